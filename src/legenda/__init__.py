@@ -1,0 +1,32 @@
+"""Legenda turns pictures into sentences with attention.
+
+Names are loaded when first used, so `import legenda` needs neither torch nor a tenth of a second.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_NAMES = {
+    "Regions": "legenda.regions",
+    "Memory": "legenda.regions",
+    "create_model": "legenda.models",
+    "list_models": "legenda.models",
+    "load": "legenda.models",
+    "UserError": "legenda.errors",
+}
+_MODULES = ("attention", "data", "decoding", "metrics", "models", "recipes", "text", "training", "viewing", "vision")
+
+__all__ = [*_NAMES, *_MODULES]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"legenda.{name}")
+    raise AttributeError(f"module 'legenda' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

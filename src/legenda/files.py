@@ -1,0 +1,87 @@
+"""Whole files or none: every file of the project is written beside its place and then renamed into it."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from legenda.errors import UserError
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Yields a temporary path in the same folder; on a clean exit it is renamed to `path`, else removed.
+
+    Raises UserError, naming the file, when the system refuses the write (read-only folder, full disk).
+    """
+    path = Path(path)
+    partial: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        os.close(handle)
+        partial = Path(name)
+        yield partial
+        partial.chmod(0o666 & ~_umask())
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"{path} could not be written ({error.strerror or error}); free some space or name a folder you may write to"
+        ) from error
+    finally:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes `text` in UTF-8, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Writes `value` as indented JSON, whole or not at all."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_text(path: str | Path, remedy: str = "check the path") -> str:
+    """Reads a UTF-8 text file; UserError names the file and the `remedy` when that fails."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); {remedy}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a UTF-8 text file; {remedy}") from error
+
+
+def read_json(path: str | Path, remedy: str = "check the path") -> Any:
+    """Reads a JSON file; UserError names the file, the line and the `remedy` when that fails."""
+    return parse_json(read_text(path, remedy), path, remedy)
+
+
+def parse_json(text: str, path: str | Path, remedy: str) -> Any:
+    """Parses JSON that came from `path`."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {remedy}") from error
+
+
+def checked(read: Callable[[], Any], path: str | Path, remedy: str) -> Any:
+    """Runs `read`, a library's reader of a binary file, and turns its failure into a UserError about `path`."""
+    try:
+        return read()
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; {remedy}") from error
+    except Exception as error:  # readers of foreign files fail in every way there is
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} cannot be read ({reason}); {remedy}") from error
