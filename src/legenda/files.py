@@ -29,7 +29,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         partial.replace(path)
     except OSError as error:
         raise UserError(
-            f"{path} could not be written ({error.strerror or error}); free some space or name a folder you may write to"
+            f"{path} could not be written ({error.strerror or error}); free some space or name another folder"
         ) from error
     finally:
         if partial is not None:

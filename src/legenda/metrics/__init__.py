@@ -1,0 +1,5 @@
+"""Scores of captions."""
+
+from legenda.metrics.evaluation import Scores, evaluate
+
+__all__ = ["Scores", "evaluate"]

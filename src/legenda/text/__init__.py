@@ -1,0 +1,6 @@
+"""Captions as tokens, and tokens as ids."""
+
+from legenda.text.ptb import ptb_tokenize
+from legenda.text.vocabulary import Vocabulary
+
+__all__ = ["Vocabulary", "ptb_tokenize"]

@@ -1,0 +1,14 @@
+"""Pictures: finding and reading them, and turning them into stored regions."""
+
+from legenda.vision.extraction import ExtractionReport, Extractor, extract_store, load_extractor, run_extractor
+from legenda.vision.pictures import find_pictures, read_picture
+
+__all__ = [
+    "ExtractionReport",
+    "Extractor",
+    "extract_store",
+    "find_pictures",
+    "load_extractor",
+    "read_picture",
+    "run_extractor",
+]

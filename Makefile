@@ -1,0 +1,48 @@
+# Every target sets up what it needs in .venv, once; only Python 3.11, pip, make and git must be there.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+
+.PHONY: demo test slow lint format clean
+
+demo: .venv/core
+	$(BIN)/legenda demo
+
+test: .venv/test
+	$(BIN)/pytest --quiet
+
+slow: .venv/test
+	$(BIN)/pytest --quiet -m slow
+
+lint: .venv/lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyrefly check
+
+format: .venv/lint
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv build src/*.egg-info
+
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Legenda needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/core: .venv/made pyproject.toml constraints.txt
+	@echo "Installing Legenda into .venv (once, a few minutes at most) ..."
+	@$(INSTALL) .
+	@touch $@
+
+.venv/test: .venv/core
+	@echo "Installing what the tests need ..."
+	@$(INSTALL) '.[test]'
+	@touch $@
+
+.venv/lint: .venv/test
+	@echo "Installing the linter and the type checker ..."
+	@$(INSTALL) '.[lint]'
+	@touch $@

@@ -1,0 +1,64 @@
+"""The command line: finds the command, runs it, and turns a user's mistake into one sentence and exit code 2.
+
+Nothing heavy is imported here, so help and mistakes answer at once.
+"""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from legenda.errors import UserError
+
+COMMANDS = {
+    "demo": "train two small models on drawn scenes and show in a page what geometry adds",
+    "recipes": "list the recipes, or print one in full",
+    "train": "train a recipe into a run folder; called again, it goes on where it was stopped",
+    "evaluate": "caption a split with a trained model and score it",
+    "caption": "caption your own pictures with a trained model",
+    "extract": "turn pictures into a features file with an extractor",
+    "models": "list the models with paper and number of parameters",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and leaves the process with its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        raise SystemExit(0)
+    if arguments[0] == "--version":
+        from legenda import __version__
+
+        print(f"legenda {__version__}")
+        raise SystemExit(0)
+    try:
+        _run(arguments[0], arguments[1:])
+    except UserError as error:
+        print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("stopped; what was saved is whole, and the same command goes on from there", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left: nothing is wrong with us
+        raise SystemExit(0) from None
+
+
+def _run(command: str, arguments: list[str]) -> None:
+    if command not in COMMANDS:
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        remedy = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(COMMANDS)}"
+        raise UserError(f"there is no such command; {remedy}")
+    import_module(f"legenda.apps.{command}").run(arguments)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: legenda COMMAND [OPTIONS]\n\n"
+        "Legenda turns pictures into sentences with attention.\n\n"
+        f"commands:\n{lines}\n\n"
+        "legenda COMMAND --help says what a command reads, writes and needs; legenda demo is the place to begin."
+    )

@@ -1,0 +1,75 @@
+"""A run folder opened for use: its model, its configuration, and what its features come from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import legenda
+from legenda.data.caption_sets import DataSettings, KarpathyData, ScenesData
+from legenda.data.scenes import extract as extract_scenes
+from legenda.errors import UserError
+from legenda.files import read_json
+from legenda.models import Captioner
+from legenda.models.storage import CONFIG
+from legenda.vision.extraction import Extract, Extractor, load_extractor
+
+BUILTIN: Mapping[str, Extract] = {"scenes": extract_scenes}
+"""Extractors that need no file of the user's."""
+
+_DATA: dict[str, type] = {"scenes": ScenesData, "karpathy": KarpathyData}
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A trained model with the configuration of its run."""
+
+    folder: Path
+    model: Captioner
+    config: Mapping[str, Any]
+
+    def data(self) -> DataSettings:
+        """The settings of the data it was trained on."""
+        described = self.config.get("data")
+        try:
+            assert isinstance(described, dict)
+            kind = _DATA[described["kind"]]
+            fields = {field.name: field for field in dataclasses.fields(kind)}
+            values = {name: value for name, value in described.items() if name != "kind"}
+            paths = {name: Path(value) for name, value in values.items() if fields[name].type == "Path"}
+            return kind(**{**values, **paths})
+        except (AssertionError, KeyError, TypeError) as error:
+            raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
+
+    def extractor(self, given: str | None) -> Extractor:
+        """The extractor of the run's features: a built-in one, or the `given` file, which must be the same."""
+        wanted = str(self.config.get("extractor"))
+        if given is None and wanted not in BUILTIN:
+            raise UserError(
+                f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
+                f"--with {wanted.rsplit('-', 1)[0]}.py"
+            )
+        extractor = load_extractor(given or wanted, builtin=BUILTIN)
+        if extractor.name != wanted:
+            raise UserError(
+                f"{self.folder} was trained on features of {wanted}, but {given} is {extractor.name}; the same file is "
+                "needed, unchanged"
+            )
+        return extractor
+
+
+def open_run(folder: str | Path) -> OpenRun:
+    """Loads a run folder; UserError names the file that is missing or damaged."""
+    folder = Path(folder)
+    model = legenda.load(folder)
+    return OpenRun(folder, model, read_json(folder / CONFIG))
+
+
+def describe_data(data: DataSettings) -> dict[str, Any]:
+    """The "data" part of config.json."""
+    kinds = {kind: name for name, kind in _DATA.items()}
+    assert dataclasses.is_dataclass(data)
+    return {"kind": kinds[type(data)], **{k: str(v) if isinstance(v, Path) else v for k, v in vars(data).items()}}

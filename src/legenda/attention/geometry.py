@@ -1,0 +1,103 @@
+"""Geometry-aware self-attention: where two regions lie to each other biases their score (NG-SAN, section 4.2)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Bias = Literal["content", "query", "key"]
+
+FLOOR = 1e-3
+"""The least relative distance and the least box side, so that every logarithm is finite."""
+
+
+def relative_geometry(
+    boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"] | None = None
+) -> Float[Tensor, "B N N 4"]:
+    """The four features of each pair of boxes (NG-SAN, Eq. 8): row i is the query, column j the key.
+
+    log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centres, widths and heights,
+    with relative distances of at least `FLOOR`. They are ratios along one axis each, so pixels and fractions of the
+    picture give the same numbers. Padded boxes count as the whole picture, which keeps their gradients finite.
+    """
+    if mask is not None:
+        whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
+        boxes = torch.where(mask.unsqueeze(-1), boxes, whole)
+    corner, far = boxes[..., :2], boxes[..., 2:]
+    centre, size = (corner + far) / 2, (far - corner).clamp(min=FLOOR)
+    distance = (centre.unsqueeze(2) - centre.unsqueeze(1)).abs() / size.unsqueeze(2)
+    log_size = size.log()
+    return torch.cat([distance.clamp(min=FLOOR).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
+
+
+class GeometryEmbedding(nn.Module):
+    """G = ReLU(FC(f)), one vector per pair of regions (NG-SAN, Eq. 9), shared by all heads."""
+
+    def __init__(self, geometry_dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, geometry_dim)
+
+    def forward(
+        self, boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"] | None = None
+    ) -> Float[Tensor, "B N N G"]:
+        """G of all pairs; entries of padded regions are finite."""
+        return F.relu(self.linear(relative_geometry(boxes, mask)))
+
+
+class GeometryBias(nn.Module):
+    """phi(Q', K', G): what geometry adds to the scores, as a sum of any of the paper's three forms.
+
+    content: ReLU(w_g . G_ij), the same for all contents (Eq. 11); query: Q'_i . G_ij (Eq. 12); key: K'_j . G_ij
+    (Eq. 13). Q' and K' are projections of the attention's own inputs, `geometry_dim` channels per head.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, geometry_dim: int, kinds: tuple[Bias, ...], *, scaled: bool = True
+    ) -> None:
+        """scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.factor = 1.0 if scaled else (dim // num_heads) ** 0.5
+        self.weight = nn.Parameter(torch.empty(num_heads, geometry_dim)) if "content" in kinds else None
+        self.query = nn.Linear(dim, num_heads * geometry_dim) if "query" in kinds else None
+        self.key = nn.Linear(dim, num_heads * geometry_dim) if "key" in kinds else None
+        if self.weight is not None:
+            nn.init.xavier_uniform_(self.weight)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B N D"],
+        key: Float[Tensor, "B N D"],
+        geometry: Float[Tensor, "B N N G"],
+    ) -> Float[Tensor, "B H N N"]:
+        """The bias of every pair and head; it belongs inside the scaled score, beside Q K^T (Eq. 10)."""
+        terms: list[Tensor] = []
+        if self.weight is not None:
+            terms.append(F.relu(torch.einsum("hg,bijg->bhij", self.weight, geometry)))
+        if self.query is not None:
+            own = self.query(query).unflatten(-1, (self.num_heads, -1))
+            terms.append(torch.einsum("bihg,bijg->bhij", own, geometry))
+        if self.key is not None:
+            own = self.key(key).unflatten(-1, (self.num_heads, -1))
+            terms.append(torch.einsum("bjhg,bijg->bhij", own, geometry))
+        bias = torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
+        return bias if self.factor == 1.0 else bias * self.factor
+
+
+def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
+    """Sinusoids of centre, width and height, `dim / 4` channels each, concatenated ("absolute" of Table 4).
+
+    Added to the regions after the input layer; it has no parameters. Wave lengths as in `sinusoids`.
+    """
+    corner, far = boxes[..., :2], boxes[..., 2:]
+    values = torch.cat([(corner + far) / 2, far - corner], dim=-1)
+    return sinusoids(values, dim // 4).flatten(-2)
+
+
+def sinusoids(positions: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape dim"]:
+    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi to 10000 * 2 pi."""
+    frequency = 10000.0 ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
+    angle = positions.unsqueeze(-1) * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

@@ -1,0 +1,95 @@
+"""Normalized self-attention: the queries (or keys) are normalised before they meet (NG-SAN, section 4.1)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Norm = Literal["none", "in", "in_affine", "ln", "bn"]
+NormOn = Literal["q", "k", "qk"]
+
+EPSILON = 1e-5
+
+
+class MaskedInstanceNorm(nn.Module):
+    """Instance normalisation over the real regions of each image, per channel (NG-SAN, Eq. 6).
+
+    Statistics come from valid regions only and are the same in training and evaluation, so neither padding nor the
+    other images of a batch change the result. `affine` adds the scale and shift of "IN" in the paper's Table 2.
+    """
+
+    def __init__(self, dim: int, affine: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim)) if affine else None
+        self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
+
+    def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        """Normalised `x`; rows that the mask marks as padding come out as finite numbers without meaning."""
+        if mask is None:
+            centred = x - x.mean(dim=1, keepdim=True)
+            variance = centred.square().mean(dim=1, keepdim=True)
+        else:
+            real = mask.unsqueeze(-1).to(x.dtype)
+            x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
+            count = real.sum(dim=1, keepdim=True).clamp(min=1.0)
+            centred = (x - x.sum(dim=1, keepdim=True) / count) * real
+            variance = centred.square().sum(dim=1, keepdim=True) / count
+        y = centred * torch.rsqrt(variance + EPSILON)
+        if self.weight is not None and self.bias is not None:
+            y = y * self.weight + self.bias
+        return y
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch normalisation over all real regions of a batch, with running statistics for evaluation (Table 2, "BN")."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, dim: int, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.momentum = momentum
+        self.register_buffer("running_mean", torch.zeros(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+
+    def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        """Normalised `x`; in training the running statistics move towards those of the batch's valid regions."""
+        if self.training:
+            real = x.flatten(0, 1) if mask is None else x[mask]
+            mean, variance = real.mean(dim=0), real.var(dim=0, correction=0)
+            with torch.no_grad():
+                unbiased = variance * (len(real) / max(len(real) - 1, 1))
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        return (x - mean) * torch.rsqrt(variance + EPSILON) * self.weight + self.bias
+
+
+class RowLayerNorm(nn.Module):
+    """Layer normalisation of each query by itself (Table 2, "LN"); the mask plays no part."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=EPSILON)
+
+    def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
+        """Each row over its channels."""
+        del mask
+        return self.norm(x)
+
+
+def create_norm(norm: Norm, dim: int) -> nn.Module | None:
+    """The normalisation of that name for `dim` channels; None for "none"."""
+    match norm:
+        case "none":
+            return None
+        case "in" | "in_affine":
+            return MaskedInstanceNorm(dim, affine=norm == "in_affine")
+        case "ln":
+            return RowLayerNorm(dim)
+        case "bn":
+            return MaskedBatchNorm(dim)

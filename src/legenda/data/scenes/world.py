@@ -1,0 +1,182 @@
+"""Scenes: a few coloured things on a plain ground, made from a seed, of one of three families.
+
+near: one pair almost touches, all others are far apart; all shapes and all colours differ.
+size: exactly two things share a shape, one clearly larger; all colours differ.
+bind: exactly two things share a colour, side by side or one above the other, anywhere; all shapes differ.
+
+So the family can be told from the kinds of things alone, while what is true of the pair needs their boxes.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Family = Literal["near", "size", "bind"]
+Axis = Literal["beside", "above"]
+
+FAMILIES: tuple[Family, ...] = ("near", "size", "bind")
+SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "frame")
+COLOURS = {
+    "red": (214, 39, 40),
+    "orange": (255, 140, 20),
+    "yellow": (240, 215, 30),
+    "green": (40, 150, 60),
+    "blue": (40, 80, 215),
+    "purple": (130, 50, 170),
+    "pink": (245, 130, 190),
+    "brown": (120, 75, 45),
+    "black": (25, 25, 25),
+}
+
+TOUCHING = 0.03
+"""The widest gap, in sides of the picture, between the boxes of two things that are next to each other."""
+APART = 0.09
+"""The least gap, on one axis or the other, between the boxes of any other two."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing: its kind, and its centre and size (both sides of its box) in sides of the picture."""
+
+    shape: str
+    colour: str
+    x: float
+    y: float
+    size: float
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Colour and shape, which together no other thing of the scene has."""
+        return self.colour, self.shape
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """x1 y1 x2 y2 in 0..1 of the picture."""
+        half = self.size / 2
+        return self.x - half, self.y - half, self.x + half, self.y + half
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A picture before it is drawn. `pair` holds the indices of the two things that the family is about."""
+
+    identity: str
+    family: Family
+    things: tuple[Thing, ...]
+    pair: tuple[int, int]
+    ground: tuple[int, int, int]
+
+    @property
+    def first(self) -> Thing:
+        """One of the pair; in the family size, the larger one."""
+        return self.things[self.pair[0]]
+
+    @property
+    def second(self) -> Thing:
+        """The other one."""
+        return self.things[self.pair[1]]
+
+
+def gaps(a: Thing, b: Thing) -> tuple[float, float]:
+    """Empty space between two boxes along x and along y; negative where they overlap on that axis."""
+    reach = (a.size + b.size) / 2
+    return abs(a.x - b.x) - reach, abs(a.y - b.y) - reach
+
+
+def next_to(a: Thing, b: Thing) -> bool:
+    """Whether two things almost touch: level on one axis, hardly any space on the other."""
+    across, down = gaps(a, b)
+    return max(across, down) <= TOUCHING and min(across, down) < 0
+
+
+def axis_of(a: Thing, b: Thing) -> Axis | None:
+    """How two things stand to each other; None where neither axis is at least twice the other."""
+    across, down = abs(a.x - b.x), abs(a.y - b.y)
+    if across >= 2 * down:
+        return "beside"
+    return "above" if down >= 2 * across else None
+
+
+def make_scene(split: str, index: int, seed: int = 0) -> Scene:
+    """The scene number `index` of a split; the same for the same arguments on every machine.
+
+    Families take turns, so any count is shared out evenly. Different splits or seeds share no random numbers.
+    """
+    identity = f"{split}-{seed}-{index:06d}"
+    rng = random.Random(identity)
+    family = FAMILIES[index % len(FAMILIES)]
+    while True:
+        scene = _try_scene(rng, identity, family)
+        if scene is not None:
+            return scene
+
+
+def make_scenes(split: str, count: int, seed: int = 0) -> Iterator[Scene]:
+    """The first `count` scenes of a split."""
+    return (make_scene(split, index, seed) for index in range(count))
+
+
+def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | None:
+    count = rng.randint(4, 7)
+    shapes = rng.sample(SHAPES, count)
+    colours = rng.sample(tuple(COLOURS), count)
+    sizes = [rng.uniform(0.06, 0.16) for _ in range(count)]
+    if family == "size":
+        shapes[1] = shapes[0]
+        sizes[0] = rng.uniform(0.12, 0.18)
+        sizes[1] = sizes[0] / rng.uniform(1.4, 2.2)
+    if family == "bind":
+        colours[1] = colours[0]
+    places: list[tuple[float, float]] = [_anywhere(rng, sizes[0])]
+    second = _partner(rng, family, places[0], sizes[0], sizes[1])
+    if second is None:
+        return None
+    places.append(second)
+    for size in sizes[2:]:
+        for _ in range(40):
+            place = _anywhere(rng, size)
+            if all(_far(place, size, other, side) for other, side in zip(places, sizes, strict=False)):
+                places.append(place)
+                break
+        else:
+            return None
+    things = [
+        Thing(shape, colour, *place, size)
+        for shape, colour, place, size in zip(shapes, colours, places, sizes, strict=True)
+    ]
+    order = rng.sample(range(count), count)
+    ground = (rng.randint(225, 250), rng.randint(225, 250), rng.randint(225, 250))
+    return Scene(identity, family, tuple(things[i] for i in order), (order.index(0), order.index(1)), ground)
+
+
+def _anywhere(rng: random.Random, size: float) -> tuple[float, float]:
+    margin = size / 2 + 0.01
+    return rng.uniform(margin, 1 - margin), rng.uniform(margin, 1 - margin)
+
+
+def _partner(
+    rng: random.Random, family: Family, place: tuple[float, float], size: float, own: float
+) -> tuple[float, float] | None:
+    """Where the second of the pair goes, or None when it falls outside or too close."""
+    if family == "size":
+        other = _anywhere(rng, own)
+        return other if _far(place, size, other, own) else None
+    along_x = rng.random() < 0.5
+    sign = rng.choice((-1, 1))
+    if family == "near":
+        along = sign * ((size + own) / 2 + rng.uniform(0.008, TOUCHING - 0.005))
+        aside = rng.uniform(-0.25, 0.25) * min(size, own)
+    else:
+        along = sign * rng.uniform((size + own) / 2 + APART, 0.8)
+        aside = rng.uniform(-0.4, 0.4) * abs(along)
+    x, y = (place[0] + along, place[1] + aside) if along_x else (place[0] + aside, place[1] + along)
+    margin = own / 2 + 0.01
+    inside = margin <= x <= 1 - margin and margin <= y <= 1 - margin
+    return (x, y) if inside and math.hypot(along, aside) > 0 else None
+
+
+def _far(a: tuple[float, float], a_size: float, b: tuple[float, float], b_size: float) -> bool:
+    reach = (a_size + b_size) / 2 + APART
+    return abs(a[0] - b[0]) >= reach or abs(a[1] - b[1]) >= reach

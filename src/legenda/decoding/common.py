@@ -1,0 +1,78 @@
+"""What all searches share: what they ask of a model, and what they give back."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from legenda.errors import UserError
+from legenda.models.captioner import DecodingRule
+from legenda.models.decoder import Decoder
+from legenda.regions import Memory, Regions
+
+
+@runtime_checkable
+class Decodable(Protocol):
+    """What a search needs: something that encodes images, steps over rows of tokens and has a rule of its own."""
+
+    decoder: Decoder
+    decoding: DecodingRule
+
+    def encode(self, regions: Regions) -> Memory: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """K captions for each of B images, the best first where they compete.
+
+    tokens: ids with the end id, and after it nothing but end ids.
+    log_probs: log-probability of each token under the model, 0 after the end.
+    scores: what the search ranks by; the sum of log_probs unless a length penalty divides it. -inf marks rows
+    that only fill up K, where there are fewer hypotheses.
+    attention: where each token's row looked when it was chosen, 0 after the end; None unless asked for.
+    """
+
+    tokens: Int[Tensor, "B K T"]
+    log_probs: Float[Tensor, "B K T"]
+    scores: Float[Tensor, "B K"]
+    attention: Float[Tensor, "B K T H N"] | None = None
+
+
+def rule_of(model: Decodable, *, max_length: int | None, length_penalty: float | None = None) -> DecodingRule:
+    """The model's rule with what the call overrides; UserError for what no search can follow."""
+    own = model.decoding
+    rule = dataclasses.replace(
+        own,
+        max_length=own.max_length if max_length is None else max_length,
+        length_penalty=own.length_penalty if length_penalty is None else length_penalty,
+    )
+    if rule.max_length < 1:
+        raise UserError(f"max_length must be at least 1, not {rule.max_length}")
+    if rule.length_penalty < 0:
+        raise UserError(f"length_penalty must be 0 or more, not {rule.length_penalty}")
+    return rule
+
+
+def memory_of(model: Decodable, images: Regions | Memory) -> Memory:
+    """The encoded images; regions are encoded, a memory is taken as it is."""
+    return images if isinstance(images, Memory) else model.encode(images)
+
+
+def next_log_probs(logits: Float[Tensor, "B K V"], rule: DecodingRule) -> Float[Tensor, "B K V"]:
+    """Log-probabilities of the next word, in at least float32; banned ids are impossible, the others unchanged."""
+    log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    if rule.banned_ids:
+        log_probs[..., list(rule.banned_ids)] = float("-inf")
+    return log_probs
+
+
+def stack_attention(
+    looked: list[Float[Tensor, "B K H N"]], alive: Bool[Tensor, "B K T"]
+) -> Float[Tensor, "B K T H N"] | None:
+    """Attention of all steps, blanked where a caption had ended before; None when none was kept."""
+    return torch.stack(looked, dim=2) * alive[..., None, None] if looked else None

@@ -1,0 +1,106 @@
+"""Greedy decoding and sampling: each row of an image goes its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention
+from legenda.errors import UserError
+from legenda.regions import Memory, Regions
+
+
+@torch.no_grad()
+def greedy(
+    model: Decodable, images: Regions | Memory, *, max_length: int | None = None, need_attention: bool = False
+) -> Decoded:
+    """The likeliest word at each step, one caption per image (K = 1).
+
+    Deterministic where the model is in evaluation mode, which is the caller's business.
+    """
+    return _decode(model, images, 1, max_length, need_attention, lambda log_probs: log_probs.argmax(dim=-1))
+
+
+@torch.no_grad()
+def sample(
+    model: Decodable,
+    images: Regions | Memory,
+    *,
+    rows: int = 1,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    max_length: int | None = None,
+    generator: torch.Generator | None = None,
+    need_attention: bool = False,
+) -> Decoded:
+    """`rows` captions per image drawn word by word.
+
+    temperature divides the log-probabilities; top_k keeps the k likeliest words; top_p (nucleus) keeps the fewest
+    words whose probabilities reach p. `log_probs` are the model's own, before any of these. Two calls with equal
+    generators give equal captions. Raises UserError for values out of range.
+    """
+    if rows < 1:
+        raise UserError(f"rows must be at least 1, not {rows}")
+    if temperature <= 0:
+        raise UserError(f"temperature must be above 0, not {temperature}; for the likeliest word use greedy")
+    if top_k is not None and top_k < 1:
+        raise UserError(f"top_k must be at least 1, not {top_k}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UserError(f"top_p must lie in 0..1, above 0, not {top_p}")
+
+    def choose(log_probs: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
+        kept = _keep_likeliest(log_probs / temperature, top_k, top_p)
+        words = torch.multinomial(kept.softmax(dim=-1).flatten(0, 1), 1, generator=generator)
+        return words.view(log_probs.shape[:2])
+
+    return _decode(model, images, rows, max_length, need_attention, choose)
+
+
+def _decode(
+    model: Decodable,
+    images: Regions | Memory,
+    rows: int,
+    max_length: int | None,
+    need_attention: bool,
+    choose: Callable[[Float[Tensor, "B K V"]], Int[Tensor, "B K"]],
+) -> Decoded:
+    rule = rule_of(model, max_length=max_length)
+    memory = memory_of(model, images)
+    state = model.decoder.start(memory, rows)
+    token = torch.full((len(memory), rows), rule.begin_id, device=memory.mask.device)
+    ended = torch.zeros_like(token, dtype=torch.bool)
+    tokens, chosen, alive, looked = [], [], [], []
+    for _ in range(rule.max_length):
+        logits, state = model.decoder.step(token, state, memory)
+        log_probs = next_log_probs(logits, rule)
+        token = choose(log_probs).masked_fill(ended, rule.end_id)
+        chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
+        tokens.append(token)
+        alive.append(~ended)
+        if need_attention and state.attention is not None:
+            looked.append(state.attention)
+        ended = ended | (token == rule.end_id)
+        if bool(ended.all()):
+            break
+    log_probs = torch.stack(chosen, dim=-1)
+    attention = stack_attention(looked, torch.stack(alive, dim=-1))
+    return Decoded(torch.stack(tokens, dim=-1), log_probs, log_probs.sum(dim=-1), attention)
+
+
+def _keep_likeliest(
+    log_probs: Float[Tensor, "B K V"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "B K V"]:
+    """-inf for every word that top_k or top_p shuts out."""
+    if top_k is not None and top_k < log_probs.shape[-1]:
+        least = log_probs.topk(top_k, dim=-1).values[..., -1:]
+        log_probs = log_probs.masked_fill(log_probs < least, float("-inf"))
+    if top_p is not None and top_p < 1:
+        ordered, words = log_probs.sort(dim=-1, descending=True)
+        before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)
+        shut_out = torch.zeros_like(before, dtype=torch.bool).scatter(-1, words, before >= top_p)
+        log_probs = log_probs.masked_fill(shut_out, float("-inf"))
+    return log_probs

@@ -1,0 +1,47 @@
+"""What every decoder offers: rows of tokens that look at one image."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from legenda.regions import Memory
+
+
+class State(Protocol):
+    """All that a decoder remembers of its rows between two steps; it lives outside every module.
+
+    attention: where the rows looked in the last step, `(B, K, H, N)`, or None when nothing was decoded yet.
+    """
+
+    @property
+    def attention(self) -> Float[Tensor, "B K H N"] | None: ...
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> Self:
+        """The state of rows `beams`; K may differ from the number of rows so far."""
+        ...
+
+
+class Decoder(nn.Module):
+    """Turns rows of tokens and the memory of their images into logits of the next word.
+
+    A module holds no state, so two decodings of one model can run at once.
+    """
+
+    def project(self, memory: Memory) -> Memory:
+        """The memory with everything that does not depend on the tokens computed once."""
+        raise NotImplementedError
+
+    def start(self, memory: Memory, rows: int) -> State:
+        """The state of `rows` empty rows per image."""
+        raise NotImplementedError
+
+    def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
+        """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Logits after every prefix of `tokens`, all positions at once; equal to T steps."""
+        raise NotImplementedError

@@ -1,0 +1,103 @@
+"""The named models and how one is made from its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import fnmatch
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.models.captioner import Captioner
+from legenda.models.transformer import TransformerCaptioner, TransformerConfig
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named model: its class, its configuration, what the name fixes, and where it comes from."""
+
+    build: Callable[[Any], Captioner]
+    config: type
+    paper: str
+    summary: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+_NGSAN = "Guo et al., CVPR 2020"
+
+_MODELS: dict[str, Entry] = {
+    "transformer": Entry(TransformerCaptioner, TransformerConfig, _NGSAN, "SAN: the Transformer baseline"),
+    "nsan": Entry(
+        TransformerCaptioner, TransformerConfig, _NGSAN, "N-SAN: instance-normalised queries", {"norm": "in"}
+    ),
+    "gsan": Entry(
+        TransformerCaptioner, TransformerConfig, _NGSAN, "G-SAN: query-dependent geometry", {"geometry": "query"}
+    ),
+    "ngsan": Entry(
+        TransformerCaptioner, TransformerConfig, _NGSAN, "NG-SAN: both", {"norm": "in", "geometry": "query"}
+    ),
+}
+
+
+def list_models(pattern: str = "*") -> list[str]:
+    """Names of the models that match a shell pattern such as "x*", sorted."""
+    return sorted(fnmatch.filter(_MODELS, pattern))
+
+
+def describe_model(name: str) -> Entry:
+    """The entry of a named model; UserError with the nearest name when there is none."""
+    if name not in _MODELS:
+        raise UserError(f"there is no model {name!r}; {nearest(name, _MODELS)}")
+    return _MODELS[name]
+
+
+def create_model(name: str, **options: Any) -> Captioner:
+    """A new model with random weights: the named configuration with `options` over it.
+
+    `vocab_size` is required; every other field has the paper's value. Raises UserError for an unknown name or option
+    (the nearest right one is suggested) and for a value of the wrong type.
+    """
+    entry = describe_model(name)
+    hints = typing.get_type_hints(entry.config)
+    fields = {f.name: f for f in dataclasses.fields(entry.config)}
+    for key, value in options.items():
+        if key not in fields:
+            raise UserError(f"{name} has no option {key!r}; {nearest(key, fields)}")
+        if not _fits(value, hints[key]):
+            raise UserError(f"{name} takes {key} as {_named(hints[key])}, not {value!r}")
+        if hints[key] is int and value < 1:
+            raise UserError(f"{name} takes {key} as a positive number, not {value}")
+    if "vocab_size" not in options:
+        raise UserError(f"{name} needs vocab_size, the number of words with the special ids, such as 9488")
+    model = entry.build(entry.config(**{**entry.settings, **options}))
+    model.name = name
+    return model
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """The end of a sentence that names the nearest known word, or all of them."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(sorted(known))}"
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    if typing.get_origin(hint) is typing.Literal:
+        return value in typing.get_args(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_fits(value, part) for part in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+def _named(hint: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(hint)))
+    return getattr(hint, "__name__", str(hint))

@@ -1,0 +1,310 @@
+"""SAN, N-SAN, G-SAN and NG-SAN: a Transformer from regions to words (Guo et al., CVPR 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention import (
+    GeometryBias,
+    GeometryEmbedding,
+    MultiHeadAttention,
+    absolute_geometry,
+    create_norm,
+    sinusoids,
+)
+from legenda.attention.geometry import Bias
+from legenda.attention.normalization import Norm, NormOn
+from legenda.errors import UserError
+from legenda.models.captioner import Captioner
+from legenda.models.decoder import Decoder
+from legenda.regions import Memory, Regions
+
+BIASES: tuple[Bias, ...] = ("content", "query", "key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig:
+    """Sizes and slots of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
+
+    The open readings of the paper are settled as follows: post-norm with a last normalisation after each stack (as
+    torch's own Transformer has it), output layer not tied to the embedding, geometry embedded once for all layers.
+    """
+
+    vocab_size: int
+    """Words of the vocabulary, special ids included."""
+    feature_dim: int = 2048
+    """Channels of a region feature."""
+    dim: int = 512
+    """Channels inside the model."""
+    num_heads: int = 8
+    num_layers: int = 4
+    """Layers of the encoder, and of the decoder."""
+    ff_dim: int = 2048
+    """Inner channels of the feed-forward layers."""
+    dropout: float = 0.1
+    norm: Norm = "none"
+    """Normalisation inside the encoder's attention (Table 2)."""
+    norm_on: NormOn = "q"
+    """What it normalises: queries, keys or both (Table 3)."""
+    geometry: str = "none"
+    """Geometry of the encoder: none, absolute, or content, query, key and sums of them, as in "query+key" (Table 4)."""
+    geometry_dim: int = 64
+    """Channels of the geometry embedding, and of Q' and K' in each head."""
+    geometry_per_layer: bool = False
+    """A geometry embedding for each layer instead of one for all."""
+    geometry_scaled: bool = True
+    """The geometric bias is divided by sqrt(d_k) like Q K^T; False leaves it outside."""
+    norm_first: bool = False
+    """Layer normalisation before each sub-layer instead of after it."""
+
+    def __post_init__(self) -> None:
+        if self.dim % self.num_heads or self.dim % 2:
+            raise UserError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+        if self.geometry not in ("none", "absolute") and not self.biases:
+            known = ", ".join(("none", "absolute", *BIASES))
+            raise UserError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
+        if self.geometry == "absolute" and self.dim % 8:
+            raise UserError(f"geometry='absolute' needs a dim that is a multiple of 8, not {self.dim}")
+
+    @property
+    def biases(self) -> tuple[Bias, ...]:
+        """The geometric biases that `geometry` names; empty for none and absolute."""
+        parts = self.geometry.split("+")
+        return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
+
+
+class FeedForward(nn.Sequential):
+    """Two linear layers with a ReLU between them, each position by itself."""
+
+    def __init__(self, dim: int, ff_dim: int, dropout: float) -> None:
+        super().__init__(nn.Linear(dim, ff_dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(ff_dim, dim))
+
+
+class Residual(nn.Module):
+    """x + sub-layer(x), normalised after the sum or, with `norm_first`, before the sub-layer."""
+
+    def __init__(self, dim: int, dropout: float, norm_first: bool) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.norm_first = norm_first
+
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return self.norm(x) if self.norm_first else x
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the next one reads, `y` being what the sub-layer gave."""
+        total = x + self.dropout(y)
+        return total if self.norm_first else self.norm(total)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention among regions, with whatever its slots hold, and a feed-forward layer."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        norm = config.norm
+        self.attention = MultiHeadAttention(
+            config.dim,
+            config.num_heads,
+            dropout=config.dropout,
+            query_norm=create_norm(norm, config.dim) if "q" in config.norm_on else None,
+            key_norm=create_norm(norm, config.dim) if "k" in config.norm_on else None,
+            score_bias=GeometryBias(
+                config.dim, config.num_heads, config.geometry_dim, config.biases, scaled=config.geometry_scaled
+            )
+            if config.biases
+            else None,
+        )
+        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
+        self.around_attention = Residual(config.dim, config.dropout, config.norm_first)
+        self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
+
+    def forward(
+        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Float[Tensor, "B N N G"] | None
+    ) -> Float[Tensor, "B N D"]:
+        """The regions after this layer."""
+        read = self.around_attention.before(x)
+        x = self.around_attention.after(x, self.attention(read, read, read, mask, geometry).values)
+        return self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
+
+
+class Encoder(nn.Module):
+    """Linear, ReLU and L layers of self-attention over the regions (NG-SAN, section 3.2)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.absolute = config.geometry == "absolute"
+        self.input = nn.Linear(config.feature_dim, config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim)
+        embeddings = (config.num_layers if config.geometry_per_layer else 1) if config.biases else 0
+        self.geometry = nn.ModuleList(GeometryEmbedding(config.geometry_dim) for _ in range(embeddings))
+
+    def forward(self, regions: Regions) -> Float[Tensor, "B N D"]:
+        """Encoded regions; rows of padded regions are finite and mean nothing."""
+        mask = regions.valid
+        x = F.relu(self.input(regions.features))
+        if self.absolute and regions.boxes is not None:
+            x = x + absolute_geometry(regions.boxes, x.shape[-1])
+        x = self.dropout(x)
+        pairs = [embed(regions.boxes, mask) for embed in self.geometry]
+        for number, layer in enumerate(self.layers):
+            x = layer(x, mask, pairs[number % len(pairs)] if pairs else None)
+        return self.norm(x)
+
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over the words so far, attention to the image, a feed-forward layer."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.words = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
+        self.image = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
+        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
+        self.around_words = Residual(config.dim, config.dropout, config.norm_first)
+        self.around_image = Residual(config.dim, config.dropout, config.norm_first)
+        self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
+
+    def forward(
+        self, x: Float[Tensor, "B K T D"], image: KeysValues, mask: Bool[Tensor, "B N"]
+    ) -> Float[Tensor, "B K T D"]:
+        """All positions at once; `image` holds the keys and values of the regions."""
+        B, K, T, D = x.shape
+        x = x.view(B * K, T, D)
+        read = self.around_words.before(x)
+        x = self.around_words.after(x, self.words(read, read, read, causal=True).values)
+        # The rows of an image are one long row of queries: its keys and values are never repeated.
+        return self._look(x.view(B, K * T, D), image, mask, need_weights=False)[0].view(B, K, T, D)
+
+    def step(
+        self, x: Float[Tensor, "B K D"], said: KeysValues, image: KeysValues, mask: Bool[Tensor, "B N"]
+    ) -> tuple[Float[Tensor, "B K D"], KeysValues, Float[Tensor, "B H K N"]]:
+        """One position: the states, the grown keys and values of the words, and the weights over the regions."""
+        B, K, D = x.shape
+        read = self.around_words.before(x).view(B * K, 1, D)
+        key, value = self.words.keys_values(read, read)
+        keys = torch.cat([said[0], key.unflatten(0, (B, K))], dim=3)
+        values = torch.cat([said[1], value.unflatten(0, (B, K))], dim=3)
+        heard = self.words.attend(self.words.queries(read), keys.flatten(0, 1), values.flatten(0, 1)).values
+        x = self.around_words.after(x, heard.view(B, K, D))
+        x, weights = self._look(x, image, mask, need_weights=True)
+        assert weights is not None
+        return x, (keys, values), weights
+
+    def _look(
+        self, x: Float[Tensor, "B Q D"], image: KeysValues, mask: Bool[Tensor, "B N"], *, need_weights: bool
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+        queries = self.image.queries(self.around_image.before(x))
+        seen = self.image.attend(queries, *image, mask, need_weights=need_weights)
+        x = self.around_image.after(x, seen.values)
+        x = self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
+        return x, seen.weights
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """Keys and values of the words so far, for each layer `(B, K, H, t, d)`, and where the last word looked."""
+
+    length: int
+    keys_values: tuple[KeysValues, ...]
+    attention: Float[Tensor, "B K H N"] | None = None
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> TransformerState:
+        """The state of rows `beams` of each image."""
+        image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
+        return replace(
+            self,
+            keys_values=tuple((keys[image, beams], values[image, beams]) for keys, values in self.keys_values),
+            attention=None if self.attention is None else self.attention[image, beams],
+        )
+
+
+class TransformerDecoder(Decoder):
+    """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim)
+        self.output = nn.Linear(config.dim, config.vocab_size)
+
+    @property
+    def _stack(self) -> list[DecoderLayer]:
+        return cast("list[DecoderLayer]", list(self.layers))
+
+    def project(self, memory: Memory) -> Memory:
+        """Keys and values of the image for every layer, shared by all rows."""
+        projected = tuple(layer.image.keys_values(memory.states, memory.states) for layer in self._stack)
+        return replace(memory, keys_values=projected)
+
+    def start(self, memory: Memory, rows: int) -> TransformerState:
+        """No words yet: empty keys and values."""
+        B, _, D = memory.states.shape
+        empty = memory.states.new_zeros(B, rows, self.num_heads, 0, D // self.num_heads)
+        return TransformerState(0, tuple((empty, empty) for _ in self.layers))
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], TransformerState]:
+        """One word for each row; only the attention over the words so far grows with their number."""
+        x = self._embed(tokens.unsqueeze(-1), state.length).squeeze(2)
+        grown: list[KeysValues] = []
+        weights = None
+        for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
+            x, kept, weights = layer.step(x, said, image, memory.mask)
+            grown.append(kept)
+        attention = None if weights is None else weights.transpose(1, 2)
+        return self.output(self.norm(x)), TransformerState(state.length + 1, tuple(grown), attention)
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """All positions at once."""
+        x = self._embed(tokens, 0)
+        for layer, image in zip(self._stack, memory.keys_values, strict=True):
+            x = layer(x, image, memory.mask)
+        return self.output(self.norm(x))
+
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
+        x = self.embedding(tokens)
+        D = x.shape[-1]
+        place = torch.arange(first, first + tokens.shape[-1], device=x.device, dtype=x.dtype)
+        return self.dropout(x * math.sqrt(D) + sinusoids(place, D))
+
+
+class TransformerCaptioner(Captioner):
+    """Encoder and decoder of the NG-SAN family."""
+
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        self.encoder = Encoder(config)
+        self.decoder = TransformerDecoder(config)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1 and "embedding" not in name:
+                nn.init.xavier_uniform_(parameter)
+        nn.init.normal_(self.decoder.embedding.weight, std=config.dim**-0.5)
+
+    @property
+    def needs_boxes(self) -> bool:
+        """Whether the geometry of the encoder reads boxes."""
+        return self.config.geometry != "none"
+
+    def encode_regions(self, regions: Regions) -> Memory:
+        """States of the regions, and the decoder's keys and values for them."""
+        return self.decoder.project(Memory(self.encoder(regions), regions.valid))

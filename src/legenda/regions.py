@@ -1,0 +1,121 @@
+"""Regions, what a picture is to a model, and Memory, what an encoder hands to a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from legenda.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of B pictures, padded to the same number N.
+
+    features: what each region looks like, `(B, N, D)`.
+    boxes: where it lies, `(B, N, 4)` as x1 y1 x2 y2 in 0..1 of the picture, or None when unknown.
+    mask: `(B, N)` bool, True where the region is real; given as None it becomes all True.
+
+    Raises UserError when the shapes disagree or a picture has no region at all.
+    """
+
+    features: Float[Tensor, "B N D"]
+    boxes: Float[Tensor, "B N 4"] | None = None
+    mask: Bool[Tensor, "B N"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.features.dim() != 3:
+            raise UserError(f"features need the shape (images, regions, dim), not {tuple(self.features.shape)}")
+        size = self.features.shape[:2]
+        if self.boxes is not None and self.boxes.shape != (*size, 4):
+            raise UserError(f"boxes need the shape {(*size, 4)} to match the features, not {tuple(self.boxes.shape)}")
+        if self.mask is None:
+            object.__setattr__(self, "mask", torch.ones(size, dtype=torch.bool, device=self.features.device))
+        elif self.mask.shape != size or self.mask.dtype != torch.bool:
+            raise UserError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real")
+
+    @staticmethod
+    def from_grid(
+        features: Float[Tensor, "B cells D"],
+        rows: int,
+        columns: int,
+        mask: Bool[Tensor, "B cells"] | None = None,
+    ) -> Regions:
+        """Regions of a grid of `rows` x `columns` cells, read line by line; every cell gets its box."""
+        if features.shape[1] != rows * columns:
+            raise UserError(f"a grid of {rows} x {columns} needs {rows * columns} cells, not {features.shape[1]}")
+        cell = torch.arange(rows * columns, device=features.device)
+        top, left = cell // columns, cell % columns
+        corners = torch.stack([left / columns, top / rows, (left + 1) / columns, (top + 1) / rows], dim=-1).to(
+            features.dtype
+        )
+        return Regions(features, corners.expand(features.shape[0], -1, -1), mask)
+
+    @staticmethod
+    def stack(pictures: Sequence[Regions]) -> Regions:
+        """One batch of several; shorter ones are padded with regions that the mask marks as not real."""
+        longest = max(picture.features.shape[1] for picture in pictures)
+        boxed = [picture.boxes is not None for picture in pictures]
+        if any(boxed) and not all(boxed):
+            raise UserError("some pictures have boxes and some have none; give boxes for all of them or for none")
+
+        def padded(values: Tensor) -> Tensor:
+            missing = longest - values.shape[1]
+            return torch.cat([values, values.new_zeros(values.shape[0], missing, *values.shape[2:])], dim=1)
+
+        boxes = [padded(picture.boxes) for picture in pictures if picture.boxes is not None]
+        return Regions(
+            torch.cat([padded(picture.features) for picture in pictures]),
+            torch.cat(boxes) if boxes else None,
+            torch.cat([padded(picture.valid) for picture in pictures]),
+        )
+
+    @property
+    def valid(self) -> Bool[Tensor, "B N"]:
+        """The mask, which is never None once the object stands."""
+        assert self.mask is not None
+        return self.mask
+
+    def __len__(self) -> int:
+        return self.features.shape[0]
+
+    def __getitem__(self, index: slice | Tensor) -> Regions:
+        """The pictures named by a slice or an index tensor."""
+        boxes = None if self.boxes is None else self.boxes[index]
+        return Regions(self.features[index], boxes, self.valid[index])
+
+    def to(self, device: torch.device | str) -> Regions:
+        """The same on another device."""
+        boxes = None if self.boxes is None else self.boxes.to(device)
+        return Regions(self.features.to(device), boxes, self.valid.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """What an encoder hands over for B pictures, computed once and shared by all rows of an image.
+
+    states: encoded regions `(B, N, D)`; mask: `(B, N)`, True where real; pooled: a global vector `(B, D)` or None;
+    keys_values: for each decoder layer the projected keys and values `(B, H, N, d)`.
+    """
+
+    states: Float[Tensor, "B N D"]
+    mask: Bool[Tensor, "B N"]
+    pooled: Float[Tensor, "B D"] | None = None
+    keys_values: tuple[tuple[Tensor, Tensor], ...] = ()
+
+    def __len__(self) -> int:
+        return self.states.shape[0]
+
+    def __getitem__(self, index: slice | Tensor) -> Memory:
+        """The memory of the pictures named by a slice or an index tensor."""
+        return replace(
+            self,
+            states=self.states[index],
+            mask=self.mask[index],
+            pooled=None if self.pooled is None else self.pooled[index],
+            keys_values=tuple((keys[index], values[index]) for keys, values in self.keys_values),
+        )

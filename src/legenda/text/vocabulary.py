@@ -1,0 +1,94 @@
+"""The words a model knows, each with its id."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from typing import Self
+
+from legenda.errors import UserError
+from legenda.files import read_text, write_text
+
+END = 0
+UNKNOWN = 1
+_SPECIALS = ("<end>", "<unk>")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words in the order of their ids.
+
+    Id 0, "<end>", begins, ends and pads a caption at once, as in the self-critical and AoANet codes; id 1, "<unk>", is
+    any word outside the vocabulary.
+
+    Raises UserError when the first two words are not these, or a word is empty, holds a line break or comes twice.
+    """
+
+    words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if problem := _problem(self.words):
+            raise UserError(f"These words are no vocabulary: {problem}; use Vocabulary.build to make one from captions")
+
+    @classmethod
+    def build(cls, captions: Iterable[Sequence[str]], *, min_count: int = 5) -> Self:
+        """The words that occur at least `min_count` times in tokenized captions, the most frequent first.
+
+        Words of equal frequency are in alphabetical order.
+        """
+        counts = Counter(token for caption in captions for token in caption)
+        frequent = (word for word, count in counts.items() if count >= min_count and word not in _SPECIALS)
+        return cls((*_SPECIALS, *sorted(frequent, key=lambda word: (-counts[word], word))))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads what `save` wrote; UserError names the file and the line that is wrong."""
+        remedy = "name the vocabulary.txt of a run, which holds one word a line"
+        words = tuple(read_text(path, remedy).removesuffix("\n").split("\n"))
+        if problem := _problem(words):
+            raise UserError(f"{path} is not a vocabulary: {problem}; {remedy}")
+        return cls(words)
+
+    def save(self, path: str | Path) -> None:
+        """Writes one word a line in UTF-8: a word stands on line id + 1."""
+        write_text(path, "\n".join(self.words) + "\n")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, tokens: Iterable[str]) -> list[int]:
+        """The id of each token, without an end; text that looks like a special word is unknown."""
+        return [self._ids.get(token, UNKNOWN) for token in tokens]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The words before the first end, joined by spaces; UserError for an id outside the vocabulary."""
+        words = []
+        for number in map(index, ids):
+            if number == END:
+                break
+            if not 0 <= number < len(self.words):
+                raise UserError(
+                    f"Id {number} is outside a vocabulary of {len(self)} words; use the model's own vocabulary"
+                )
+            words.append(self.words[number])
+        return " ".join(words)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words) if word not in _SPECIALS}
+
+
+def _problem(words: Sequence[str]) -> str | None:
+    if tuple(words[:2]) != _SPECIALS:
+        return f"the first two lines must be {_SPECIALS[0]} and {_SPECIALS[1]}"
+    first: dict[str, int] = {}
+    for line, word in enumerate(words, start=1):
+        if not word:
+            return f"line {line} is empty"
+        if "\n" in word or "\r" in word:
+            return f"the word of line {line} holds a line break"
+        if first.setdefault(word, line) != line:
+            return f"{word!r} stands on lines {first[word]} and {line}"
+    return None

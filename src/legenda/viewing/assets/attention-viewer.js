@@ -1,0 +1,203 @@
+"use strict";
+
+// A picture with its regions, captions below it, and for each word the regions it was read from.
+// Needs dom.js, theme.css and attention-viewer.css.
+//
+//   createAttentionViewer(host, {
+//     picture: {source, description},          an address or data URI, and its alternative text
+//     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the picture
+//     captions: [{name, colour, words, attention, verdict, score, note}, ...],
+//   });
+//
+// `attention` is null or one row of weights over the boxes per word; `verdict` is true, false or null.
+// A pointer over a word or keyboard focus on it lights its regions up, a click or tap keeps them lit, Escape lets go.
+// Each caption is one tab stop; the arrow keys, Home and End move between its words.
+
+const createAttentionViewer = (() => {
+  const MOST_OUTLINES = 16; // with more regions, outlines would hide the picture and shade alone tells them apart
+  const TALLEST_PICTURE = 26; // rem
+  let maskCount = 0;
+
+  function placed(box) {
+    const [x1, y1, x2, y2] = box.map((value) => value * 100);
+    return { x: x1, y: y1, width: x2 - x1, height: y2 - y1 };
+  }
+
+  /** A rectangle with a halo, visible on any picture. */
+  function outline(box, attributes) {
+    return svg("g", attributes,
+      svg("rect", { ...placed(box), class: "attention-halo" }),
+      svg("rect", { ...placed(box), class: "attention-line" }));
+  }
+
+  function indexOfLargest(weights) {
+    return weights.reduce((best, weight, index) => (weight > weights[best] ? index : best), 0);
+  }
+
+  /** The drawing over a picture: `light(weights)` shows one word's weights, `rest()` the bare regions. */
+  function createOverlay(boxes) {
+    maskCount += 1;
+    const mask = `attention-mask-${maskCount}`;
+    const beyond = placed([-0.05, -0.05, 1.05, 1.05]); // the shade leaves no bright edge where pixels are rounded
+    const windows = boxes.map((box) => svg("rect", { ...placed(box), fill: "black", "fill-opacity": 0 }));
+    const regions = boxes.length > MOST_OUTLINES ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
+    const strongest = svg("g", { class: "attention-strongest" });
+    const label = html("span", { class: "attention-weight", hidden: "" });
+    const drawing = svg("svg",
+      { class: "attention-overlay", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("mask", { id: mask, maskUnits: "userSpaceOnUse", ...beyond },
+        svg("rect", { ...beyond, fill: "white" }), ...windows),
+      svg("rect", { class: "attention-shade", ...beyond, mask: `url(#${mask})` }),
+      ...regions, strongest);
+
+    function rest() {
+      drawing.classList.remove("is-lit");
+      strongest.replaceChildren();
+      label.hidden = true;
+      for (const region of regions) {
+        region.setAttribute("opacity", 1);
+        region.setAttribute("stroke-width", 1.5);
+      }
+    }
+
+    function light(weights) {
+      const best = indexOfLargest(weights);
+      const largest = weights[best];
+      if (!(largest > 0)) return rest();
+      drawing.classList.add("is-lit");
+      weights.forEach((weight, index) => {
+        const share = weight / largest;
+        windows[index].setAttribute("fill-opacity", share.toFixed(3));
+        if (regions.length > 0) {
+          regions[index].setAttribute("opacity", (0.15 + 0.85 * share).toFixed(3));
+          regions[index].setAttribute("stroke-width", (1 + 2 * share).toFixed(2));
+        }
+      });
+      strongest.replaceChildren(...outline(boxes[best], {}).children);
+      placeLabel(boxes[best], largest);
+    }
+
+    /** Above the region, else below it, else inside where the region is as high as the picture. */
+    function placeLabel([x1, y1, x2, y2], weight) {
+      label.textContent = weight.toFixed(2);
+      label.hidden = false;
+      const side = y1 >= 0.12 ? "above" : y2 <= 0.88 ? "below" : "inside";
+      label.dataset.side = side;
+      label.style.top = `${(side === "below" ? y2 : y1) * 100}%`;
+      label.style.left = x1 < 0.8 ? `${x1 * 100}%` : "auto";
+      label.style.right = x1 < 0.8 ? "auto" : `${(1 - x2) * 100}%`;
+    }
+
+    rest();
+    return { nodes: [drawing, label], light, rest };
+  }
+
+  function createStage(picture, overlay) {
+    const image = html("img", { alt: picture.description, decoding: "async" });
+    const stage = html("div", { class: "attention-stage" }, image, ...overlay.nodes);
+    image.addEventListener("load", () => {
+      const ratio = image.naturalWidth / image.naturalHeight;
+      stage.style.width = `min(100%, ${TALLEST_PICTURE * ratio}rem)`;
+    });
+    image.src = picture.source;
+    return stage;
+  }
+
+  function describedWord(word, weights) {
+    const best = indexOfLargest(weights);
+    return `${word}, strongest region ${best + 1} of ${weights.length}, weight ${weights[best].toFixed(2)}`;
+  }
+
+  function moveFocus(event, words) {
+    const here = words.indexOf(event.target);
+    const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: words.length - 1 };
+    const there = words[moves[event.key]];
+    if (here < 0 || there === undefined) return;
+    event.preventDefault();
+    words[here].tabIndex = -1;
+    there.tabIndex = 0;
+    there.focus();
+  }
+
+  /** What lights up: the word under the pointer, else the word with keyboard focus, else the word that was clicked. */
+  function createSelection(overlay) {
+    const held = { hovered: null, focused: null, pinned: null };
+    let shown = null;
+
+    function hold(role, word) {
+      held.pinned?.node.removeAttribute("aria-pressed");
+      held[role] = word;
+      held.pinned?.node.setAttribute("aria-pressed", "true");
+      shown?.node.classList.remove("is-lit");
+      shown = held.hovered ?? held.focused ?? held.pinned;
+      shown?.node.classList.add("is-lit");
+      if (shown === null) overlay.rest();
+      else overlay.light(shown.weights);
+    }
+
+    return {
+      attach(word) {
+        const { node } = word;
+        node.addEventListener("pointerenter", () => hold("hovered", word));
+        node.addEventListener("pointerleave", () => hold("hovered", null));
+        node.addEventListener("focus", () => hold("focused", node.matches(":focus-visible") ? word : null));
+        node.addEventListener("blur", () => hold("focused", null));
+        node.addEventListener("click", () => hold("pinned", held.pinned === word ? null : word));
+      },
+      release() {
+        hold("focused", null);
+        hold("pinned", null);
+      },
+    };
+  }
+
+  function createWords(caption, selection) {
+    if (caption.words.length === 0) return html("p", { class: "attention-words" }, html("em", {}, "no words"));
+    if (caption.attention === null || caption.attention[0].length === 0) {
+      return html("p", { class: "attention-words" },
+        ...caption.words.map((word) => html("span", { class: "attention-word" }, word)));
+    }
+    const words = caption.words.map((word, index) => {
+      const weights = caption.attention[index];
+      const node = html("button",
+        { type: "button", class: "attention-word", "aria-label": describedWord(word, weights),
+          tabindex: index === 0 ? 0 : -1 }, word);
+      selection.attach({ node, weights });
+      return node;
+    });
+    const group = html("div",
+      { class: "attention-words", role: "toolbar", "aria-label": `Words of the caption by ${caption.name}` }, ...words);
+    group.addEventListener("keydown", (event) => moveFocus(event, words));
+    return group;
+  }
+
+  function createVerdict(verdict) {
+    if (verdict === null) return null;
+    return html("span", { class: `attention-verdict ${verdict ? "is-true" : "is-false"}` },
+      html("span", { "aria-hidden": "true" }, verdict ? "✓ " : "✗ "), verdict ? "true" : "false");
+  }
+
+  function createCaption(caption, selection) {
+    const score = caption.score === null ? null
+      : html("span", { class: "attention-score" }, `score ${caption.score.toFixed(2)}`);
+    const node = html("div", { class: "attention-caption" },
+      html("div", { class: "attention-heading" },
+        html("span", { class: "attention-swatch", "aria-hidden": "true" }),
+        html("span", { class: "attention-name" }, caption.name), score, createVerdict(caption.verdict)),
+      createWords(caption, selection),
+      caption.note === "" ? null : html("p", { class: "attention-note" }, caption.note));
+    node.style.setProperty("--model", caption.colour);
+    return node;
+  }
+
+  return function createAttentionViewer(host, { picture, boxes, captions }) {
+    const overlay = createOverlay(boxes);
+    const selection = createSelection(overlay);
+    const viewer = html("div", { class: "attention-viewer" }, createStage(picture, overlay),
+      ...captions.map((caption) => createCaption(caption, selection)));
+    viewer.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") selection.release();
+    });
+    host.replaceChildren(viewer);
+  };
+})();

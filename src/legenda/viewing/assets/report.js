@@ -1,0 +1,240 @@
+"use strict";
+
+// Composes the page from the data inside it: table, curves, examples, configurations, footnotes.
+
+(() => {
+  const DASHES = [null, "7 3", "2 3", "9 3 2 3"];
+  const COLOURS = 6; // theme.css holds --model-0 to --model-5
+  const DASH = "—";
+
+  function colourOf(index) {
+    return `var(--model-${index % COLOURS})`;
+  }
+
+  function dashOf(index) {
+    return DASHES[index % DASHES.length];
+  }
+
+  function section(id) {
+    const node = document.getElementById(id);
+    node.hidden = false;
+    return node;
+  }
+
+  // ---- scores
+
+  function createModelList(runs) {
+    return html("dl", { class: "models" }, ...runs.map((run, index) => {
+      const node = html("div", {},
+        html("dt", {}, html("span", { class: "swatch", "aria-hidden": "true" }), run.name),
+        html("dd", {}, run.description));
+      node.style.setProperty("--model", colourOf(index));
+      return node;
+    }));
+  }
+
+  function columnFormatter(column, runs) {
+    if (column.percent) return (value) => `${(value * 100).toFixed(1)} %`;
+    const largest = Math.max(0, ...runs.map((run) => Math.abs(run.scores[column.key] ?? 0)));
+    const digits = largest >= 100 ? 1 : largest >= 10 ? 2 : 3;
+    return (value) => value.toFixed(digits);
+  }
+
+  /** The cells of one column; all that read the same as the best are marked as best. */
+  function createScoreCells(column, runs) {
+    const format = columnFormatter(column, runs);
+    const known = runs.map((run) => run.scores[column.key]).filter((value) => value !== null);
+    const best = known.length > 1 ? format(Math.max(...known)) : null;
+    return runs.map((run, index) => {
+      const value = run.scores[column.key];
+      const cell = html("td");
+      cell.style.setProperty("--model", colourOf(index));
+      if (value === null) {
+        cell.append(DASH);
+        return cell;
+      }
+      const text = format(value);
+      cell.append(text === best
+        ? html("strong", {}, text, html("span", { class: "unseen" }, " (best)"))
+        : text);
+      if (column.percent) cell.append(createBar(value));
+      return cell;
+    });
+  }
+
+  function createBar(share) {
+    const fill = html("span");
+    fill.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
+    return html("span", { class: "bar", "aria-hidden": "true" }, fill);
+  }
+
+  function readableCount(count) {
+    if (count >= 1e6) return `${(count / 1e6).toFixed(2)} M`;
+    if (count >= 1e4) return `${(count / 1e3).toFixed(0)} k`;
+    return count.toLocaleString("en-GB");
+  }
+
+  function readableTime(seconds) {
+    if (seconds === null) return DASH;
+    if (seconds < 99.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
+    const minutes = Math.floor(Math.round(seconds) / 60);
+    if (minutes < 60) return `${minutes} min ${Math.round(seconds) % 60} s`;
+    return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  }
+
+  function composeScores({ columns, runs }) {
+    const scores = columns.map((column) => createScoreCells(column, runs));
+    const table = html("table", { "aria-describedby": "explanations" },
+      html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
+        ...columns.map((column) => html("th", { scope: "col" }, column.label)),
+        html("th", { scope: "col" }, "parameters"), html("th", { scope: "col" }, "training time"))),
+      html("tbody", {}, ...runs.map((run, index) => html("tr", {},
+        html("th", { scope: "row" }, run.name),
+        ...scores.map((cells) => cells[index]),
+        html("td", {}, readableCount(run.parameters)),
+        html("td", {}, readableTime(run.seconds))))));
+    section("scores").append(
+      createModelList(runs),
+      html("div", { class: "scroll", role: "region", "aria-labelledby": "scores-title", tabindex: 0 }, table),
+      html("dl", { class: "explanations", id: "explanations" },
+        ...columns.map((column) => html("div", {}, html("dt", {}, column.label), html("dd", {}, column.explanation))),
+        runs.length > 1 ? html("div", {}, html("dt", {}, "bold"), html("dd", {}, "the best of the column")) : null));
+  }
+
+  // ---- curves
+
+  function composeCurves({ runs }) {
+    const titles = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))];
+    const charts = titles.flatMap((title) => {
+      const series = runs
+        .map((run, index) => (
+          { name: run.name, colour: colourOf(index), dash: dashOf(index), points: run.curves[title] ?? [] }))
+        .filter(({ points }) => points.some(([, value]) => value !== null));
+      if (series.length === 0) return [];
+      const figure = html("figure");
+      createCurveChart(figure, { title, series });
+      return [figure];
+    });
+    if (charts.length > 0) section("curves").append(html("div", { class: "charts" }, ...charts));
+  }
+
+  // ---- examples
+
+  function modelsDisagree(example) {
+    const captions = Object.values(example.captions);
+    const verdicts = captions.map((caption) => caption.verdict).filter((verdict) => verdict !== null);
+    const answers = verdicts.length > 1 ? verdicts : captions.map((caption) => caption.words.join(" "));
+    return new Set(answers).size > 1;
+  }
+
+  function createCard(example, runs) {
+    const host = html("div");
+    createAttentionViewer(host, {
+      picture: { source: example.picture, description: `Picture ${example.identity}` },
+      boxes: example.boxes,
+      captions: runs.flatMap((run, index) => (Object.hasOwn(example.captions, run.name)
+        ? [{ ...example.captions[run.name], name: run.name, colour: colourOf(index) }]
+        : [])),
+    });
+    const references = example.references.length === 0 ? null
+      : html("details", {},
+        html("summary", {}, example.references.length === 1 ? "1 reference" : `${example.references.length} references`),
+        html("ul", {}, ...example.references.map((reference) => html("li", {}, reference))));
+    return html("article", { class: "card", "aria-label": `Example ${example.identity}` },
+      html("header", {}, html("span", { class: "identity" }, example.identity),
+        example.kind === "" ? null : html("span", { class: "kind" }, example.kind)),
+      host, references);
+  }
+
+  function createFilterButton(label) {
+    const count = html("span", { class: "count" });
+    return { node: html("button", { type: "button", "aria-pressed": "false" }, `${label} `, count), count };
+  }
+
+  /** Buttons for one kind at a time, and a switch that keeps only pictures on which the models disagree. */
+  function createFilters(entries, several) {
+    const kinds = [...new Set(entries.map(({ kind }) => kind))];
+    const chosen = { kind: null, disagreeing: false };
+    const all = { kind: null, ...createFilterButton("all") };
+    const named = kinds.length < 2 ? [] : kinds.map((kind) => ({ kind, ...createFilterButton(kind || "no kind") }));
+    const toggle = createFilterButton("models disagree");
+    const status = html("p", { class: "status", role: "status" });
+
+    function matching(kind, disagreeing) {
+      return entries.filter((entry) => (kind === null || entry.kind === kind) && (!disagreeing || entry.disagreeing));
+    }
+
+    function update() {
+      const kept = new Set(matching(chosen.kind, chosen.disagreeing));
+      for (const entry of entries) entry.card.hidden = !kept.has(entry);
+      for (const button of [all, ...named]) {
+        button.node.setAttribute("aria-pressed", String(button.kind === chosen.kind));
+        button.count.textContent = matching(button.kind, chosen.disagreeing).length;
+      }
+      toggle.node.setAttribute("aria-pressed", String(chosen.disagreeing));
+      toggle.count.textContent = matching(chosen.kind, true).length;
+      status.textContent = `${kept.size} of ${entries.length} pictures`;
+    }
+
+    for (const button of [all, ...named]) {
+      button.node.addEventListener("click", () => {
+        chosen.kind = button.kind;
+        update();
+      });
+    }
+    toggle.node.addEventListener("click", () => {
+      chosen.disagreeing = !chosen.disagreeing;
+      update();
+    });
+    update();
+    return html("div", { class: "filters", role: "group", "aria-label": "Which examples are shown" },
+      all.node, ...named.map(({ node }) => node), several ? toggle.node : null, status);
+  }
+
+  function composeExamples({ examples, runs }) {
+    if (examples.length === 0) return;
+    const entries = examples.map((example) => (
+      { kind: example.kind, disagreeing: modelsDisagree(example), card: createCard(example, runs) }));
+    const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
+    section("examples").append(
+      readable ? html("p", { class: "hint" },
+        "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
+        "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
+        "keeps the word lit.") : null,
+      createFilters(entries, runs.length > 1),
+      html("div", { class: "cards" }, ...entries.map(({ card }) => card)));
+  }
+
+  // ---- configurations
+
+  /** Nested settings as [dotted name, text] pairs. */
+  function flattened(value, name = "") {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) {
+      return [[name, typeof value === "string" ? value : JSON.stringify(value)]];
+    }
+    return Object.entries(value).flatMap(([key, item]) => flattened(item, name === "" ? key : `${name}.${key}`));
+  }
+
+  function composeConfigurations({ runs }) {
+    const settings = runs.map((run) => new Map(flattened(run.configuration)));
+    const differs = (name) => new Set(settings.map((map) => map.get(name))).size > 1;
+    section("configurations").append(...runs.map((run, index) => html("details", { class: "configuration" },
+      html("summary", {}, run.name,
+        html("span", { class: "count" }, `${run.parameters.toLocaleString("en-GB")} parameters`)),
+      html("div", { class: "scroll" }, html("table", {}, html("tbody", {},
+        ...[...settings[index]].map(([name, text]) => html("tr", { class: differs(name) ? "differs" : null },
+          html("th", { scope: "row" }, name),
+          html("td", {}, text, differs(name) ? html("span", { class: "tag" }, "differs") : null)))))))));
+  }
+
+  function composeFootnotes({ footnotes }) {
+    if (footnotes.length > 0) section("footnotes").append(...footnotes.map((note) => html("p", {}, note)));
+  }
+
+  const data = JSON.parse(document.getElementById("report-data").textContent);
+  composeScores(data);
+  composeCurves(data);
+  composeExamples(data);
+  composeConfigurations(data);
+  composeFootnotes(data);
+})();
