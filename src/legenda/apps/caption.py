@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from legenda.apps.runs import OpenRun
     from legenda.vision import Extractor
 
-BATCH = 32
-
 
 @dataclass(frozen=True)
 class Options:
@@ -62,21 +60,14 @@ def caption_pictures(
     from legenda.regions import Regions
     from legenda.vision import read_picture, run_extractor
 
-    for first in range(0, len(pictures), BATCH):
-        readable = []
-        for path in pictures[first : first + BATCH]:
-            try:
-                readable.append((path, read_picture(path)))
-            except UserError as error:
-                broken.append(str(error))
-        for path, picture in readable:
-            try:
-                ((features, boxes),) = run_extractor(extractor, [picture], [path])
-            except UserError as error:
-                broken.append(f"{path}: {error}")
-                continue
-            regions = Regions(
-                torch.from_numpy(features).float().unsqueeze(0),
-                None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
-            )
-            yield path, opened.model.caption(regions, beam_size=beam_size)[0]
+    for path in pictures:
+        try:
+            ((features, boxes),) = run_extractor(extractor, [read_picture(path)], [path])
+        except UserError as error:
+            broken.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            continue
+        regions = Regions(
+            torch.from_numpy(features).float().unsqueeze(0),
+            None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
+        )
+        yield path, opened.model.caption(regions, beam_size=beam_size)[0]

@@ -24,7 +24,7 @@ from legenda.training.history import add_record, begin_history
 from legenda.training.objectives import PADDING, cross_entropy
 from legenda.training.progress import TrainingProgress
 from legenda.training.settings import Training
-from legenda.training.state import STATE, Progress, load_state, save_state
+from legenda.training.state import STATE, Progress, load_state, read_progress, save_state
 from legenda.training.validation import describe_images, score_captions
 
 if TYPE_CHECKING:
@@ -74,9 +74,17 @@ def train(
     model.vocabulary = data.vocabulary
     config = {"model": describe_model(model), **sections, "training": asdict(training), "extractor": data.extractor}
     _claim(folder, config, data)
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.schedule.rate, betas=training.betas)
+    optimizer = torch.optim.Adam(model.parameters(), lr=training.schedule.rate, betas=training.betas, fused=True)
     run = _Run(fabric, model, optimizer, data, training, folder)
     return run.to_the_end(model_name)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run folder holds a run that has trained all its epochs; False where there is none."""
+    if not (folder / CONFIG).exists() or not (folder / STATE).exists():
+        return False
+    epochs = read_json(folder / CONFIG, "delete the folder to start again").get("training", {}).get("epochs")
+    return read_progress(folder).epoch == epochs
 
 
 def _claim(folder: Path, config: dict[str, Any], data: OpenedData) -> None:
@@ -214,4 +222,5 @@ class _Run:
             progress.best, progress.best_epoch = score, progress.epoch
             save_weights(self.plain_model, self.folder)
         told = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
-        shown.note(f"epoch {progress.epoch} validated: {told}")
+        first = self.data.validation.identities[0]
+        shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {captions[first]}")

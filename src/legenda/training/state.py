@@ -17,6 +17,8 @@ from legenda.files import checked, whole_file
 
 STATE = "training_state.safetensors"
 
+_REMEDY = "delete it to train from the start, or copy it again"
+
 
 @dataclass
 class Progress:
@@ -52,10 +54,9 @@ def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
     Raises UserError when the file is truncated or belongs to another model.
     """
     path = folder / STATE
-    remedy = "delete it to train from the start, or copy it again"
-    tensors, metadata = checked(lambda: _read(path), path, remedy)
+    progress = read_progress(folder)
+    tensors = checked(lambda: safetensors.torch.load_file(path), path, _REMEDY)
     try:
-        progress = Progress(**json.loads(metadata["progress"]))
         model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
         saved: dict[int, dict[str, Any]] = {}
         for key, tensor in tensors.items():
@@ -67,10 +68,19 @@ def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
         if torch.cuda.is_available() and "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"])
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
-        raise UserError(f"{path} is no training state of this run; {remedy}") from error
+        raise UserError(f"{path} is no training state of this run; {_REMEDY}") from error
     return progress
 
 
-def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def read_progress(folder: Path) -> Progress:
+    """Where a saved run stands; UserError when its file is damaged."""
+    path = folder / STATE
+    try:
+        return Progress(**json.loads(checked(lambda: _metadata(path), path, _REMEDY)["progress"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is no training state; {_REMEDY}") from error
+
+
+def _metadata(path: Path) -> dict[str, str]:
     with safetensors.safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+        return file.metadata() or {}
