@@ -5,13 +5,13 @@ from legenda.recipes.recipe import Recipe
 from legenda.training.schedules import StepDecay
 from legenda.training.settings import Training
 
-_SMALL = {"dim": 96, "num_heads": 4, "num_layers": 2, "ff_dim": 192, "dropout": 0.0}
+_SMALL = {"dim": 64, "num_heads": 4, "num_layers": 2, "ff_dim": 128, "geometry_dim": 32, "dropout": 0.0}
 
 _TRAINING = Training(
-    epochs=14,
+    epochs=17,
     batch_size=64,
     rows=1,
-    schedule=StepDecay(rate=2e-3, warmup_steps=100, decay=0.3, decay_after=(10, 12)),
+    schedule=StepDecay(rate=3e-3, warmup_steps=100, decay=0.5, decay_after=(7, 10, 13, 15)),
     validate_every=2,
     best_by="truth",
 )
