@@ -45,6 +45,8 @@ def run(arguments: Sequence[str]) -> None:
     broken: list[str] = []
     for path, caption in caption_pictures(pictures, opened, extractor, options.beam_size, broken):
         print(f"{path}: {caption}", flush=True)
+    if len(pictures) == len(broken) == 1:
+        raise UserError(broken[0])
     for reason in broken:
         print(reason, file=sys.stderr)
     if broken:

@@ -72,4 +72,7 @@ def describe_data(data: DataSettings) -> dict[str, Any]:
     """The "data" part of config.json."""
     kinds = {kind: name for name, kind in _DATA.items()}
     assert dataclasses.is_dataclass(data)
-    return {"kind": kinds[type(data)], **{k: str(v) if isinstance(v, Path) else v for k, v in vars(data).items()}}
+    return {
+        "kind": kinds[type(data)],
+        **{k: str(v.resolve()) if isinstance(v, Path) else v for k, v in vars(data).items()},
+    }

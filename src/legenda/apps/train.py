@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tyro
+
 from legenda.apps.options import parse
 from legenda.errors import UserError
 
@@ -44,26 +46,16 @@ def _configured(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", P
     from legenda.models import describe_model
 
     entry = describe_model(recipe.model)
-    # vocab_size and feature_dim follow from the data, so they are no options here.
-    derived = ("vocab_size", "feature_dim")
     own = {**entry.settings, **recipe.options}
-    model = dataclasses.make_dataclass(
-        "Model",
-        [
-            (f.name, f.type, own.get(f.name, f.default))
-            for f in dataclasses.fields(entry.config)
-            if f.name not in derived
-        ],
-        frozen=True,
-        kw_only=True,
-        namespace={"__doc__": entry.config.__doc__, "__module__": entry.config.__module__},
-    )
+    derived = ("vocab_size", "feature_dim")  # they follow from the data, so they are no options here
+    hidden = [(name, tyro.conf.Suppress[int], 1) for name in derived]
+    model = dataclasses.make_dataclass("Model", hidden, bases=(entry.config,), frozen=True, kw_only=True)
     namespace: dict[str, Any] = {"__doc__": f"Trains {recipe.name} ({recipe.summary}).", "__module__": __name__}
     options = dataclasses.make_dataclass(
         "Options",
         [
             ("out", Path, Path("runs") / recipe.name),
-            ("model", model, model()),
+            ("model", model, model(**own)),
             ("data", type(recipe.data), recipe.data),
             ("training", type(recipe.training), recipe.training),
         ],
@@ -72,6 +64,7 @@ def _configured(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", P
         namespace=namespace,
     )
     chosen: Any = parse(options, arguments, f"train {recipe.name}")
-    values = {field.name: getattr(chosen.model, field.name) for field in dataclasses.fields(chosen.model)}
+    shown = [field.name for field in dataclasses.fields(entry.config) if field.name not in derived]
+    values = {name: getattr(chosen.model, name) for name in shown}
     changed = {name: value for name, value in values.items() if value != entry.settings.get(name)}
     return dataclasses.replace(recipe, options=changed, data=chosen.data, training=chosen.training), chosen.out

@@ -27,12 +27,14 @@ class CaptionSet:
     """One split: identities and references of its images, and a reader of their regions.
 
     read: from an array of positions in this split to the Regions of those images.
+    source: what the regions are read from, for messages.
     score: what is measured of captions beside the usual metrics, or None.
     """
 
     identities: tuple[str, ...]
     references: tuple[tuple[str, ...], ...]
     read: Callable[[np.ndarray], Regions]
+    source: str
     score: Scorer | None = None
 
     def __len__(self) -> int:
@@ -101,7 +103,7 @@ def scene_set(made: SceneSplit) -> CaptionSet:
         chosen = torch.from_numpy(positions)
         return Regions(features[chosen], boxes[chosen], mask[chosen])
 
-    return CaptionSet(tuple(scenes), made.captions, read, lambda captions: truth_scores(captions, scenes))
+    return CaptionSet(tuple(scenes), made.captions, read, "scenes", lambda captions: truth_scores(captions, scenes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +157,8 @@ def _stored_set(images: Sequence[CaptionedImage], store: FeatureStore, path: Pat
         boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
         return Regions(torch.from_numpy(packed.features), boxes, torch.from_numpy(packed.mask))
 
-    return CaptionSet(tuple(image.id for image in images), tuple(image.captions for image in images), read)
+    identities, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
+    return CaptionSet(identities, captions, read, str(path))
 
 
 def _tokenized(references: Sequence[Sequence[str]]) -> list[list[str]]:

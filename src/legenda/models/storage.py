@@ -36,9 +36,9 @@ def save_weights(model: Captioner, folder: Path) -> None:
 
 
 def describe(model: Captioner) -> dict[str, Any]:
-    """The "model" part of config.json: its name and every option."""
-    assert dataclasses.is_dataclass(model.config)
-    return {"name": model.name, "options": dataclasses.asdict(model.config)}
+    """The "model" part of config.json: its name, every option, and whether a vocabulary lies beside it."""
+    options = dataclasses.asdict(model.config)
+    return {"name": model.name, "options": options, "vocabulary": model.vocabulary is not None}
 
 
 def load(folder: str | Path) -> Captioner:
@@ -59,7 +59,7 @@ def load(folder: str | Path) -> Captioner:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     load_weights(model, folder / WEIGHTS)
-    if (folder / VOCABULARY).exists() or "vocabulary" in described:
+    if section.get("vocabulary"):
         model.vocabulary = Vocabulary.load(folder / VOCABULARY)
         if len(model.vocabulary) != section["options"]["vocab_size"]:
             raise UserError(

@@ -68,8 +68,8 @@ def train(
     model = create_model(model_name, **options, vocab_size=len(data.vocabulary), feature_dim=data.feature_dim)
     if model.needs_boxes and not data.has_boxes:
         raise UserError(
-            f"the features hold no boxes, which {model_name} needs for its geometry; extract them again with boxes or "
-            "train a model without geometry, such as transformer"
+            f"{data.train.source} holds no boxes, which {model_name} needs for its geometry; extract it again with "
+            "boxes or train a model without geometry, such as transformer"
         )
     model.vocabulary = data.vocabulary
     config = {"model": describe_model(model), **sections, "training": asdict(training), "extractor": data.extractor}

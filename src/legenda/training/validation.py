@@ -38,7 +38,11 @@ def describe_images(
     with torch.no_grad():
         for positions in np.array_split(np.arange(len(split)), -(-len(split) // batch_size)):
             regions = split.read(positions).to(device)
-            found = beam_search(model, regions, beam_size=beam_size, results=1, need_attention=need_attention)
+            try:
+                memory = model.encode(regions)
+            except UserError as error:
+                raise UserError(f"{split.source} does not fit {model.name}: {error}") from error
+            found = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
             for position, row in zip(positions, found.tokens[:, 0].tolist(), strict=True):
                 captions[split.identities[position]] = model.vocabulary.decode(row)
             if heard is not None:
