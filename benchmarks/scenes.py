@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("options", nargs="*", help="options of legenda train, after --")
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
-    jobs = [(recipe, seed) for recipe in given.recipes for seed in given.seeds]
+    jobs = [(recipe, seed) for seed in given.seeds for recipe in given.recipes]
     with ThreadPoolExecutor(given.processes) as pool:
         folders = dict(zip(jobs, pool.map(lambda job: train(*job, given.runs, given.options), jobs), strict=True))
     print("| attention | " + " | ".join(RELATIONS) + " |\n|---|" + "---|" * len(RELATIONS))

@@ -31,12 +31,18 @@ class Regions:
         if self.features.dim() != 3:
             raise UserError(f"features need the shape (images, regions, dim), not {tuple(self.features.shape)}")
         size = self.features.shape[:2]
+        if self.features.shape[1] == 0:
+            raise UserError("every picture needs at least one region; these features have none")
         if self.boxes is not None and self.boxes.shape != (*size, 4):
             raise UserError(f"boxes need the shape {(*size, 4)} to match the features, not {tuple(self.boxes.shape)}")
         if self.mask is None:
             object.__setattr__(self, "mask", torch.ones(size, dtype=torch.bool, device=self.features.device))
         elif self.mask.shape != size or self.mask.dtype != torch.bool:
             raise UserError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real")
+        # On another device the answer would have to be waited for, and what lies there came from here.
+        elif self.mask.device.type == "cpu" and not bool(self.mask.any(dim=1).all()):
+            empty = int((~self.mask.any(dim=1)).nonzero()[0])
+            raise UserError(f"every picture needs at least one region, but the mask leaves none to picture {empty}")
 
     @staticmethod
     def from_grid(
@@ -50,9 +56,7 @@ class Regions:
             raise UserError(f"a grid of {rows} x {columns} needs {rows * columns} cells, not {features.shape[1]}")
         cell = torch.arange(rows * columns, device=features.device)
         top, left = cell // columns, cell % columns
-        corners = torch.stack([left / columns, top / rows, (left + 1) / columns, (top + 1) / rows], dim=-1).to(
-            features.dtype
-        )
+        corners = torch.stack([left / columns, top / rows, (left + 1) / columns, (top + 1) / rows], dim=-1)
         return Regions(features, corners.expand(features.shape[0], -1, -1), mask)
 
     @staticmethod

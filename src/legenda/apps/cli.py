@@ -3,12 +3,11 @@
 Nothing heavy is imported here, so help and mistakes answer at once.
 """
 
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from legenda.errors import UserError
+from legenda.errors import UserError, nearest
 
 COMMANDS = {
     "demo": "train two small models on drawn scenes and show in a page what geometry adds",
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
-        print("stopped; what was saved is whole, and the same command goes on from there", file=sys.stderr)
+        print("stopped", file=sys.stderr)
         raise SystemExit(130) from None
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has left: nothing is wrong with us
@@ -47,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
-        close = difflib.get_close_matches(command, COMMANDS, n=1)
-        remedy = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(COMMANDS)}"
-        raise UserError(f"there is no such command; {remedy}")
+        raise UserError(f"there is no such command; {nearest(command, COMMANDS)}")
     import_module(f"legenda.apps.{command}").run(arguments)
 
 

@@ -42,12 +42,12 @@ def run(arguments: Sequence[str]) -> None:
 
 def _train(folders: dict[str, Path]) -> None:
     """Trains the models at the same time, each in a process of its own on one core."""
-    from legenda.training.loop import is_finished
+    from legenda.training import is_finished
 
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes: dict[str, subprocess.Popen[str]] = {}
     for name, folder in folders.items():
-        if is_finished(folder):
+        if is_finished(folder, f"scenes.{name}"):
             print(f"{name} is trained already in {folder}", flush=True)
             continue
         processes[name] = subprocess.Popen(

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from legenda.apps.evaluate import write_evaluation
 from legenda.apps.runs import OpenRun, open_run
 from legenda.data.caption_sets import CaptionSet, ScenesData, scene_set
 from legenda.data.scenes import FAMILIES, Scene, draw_scene, judge, make_split
 from legenda.decoding import Decoded
-from legenda.files import write_json
+from legenda.errors import UserError
 from legenda.regions import Regions
 from legenda.training.history import read_history
 from legenda.training.validation import describe_images, score_captions
@@ -52,13 +53,14 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     """Evaluates the runs on the test scenes, writes the page, and returns the table as text."""
     runs = {name: open_run(folder) for name, folder in folders.items()}
     data = next(iter(runs.values())).data()
-    assert isinstance(data, ScenesData)
+    if not isinstance(data, ScenesData):
+        raise UserError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and call the demo again")
     made = make_split("test", data.test, data.seed)
     split = scene_set(made)
     shown = _shown(made.scenes)
     tested = {name: _test(opened, split, made.scenes, shown) for name, opened in runs.items()}
     for name, result in tested.items():
-        write_json(folders[name] / "evaluation_test.json", {"scores": result.scores, "captions": result.captions})
+        write_evaluation(folders[name], "test", BEAM, result.captions, result.scores)
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(
@@ -142,8 +144,8 @@ def _footnotes(data: ScenesData) -> list[str]:
     return [
         f"{data.train:,} training, {data.validation} validation and {data.test} test scenes, all different; the best "
         "validation truth chose each model; test captions by beam search, beam 3.",
-        "Regions are connected components of the pixels, each crop resized to 8 x 8, so features tell neither size nor "
-        "place.",
+        "Regions are connected components of the pixels, each crop resized to 8 x 8: things of one kind have equal "
+        "features at every size and place.",
         "The attention shown is that of the last decoder layer over the encoded regions, all heads averaged.",
         f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed; docs/scenes.md "
         "has three seeds and more attentions.",

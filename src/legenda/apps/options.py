@@ -3,16 +3,17 @@
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import tyro
 
-from legenda.errors import UserError
+from legenda.errors import UserError, nearest
 
 T = TypeVar("T")
 
-_RULE = re.compile(r"[─╭╮╰╯│]+")
+_RULE = re.compile(r"[─╭╮╰╯│|+]+|-{4,}")
+_FLAG = re.compile(r"--[a-z][\w.-]*")
 
 
 def parse(options: type[T], arguments: Sequence[str], command: str, *, default: Any = None) -> T:
@@ -21,22 +22,37 @@ def parse(options: type[T], arguments: Sequence[str], command: str, *, default: 
     `--help` prints the help and leaves with exit code 0. Raises UserError for an unknown option (the nearest one is
     named) or a value of the wrong type.
     """
+    extra = {} if default is None else {"default": default}
+
+    def ask(given: Sequence[str]) -> T:
+        return tyro.cli(options, args=list(given), prog=f"legenda {command}", **extra)
+
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            extra = {} if default is None else {"default": default}
-            return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", **extra)
+            return ask(arguments)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-        raise UserError(_sentence(complaint.getvalue(), command)) from None
+    raise UserError(_misspelt(ask, arguments) or _sentence(complaint.getvalue(), command))
+
+
+def _misspelt(ask: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> str | None:
+    """A sentence on the first option that does not exist; tyro keeps it back while another one is missing."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        ask(["--help"])
+    known = set(_FLAG.findall(told.getvalue()))
+    for argument in arguments:
+        given = argument.split("=")[0].replace("_", "-")
+        if given.startswith("--") and given not in known:
+            return f"there is no option {given}; {nearest(given, known)}"
+    return None
 
 
 def _sentence(complaint: str, command: str) -> str:
-    """Tyro's boxed complaint as one sentence: what is wrong, and the nearest right option when it names one."""
+    """The boxed complaint of tyro as one sentence."""
     lines = [_RULE.sub("", line).strip() for line in complaint.splitlines()[1:]]
     text = " ".join(line for line in lines if line)
-    wrong = re.split(r"Perhaps you meant:|Argument helptext:|For full helptext", text)[0].strip().rstrip(".:")
-    near = re.search(r"Perhaps you meant:\s*(--[\w.-]+)", text)
-    remedy = f"did you mean {near[1]}?" if near else f"see legenda {command} --help"
-    return f"{wrong}; {remedy}"
+    wrong = re.split(r"Argument helptext:|For full helptext", text)[0].strip().rstrip(".:")
+    return f"{wrong}; see legenda {command} --help"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +34,12 @@ class OpenRun:
 
     def data(self) -> DataSettings:
         """The settings of the data it was trained on."""
-        described = self.config.get("data")
         try:
-            assert isinstance(described, dict)
-            kind = _DATA[described["kind"]]
-            fields = {field.name: field for field in dataclasses.fields(kind)}
-            values = {name: value for name, value in described.items() if name != "kind"}
-            paths = {name: Path(value) for name, value in values.items() if fields[name].type == "Path"}
-            return kind(**{**values, **paths})
-        except (AssertionError, KeyError, TypeError) as error:
+            described = dict(self.config["data"])
+            kind = _DATA[described.pop("kind")]
+            hints = typing.get_type_hints(kind)
+            return kind(**{name: hints[name](value) for name, value in described.items()})
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
 
     def extractor(self, given: str | None) -> Extractor:

@@ -22,16 +22,17 @@ stopped. legenda recipes lists the recipes; legenda train RECIPE --help lists ev
 
 def run(arguments: Sequence[str]) -> None:
     """Trains, and says where the model is and what to do with it."""
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in ("-h", "--help"):
         print(_USAGE)
         return
-    if arguments[0].startswith("-"):
-        raise UserError(f"the recipe comes first, before {arguments[0]}; legenda recipes lists them")
+    if not arguments or arguments[0].startswith("-"):
+        raise UserError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
     from legenda.apps.runs import describe_data
     from legenda.recipes import get_recipe
-    from legenda.training import train
+    from legenda.training import check_folder, train
 
     recipe, out = _configured(get_recipe(arguments[0]), arguments[1:])
+    check_folder(out)
     data = recipe.data.open(lambda text: print(text, file=sys.stderr, flush=True))
     sections = {"recipe": recipe.name, "data": describe_data(recipe.data)}
     trained = train(recipe.model, recipe.options, data, recipe.training, out, sections=sections)

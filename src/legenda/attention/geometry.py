@@ -97,7 +97,7 @@ def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, 
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape dim"]:
-    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi to 10000 * 2 pi."""
+    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi towards 10000 * 2 pi."""
     frequency = 10000.0 ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
     angle = positions.unsqueeze(-1) * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

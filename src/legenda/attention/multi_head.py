@@ -75,20 +75,8 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.keys_values(key, value, mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         if bias is None and self.rescale is None and not need_weights:
-            return self.attend(self._split(q), keys, values, mask, causal=causal)
-        scale = keys.shape[-1] ** -0.5
-        scores = self._split(q) @ keys.transpose(-2, -1)
-        if bias is not None:
-            scores = scores + bias
-        scores = scores * scale
-        if self.rescale is not None:
-            scores = self.rescale(scores, geometry)
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, :], float("-inf"))
-        if causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-            scores = scores.masked_fill(future, float("-inf"))
-        return self._collect(scores.softmax(dim=-1), values)
+            return self._fused(self._split(q), keys, values, mask, causal)
+        return self._weighed(self._split(q), keys, values, mask, causal, bias, geometry)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None
@@ -110,28 +98,63 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "B H S d"],
         mask: Bool[Tensor, "B S"] | None = None,
         *,
-        causal: bool = False,
         need_weights: bool = False,
     ) -> Attended:
-        """Attends with queries, keys and values that are projected already and no slot to fill."""
+        """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
         if need_weights:
-            scores = queries @ keys.transpose(-2, -1) * keys.shape[-1] ** -0.5
-            if mask is not None:
-                scores = scores.masked_fill(~mask[:, None, None, :], float("-inf"))
-            return self._collect(scores.softmax(dim=-1), values)
+            return self._weighed(queries, keys, values, mask, False, None, None)
+        return self._fused(queries, keys, values, mask, False)
+
+    def _fused(
+        self,
+        queries: Float[Tensor, "B H T d"],
+        keys: Float[Tensor, "B H S d"],
+        values: Float[Tensor, "B H S d"],
+        mask: Bool[Tensor, "B S"] | None,
+        causal: bool,
+    ) -> Attended:
+        """Torch's fused kernel, for plain scores whose weights nobody asks for."""
         attended = F.scaled_dot_product_attention(
             queries,
             keys,
             values,
-            attn_mask=None if mask is None else mask[:, None, None, :],
+            attn_mask=None if mask is None else _allowed(queries, keys, mask, causal),
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal,
+            is_causal=causal and mask is None,  # the kernel takes either, not both
         )
         return Attended(self.output(attended.transpose(1, 2).flatten(2)), None)
 
-    def _collect(self, weights: Float[Tensor, "B H T S"], values: Float[Tensor, "B H S d"]) -> Attended:
+    def _weighed(
+        self,
+        queries: Float[Tensor, "B H T d"],
+        keys: Float[Tensor, "B H S d"],
+        values: Float[Tensor, "B H S d"],
+        mask: Bool[Tensor, "B S"] | None,
+        causal: bool,
+        bias: Float[Tensor, "B H T S"] | None,
+        geometry: Tensor | None,
+    ) -> Attended:
+        scores = queries @ keys.transpose(-2, -1)
+        if bias is not None:
+            scores = scores + bias
+        scores = scores * keys.shape[-1] ** -0.5
+        if self.rescale is not None:
+            scores = self.rescale(scores, geometry)
+        if mask is not None or causal:
+            scores = scores.masked_fill(~_allowed(queries, keys, mask, causal), float("-inf"))
+        weights = scores.softmax(dim=-1)
         dropped = F.dropout(weights, self.dropout, self.training)
         return Attended(self.output((dropped @ values).transpose(1, 2).flatten(2)), weights)
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+def _allowed(
+    queries: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mask: Bool[Tensor, "B S"] | None, causal: bool
+) -> Bool[Tensor, ...]:
+    """Where queries may look, in a shape that broadcasts to `(B, H, T, S)`."""
+    T, S = queries.shape[2], keys.shape[2]
+    allowed = torch.ones(T, S, dtype=torch.bool, device=queries.device)
+    allowed = allowed.tril() if causal else allowed
+    return allowed if mask is None else allowed & mask[:, None, None, :]

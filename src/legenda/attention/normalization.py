@@ -25,7 +25,11 @@ class MaskedInstanceNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
-        """Normalised `x`; rows that the mask marks as padding come out as finite numbers without meaning."""
+        """Normalised `x`; rows that the mask marks as padding come out as finite numbers without meaning.
+
+        Statistics are taken in float32 at least, also under autocast.
+        """
+        given, x = x.dtype, _precise(x)
         if mask is None:
             centred = x - x.mean(dim=1, keepdim=True)
             variance = centred.square().mean(dim=1, keepdim=True)
@@ -38,7 +42,7 @@ class MaskedInstanceNorm(nn.Module):
         y = centred * torch.rsqrt(variance + EPSILON)
         if self.weight is not None and self.bias is not None:
             y = y * self.weight + self.bias
-        return y
+        return y.to(given)
 
 
 class MaskedBatchNorm(nn.Module):
@@ -57,6 +61,7 @@ class MaskedBatchNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
         """Normalised `x`; in training the running statistics move towards those of the batch's valid regions."""
+        given, x = x.dtype, _precise(x)
         if self.training:
             real = x.flatten(0, 1) if mask is None else x[mask]
             mean, variance = real.mean(dim=0), real.var(dim=0, correction=0)
@@ -66,7 +71,7 @@ class MaskedBatchNorm(nn.Module):
                 self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         else:
             mean, variance = self.running_mean, self.running_var
-        return (x - mean) * torch.rsqrt(variance + EPSILON) * self.weight + self.bias
+        return ((x - mean) * torch.rsqrt(variance + EPSILON) * self.weight + self.bias).to(given)
 
 
 class RowLayerNorm(nn.Module):
@@ -93,3 +98,9 @@ def create_norm(norm: Norm, dim: int) -> nn.Module | None:
             return RowLayerNorm(dim)
         case "bn":
             return MaskedBatchNorm(dim)
+        case unknown:
+            raise ValueError(f"there is no norm {unknown!r}")
+
+
+def _precise(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -28,6 +28,7 @@ class CaptionSet:
 
     read: from an array of positions in this split to the Regions of those images.
     source: what the regions are read from, for messages.
+    extractor: the name under which they were made; regions of another extractor do not fit a model.
     score: what is measured of captions beside the usual metrics, or None.
     """
 
@@ -35,6 +36,7 @@ class CaptionSet:
     references: tuple[tuple[str, ...], ...]
     read: Callable[[np.ndarray], Regions]
     source: str
+    extractor: str
     score: Scorer | None = None
 
     def __len__(self) -> int:
@@ -43,17 +45,13 @@ class CaptionSet:
 
 @dataclass(frozen=True, eq=False)
 class OpenedData:
-    """A data set in use: its splits, its vocabulary and the width of its features.
-
-    extractor: the name under which its features were made; features of another extractor do not fit the model.
-    """
+    """A data set in use: its splits, its vocabulary and the width of its features."""
 
     train: CaptionSet
     validation: CaptionSet
     vocabulary: Vocabulary
     feature_dim: int
     has_boxes: bool
-    extractor: str
 
 
 class DataSettings(Protocol):
@@ -82,7 +80,7 @@ class ScenesData:
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.build(_tokenized(train.references), min_count=1)
-        return OpenedData(train, validation, vocabulary, FEATURE_DIM, True, "scenes")
+        return OpenedData(train, validation, vocabulary, FEATURE_DIM, True)
 
     def split(self, name: str) -> CaptionSet:
         """The scenes of a split; no two splits or seeds share one."""
@@ -103,7 +101,10 @@ def scene_set(made: SceneSplit) -> CaptionSet:
         chosen = torch.from_numpy(positions)
         return Regions(features[chosen], boxes[chosen], mask[chosen])
 
-    return CaptionSet(tuple(scenes), made.captions, read, "scenes", lambda captions: truth_scores(captions, scenes))
+    def score(captions: Mapping[str, str]) -> dict[str, float | None]:
+        return truth_scores(captions, scenes)
+
+    return CaptionSet(tuple(scenes), made.captions, read, "scenes", "scenes", score)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +122,7 @@ class KarpathyData:
         """Reads the annotations, builds the vocabulary and maps the features; names what is missing."""
         progress(f"reading {self.annotations} and {self.features}")
         store = FeatureStore.open(self.features)
+        store.check()
         images = read_karpathy(self.annotations)
         train = self._part(images, store, "train")
         return OpenedData(
@@ -129,7 +131,6 @@ class KarpathyData:
             Vocabulary.build(_tokenized(train.references), min_count=self.min_count),
             store.feature_dim,
             store.has_boxes,
-            store.extractor,
         )
 
     def split(self, name: str) -> CaptionSet:
@@ -158,7 +159,7 @@ def _stored_set(images: Sequence[CaptionedImage], store: FeatureStore, path: Pat
         return Regions(torch.from_numpy(packed.features), boxes, torch.from_numpy(packed.mask))
 
     identities, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
-    return CaptionSet(identities, captions, read, str(path))
+    return CaptionSet(identities, captions, read, str(path), store.extractor)
 
 
 def _tokenized(references: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -102,22 +102,6 @@ class FeatureStore:
             raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
         return position
 
-    def require(self, *, feature_dim: int | None, boxes: bool, model: str) -> None:
-        """Raises UserError when the named model cannot use this store.
-
-        feature_dim: the width the model expects, None for any; boxes: whether its geometry needs boxes.
-        """
-        if feature_dim is not None and feature_dim != self.feature_dim:
-            raise UserError(
-                f"{self.path} holds features of width {self.feature_dim}, but the model {model} expects {feature_dim}; "
-                f"build the model with feature_dim={self.feature_dim} or choose another feature file"
-            )
-        if boxes and not self.has_boxes:
-            raise UserError(
-                f"{self.path} holds no boxes, which the model {model} needs for its geometry; "
-                "extract again with boxes or choose transformer"
-            )
-
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
         """Reads images by id or by position, in the order given, repeats allowed.
 
@@ -216,6 +200,12 @@ def write_store(
             for rows in (all_boxes, all_features):
                 rows.seek(0)
                 shutil.copyfileobj(rows, file, 1 << 20)
+
+
+def find_fault(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
+    """What is wrong with the regions of one image, in words, or None: shapes, NaN, impossible boxes."""
+    shape_fault = _shape_fault(features, boxes)
+    return shape_fault or _fault(features, boxes, float(np.finfo(np.float32).max))
 
 
 def _float_array(values: np.ndarray) -> np.ndarray:

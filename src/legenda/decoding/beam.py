@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention
 from legenda.errors import UserError
-from legenda.models.captioner import DecodingRule
+from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
 
 
@@ -135,9 +135,11 @@ def _read_back(trace: list[_Choice], looked: list[Tensor], beams: _Beams, result
             image = torch.arange(len(row), device=row.device).unsqueeze(1)
             seen.append(looked[step][image, row])
     backwards = slice(None, None, -1)
+    scores = beams.ranks(rule)[:, :results]
+    filler = scores.isneginf().unsqueeze(-1)
     return Decoded(
-        torch.stack(tokens[backwards], dim=-1),
-        torch.stack(log_probs[backwards], dim=-1),
-        beams.ranks(rule)[:, :results],
+        torch.stack(tokens[backwards], dim=-1).masked_fill(filler, rule.end_id),
+        torch.stack(log_probs[backwards], dim=-1).masked_fill(filler, 0.0),
+        scores,
         stack_attention(seen[backwards], torch.stack(alive[backwards], dim=-1)),
     )

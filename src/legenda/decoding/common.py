@@ -11,8 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from legenda.errors import UserError
-from legenda.models.captioner import DecodingRule
-from legenda.models.decoder import Decoder
+from legenda.models.decoder import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 
 
@@ -32,8 +31,8 @@ class Decoded:
 
     tokens: ids with the end id, and after it nothing but end ids.
     log_probs: log-probability of each token under the model, 0 after the end.
-    scores: what the search ranks by; the sum of log_probs unless a length penalty divides it. -inf marks rows
-    that only fill up K, where there are fewer hypotheses.
+    scores: what the search ranks by; the sum of log_probs unless a length penalty divides it. Where fewer than K
+    captions exist, rows of score -inf and nothing but end ids fill up K, or K is smaller than was asked for.
     attention: where each token's row looked when it was chosen, 0 after the end; None unless asked for.
     """
 

@@ -96,8 +96,8 @@ def _keep_likeliest(
 ) -> Float[Tensor, "B K V"]:
     """-inf for every word that top_k or top_p shuts out."""
     if top_k is not None and top_k < log_probs.shape[-1]:
-        least = log_probs.topk(top_k, dim=-1).values[..., -1:]
-        log_probs = log_probs.masked_fill(log_probs < least, float("-inf"))
+        best = log_probs.topk(top_k, dim=-1)
+        log_probs = torch.full_like(log_probs, float("-inf")).scatter(-1, best.indices, best.values)
     if top_p is not None and top_p < 1:
         ordered, words = log_probs.sort(dim=-1, descending=True)
         before = ordered.softmax(dim=-1).cumsum(dim=-1) - ordered.softmax(dim=-1)

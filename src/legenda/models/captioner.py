@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder
+from legenda.models.decoder import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 from legenda.text import Vocabulary
 
 
+@runtime_checkable
 class ModelConfig(Protocol):
     """What the configuration of every model says."""
 
@@ -23,20 +23,6 @@ class ModelConfig(Protocol):
 
     @property
     def feature_dim(self) -> int: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecodingRule:
-    """How a model's captions begin, end and compete; every search reads it and every call may override it.
-
-    length_penalty: a hypothesis of n words (its end counted) is ranked by sum of log-probabilities / n**length_penalty.
-    """
-
-    begin_id: int = 0
-    end_id: int = 0
-    banned_ids: tuple[int, ...] = ()
-    max_length: int = 20
-    length_penalty: float = 0.0
 
 
 class Captioner(nn.Module):
@@ -86,7 +72,7 @@ class Captioner(nn.Module):
         return self.decoder(tokens, self.encode(regions))
 
     def caption(self, regions: Regions, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
-        """The best caption of each image by beam search, as text.
+        """The best caption of each image by beam search, as text; dropout plays no part in it.
 
         Raises UserError when the model has no vocabulary (one that was created, not loaded or trained).
         """
@@ -94,7 +80,10 @@ class Captioner(nn.Module):
 
         if self.vocabulary is None:
             raise UserError("this model has no vocabulary, so it cannot write words; set model.vocabulary first")
+        mode = self.training
+        self.eval()
         found = beam_search(self, regions, beam_size=beam_size, max_length=max_length, results=1)
+        self.train(mode)
         return [self.vocabulary.decode(row[0].tolist()) for row in found.tokens]
 
     def save(self, folder: str | Path, **sections: Any) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -10,10 +11,26 @@ from torch import Tensor, nn
 from legenda.regions import Memory
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecodingRule:
+    """How a model's captions begin, end and compete; every search reads it and every call may override it.
+
+    length_penalty: a hypothesis of n words (its end counted) is ranked by sum of log-probabilities / n**length_penalty.
+    """
+
+    begin_id: int = 0
+    end_id: int = 0
+    banned_ids: tuple[int, ...] = ()
+    max_length: int = 20
+    length_penalty: float = 0.0
+
+
+@runtime_checkable
 class State(Protocol):
     """All that a decoder remembers of its rows between two steps; it lives outside every module.
 
-    attention: where the rows looked in the last step, `(B, K, H, N)`, or None when nothing was decoded yet.
+    attention: where the rows looked in the last step, by the last layer's weights `(B, K, H, N)`, or None when nothing
+    was decoded yet.
     """
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import types
 import typing
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import UserError, nearest
 from legenda.models.captioner import Captioner
 from legenda.models.transformer import TransformerCaptioner, TransformerConfig
 
@@ -71,18 +70,12 @@ def create_model(name: str, **options: Any) -> Captioner:
             raise UserError(f"{name} takes {key} as {_named(hints[key])}, not {value!r}")
         if hints[key] is int and value < 1:
             raise UserError(f"{name} takes {key} as a positive number, not {value}")
+    options = {key: float(value) if hints[key] is float else value for key, value in options.items()}
     if "vocab_size" not in options:
         raise UserError(f"{name} needs vocab_size, the number of words with the special ids, such as 9488")
     model = entry.build(entry.config(**{**entry.settings, **options}))
     model.name = name
     return model
-
-
-def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """The end of a sentence that names the nearest known word, or all of them."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(sorted(known))}"
 
 
 def _fits(value: Any, hint: Any) -> bool:

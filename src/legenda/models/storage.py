@@ -12,6 +12,7 @@ import torch
 from legenda.errors import UserError
 from legenda.files import checked, read_json, whole_file, write_json
 from legenda.models.captioner import Captioner
+from legenda.models.decoder import DecodingRule
 from legenda.models.registry import create_model
 from legenda.text import Vocabulary
 
@@ -36,9 +37,13 @@ def save_weights(model: Captioner, folder: Path) -> None:
 
 
 def describe(model: Captioner) -> dict[str, Any]:
-    """The "model" part of config.json: its name, every option, and whether a vocabulary lies beside it."""
-    options = dataclasses.asdict(model.config)
-    return {"name": model.name, "options": options, "vocabulary": model.vocabulary is not None}
+    """The "model" part of config.json: name, options, rule of search, and whether a vocabulary lies beside it."""
+    return {
+        "name": model.name,
+        "options": dataclasses.asdict(model.config),
+        "decoding": dataclasses.asdict(model.decoding),
+        "vocabulary": model.vocabulary is not None,
+    }
 
 
 def load(folder: str | Path) -> Captioner:
@@ -54,6 +59,8 @@ def load(folder: str | Path) -> Captioner:
     try:
         section = described["model"]
         model = create_model(section["name"], **section["options"])
+        rule: dict[str, Any] = {**section["decoding"], "banned_ids": tuple(section["decoding"]["banned_ids"])}
+        model.decoding = DecodingRule(**rule)
     except (KeyError, TypeError) as error:
         raise UserError(f'{path} has no usable "model" part with a name and options; save the model again') from error
     except UserError as error:

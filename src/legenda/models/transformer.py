@@ -67,6 +67,8 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         if self.dim % self.num_heads or self.dim % 2:
             raise UserError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"dropout={self.dropout} must lie in 0..1, below 1")
         if self.geometry not in ("none", "absolute") and not self.biases:
             known = ", ".join(("none", "absolute", *BIASES))
             raise UserError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
@@ -153,9 +155,11 @@ class Encoder(nn.Module):
     def forward(self, regions: Regions) -> Float[Tensor, "B N D"]:
         """Encoded regions; rows of padded regions are finite and mean nothing."""
         mask = regions.valid
-        x = F.relu(self.input(regions.features))
-        if self.absolute and regions.boxes is not None:
-            x = x + absolute_geometry(regions.boxes, x.shape[-1])
+        padding = ~mask.unsqueeze(-1)  # may hold anything, even NaN, which no later mask would stop
+        x = F.relu(self.input(regions.features.masked_fill(padding, 0.0)))
+        if self.absolute:
+            assert regions.boxes is not None
+            x = x + absolute_geometry(regions.boxes.masked_fill(padding, 0.0), x.shape[-1])
         x = self.dropout(x)
         pairs = [embed(regions.boxes, mask) for embed in self.geometry]
         for number, layer in enumerate(self.layers):

@@ -1,7 +1,6 @@
 """Recipes: Python functions that return the whole typed configuration of a run."""
 
-from legenda.errors import UserError
-from legenda.models.registry import nearest
+from legenda.errors import UserError, nearest
 from legenda.recipes.flickr8k import flickr8k_recipes
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.scenes import scenes_recipes

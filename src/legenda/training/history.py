@@ -19,8 +19,9 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     lines = read_text(path, "a run folder holds it; train the run again").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            record = json.loads(line)
+            records.append({**record, "step": int(record["step"])})
+        except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):
                 raise UserError(f"{path} is damaged in line {number}; train the run again") from error
     return records

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from legenda.data.caption_sets import EncodedCaptions, OpenedData
-from legenda.errors import UserError
-from legenda.files import read_json, write_json
+from legenda.data.caption_sets import CaptionSet, EncodedCaptions, OpenedData
+from legenda.errors import UserError, nearest
 from legenda.models import Captioner, create_model
-from legenda.models.storage import CONFIG, VOCABULARY, save_weights
 from legenda.models.storage import describe as describe_model
+from legenda.models.storage import save_weights
+from legenda.regions import Regions
 from legenda.text.vocabulary import END
+from legenda.training.folder import claim_folder
 from legenda.training.history import add_record, begin_history
 from legenda.training.objectives import PADDING, cross_entropy
 from legenda.training.progress import TrainingProgress
 from legenda.training.settings import Training
-from legenda.training.state import STATE, Progress, load_state, read_progress, save_state
+from legenda.training.state import STATE, Progress, load_state, save_state
 from legenda.training.validation import describe_images, score_captions
 
 if TYPE_CHECKING:
@@ -72,39 +73,35 @@ def train(
             "boxes or train a model without geometry, such as transformer"
         )
     model.vocabulary = data.vocabulary
-    config = {"model": describe_model(model), **sections, "training": asdict(training), "extractor": data.extractor}
-    _claim(folder, config, data)
+    _check_metric(training.best_by, data.validation)
+    captions = EncodedCaptions.of(data.train, data.vocabulary, training.max_words)
+    extractor = data.train.extractor
+    config = {"model": describe_model(model), **sections, "training": asdict(training), "extractor": extractor}
+    claim_folder(folder, config, data.vocabulary)
     optimizer = torch.optim.Adam(model.parameters(), lr=training.schedule.rate, betas=training.betas, fused=True)
-    run = _Run(fabric, model, optimizer, data, training, folder)
+    run = _Run(fabric, model, optimizer, data, captions, training, folder)
     return run.to_the_end(model_name)
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a run folder holds a run that has trained all its epochs; False where there is none."""
-    if not (folder / CONFIG).exists() or not (folder / STATE).exists():
-        return False
-    epochs = read_json(folder / CONFIG, "delete the folder to start again").get("training", {}).get("epochs")
-    return read_progress(folder).epoch == epochs
+def _check_metric(name: str, split: CaptionSet) -> None:
+    """UserError unless validation measures `name`, found out by scoring one image's own reference."""
+    one = replace(split, identities=split.identities[:1], references=split.references[:1])
+    measured = score_captions({one.identities[0]: one.references[0][0]}, one)
+    if name not in measured:
+        raise UserError(f"training.best_by={name!r} is not measured; {nearest(name, measured)}")
 
 
-def _claim(folder: Path, config: dict[str, Any], data: OpenedData) -> None:
-    """Makes the folder this run's own, or checks that it already is."""
-    path = folder / CONFIG
-    if path.exists():
-        if _comparable(read_json(path, "delete the folder to start again")) != _comparable(config):
-            raise UserError(
-                f"{folder} holds a run with other settings; choose another folder with --out, or delete this one"
-            )
-    elif folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty and holds no run; choose another folder with --out")
-    else:
-        data.vocabulary.save(folder / VOCABULARY)
-        write_json(path, config)
+class _Task(nn.Module):
+    """What is set up for the device: regions and captions in, the loss out; tensors only, as wrappers need them."""
 
+    def __init__(self, model: Captioner, label_smoothing: float) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
 
-def _comparable(config: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them, where tuples are lists and paths are text."""
-    return json.loads(json.dumps(config, default=str))
+    def forward(self, features: Tensor, boxes: Tensor | None, mask: Tensor, tokens: Tensor) -> Tensor:
+        inputs = tokens[..., :-1].masked_fill(tokens[..., :-1] == PADDING, END)
+        logits = self.model(Regions(features, boxes, mask), inputs)
+        return cross_entropy(logits, tokens[..., 1:], self.label_smoothing)
 
 
 class _Run:
@@ -116,13 +113,14 @@ class _Run:
         model: Captioner,
         optimizer: torch.optim.Optimizer,
         data: OpenedData,
+        captions: EncodedCaptions,
         training: Training,
         folder: Path,
     ) -> None:
         self.fabric, self.data, self.training, self.folder = fabric, data, training, folder
-        self.plain_model = model
-        self.model, self.optimizer = fabric.setup(model, optimizer)
-        self.captions = EncodedCaptions.of(data.train, data.vocabulary, training.max_words)
+        self.model = model
+        self.task, self.optimizer = fabric.setup(_Task(model, training.label_smoothing), optimizer)
+        self.captions = captions
         self.steps_per_epoch = math.ceil(len(data.train) / training.batch_size)
         if (folder / STATE).exists():
             self.progress = load_state(folder, model, optimizer)
@@ -144,7 +142,7 @@ class _Run:
         progress, training = self.progress, self.training
         began, before = time.monotonic(), progress.seconds
         for images, tokens in self._batches():
-            self.plain_model.train()
+            self.model.train()
             loss = self._step(images, tokens)
             progress.step += 1
             progress.step_in_epoch += 1
@@ -154,13 +152,14 @@ class _Run:
             progress.seconds = before + time.monotonic() - began
             if progress.step % _LOG_STEPS == 0:
                 self._log_loss()
-            if training.save_every and progress.step % training.save_every == 0:
-                save_state(self.folder, progress, self.plain_model, self.optimizer)
+            ended = progress.step_in_epoch == self.steps_per_epoch  # then the state is saved after validation
+            if training.save_every and progress.step % training.save_every == 0 and not ended:
+                save_state(self.folder, progress, self.model, self.optimizer)
         progress.epoch += 1
         progress.step_in_epoch = 0
         if progress.epoch % training.validate_every == 0 or progress.epoch == training.epochs:
             self._validate(shown)
-        save_state(self.folder, progress, self.plain_model, self.optimizer)
+        save_state(self.folder, progress, self.model, self.optimizer)
 
     def _batches(self) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """The rest of this epoch's batches: positions of images, and their captions (B, K, T) padded with -1.
@@ -180,20 +179,18 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         regions = self.data.train.read(images).to(self.fabric.device)
-        tokens = tokens.to(self.fabric.device)
-        inputs = tokens[..., :-1].masked_fill(tokens[..., :-1] == PADDING, END)
-        logits = self.model(regions, inputs)
-        loss = cross_entropy(logits, tokens[..., 1:], self.training.label_smoothing)
+        loss = self.task(regions.features, regions.boxes, regions.valid, tokens.to(self.fabric.device))
         self.optimizer.zero_grad(set_to_none=True)
         self.fabric.backward(loss)
-        if self.training.clip_norm:
-            norm = self.training.clip_norm
-            self.fabric.clip_gradients(self.model, self.optimizer, max_norm=norm, error_if_nonfinite=False)
         value = loss.item()
+        if self.training.clip_norm:
+            limit = self.training.clip_norm
+            norm = self.fabric.clip_gradients(self.task, self.optimizer, max_norm=limit, error_if_nonfinite=False)
+            value = value if norm is None or math.isfinite(norm) else math.nan
         if not math.isfinite(value):
             raise UserError(
-                f"the loss is {value} at step {self.progress.step + 1}; lower training.schedule.rate and train again; "
-                f"{self.folder} keeps its last good state"
+                f"the loss or its gradient is no longer a number at step {self.progress.step + 1}; train into another "
+                "folder (--out) with a lower training.schedule.rate"
             )
         self.optimizer.step()
         return value
@@ -212,15 +209,13 @@ class _Run:
 
     def _validate(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
-        captions = describe_images(self.plain_model, self.data.validation, beam_size=training.validation_beam)
+        captions = describe_images(self.model, self.data.validation, beam_size=training.validation_beam)
         scores = score_captions(captions, self.data.validation)
-        if training.best_by not in scores:
-            raise UserError(f"training.best_by={training.best_by!r} is not measured; choose from {', '.join(scores)}")
         add_record(self.folder, {"step": progress.step, "epoch": progress.epoch, "validation": scores})
         score = scores[training.best_by] or 0.0
         if progress.best is None or score > progress.best:
             progress.best, progress.best_epoch = score, progress.epoch
-            save_weights(self.plain_model, self.folder)
+            save_weights(self.model, self.folder)
         told = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
         first = self.data.validation.identities[0]
         shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {captions[first]}")

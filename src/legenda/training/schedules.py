@@ -16,8 +16,8 @@ class StepDecay:
     """Epochs, counted from 1, after which the rate falls; the default is NG-SAN's (section 5.1)."""
 
     def __post_init__(self) -> None:
-        if self.rate <= 0 or self.warmup_steps < 0:
-            raise UserError("the learning rate must be above 0 and warmup_steps at least 0")
+        if not self.rate > 0 or self.warmup_steps < 0 or not self.decay > 0:
+            raise UserError("training.schedule needs rate and decay above 0 and warmup_steps of 0 or more")
 
     def at(self, step: int, epoch: int) -> float:
         """The learning rate of a step counted from 0, in an epoch counted from 1."""

@@ -39,5 +39,9 @@ class Training:
         for name in ("epochs", "batch_size", "rows", "max_words", "validate_every", "validation_beam"):
             if getattr(self, name) < 1:
                 raise UserError(f"training.{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(f"training.label_smoothing must lie in 0..1, below 1, not {self.label_smoothing}")
+        for name in ("seed", "save_every", "clip_norm"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"training.{name} must be 0 or more, not {getattr(self, name)}")
+        for name, value in (("label_smoothing", self.label_smoothing), *(("betas", beta) for beta in self.betas)):
+            if not 0 <= value < 1:
+                raise UserError(f"training.{name} must lie in 0..1, below 1, not {value}")

@@ -11,7 +11,7 @@ from types import MappingProxyType, ModuleType
 import numpy as np
 from PIL import Image
 
-from legenda.data.features import write_store
+from legenda.data.features import find_fault, write_store
 from legenda.errors import UserError
 from legenda.vision.pictures import read_picture
 
@@ -138,7 +138,7 @@ def _read_all(paths: Sequence[Path], skipped: list[tuple[Path, str]]) -> Iterato
 def run_extractor(
     extractor: Extractor, pictures: list[Image.Image], paths: Sequence[Path]
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """One call of the extractor, its answer checked for form (`write_store` checks the values).
+    """One call of the extractor, its answer checked for form and values.
 
     `paths` name the pictures in errors. Raises UserError when the extractor fails or gives something else.
     """
@@ -157,6 +157,9 @@ def run_extractor(
                 f"{where} gave ({', '.join(kinds)}) for {path.name}; "
                 "it must give a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
             )
+        fault = find_fault(*entry)
+        if fault is not None:
+            raise UserError(f"{where} gave {fault} for {path.name}; mend it")
     return given
 
 

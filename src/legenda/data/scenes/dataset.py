@@ -1,6 +1,5 @@
 """A split of scenes as a model reads it: regions found in the pixels, and five references each."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +25,8 @@ class SceneSplit:
     captions: tuple[tuple[str, ...], ...]
 
 
-def make_split(split: str, count: int, seed: int = 0, progress: Callable[[int], None] | None = None) -> SceneSplit:
-    """The first `count` scenes of a split, drawn and read back; `progress` hears how many are done."""
+def make_split(split: str, count: int, seed: int = 0) -> SceneSplit:
+    """The first `count` scenes of a split, drawn and read back."""
     features = np.zeros((count, MOST_THINGS, FEATURE_DIM), dtype=np.float32)
     boxes = np.zeros((count, MOST_THINGS, 4), dtype=np.float32)
     mask = np.zeros((count, MOST_THINGS), dtype=bool)
@@ -39,6 +38,4 @@ def make_split(split: str, count: int, seed: int = 0, progress: Callable[[int], 
         boxes[index, : len(found)] = places
         mask[index, : len(found)] = True
         scenes.append(scene)
-        if progress is not None:
-            progress(index + 1)
     return SceneSplit(tuple(scenes), features, boxes, mask, tuple(references(scene) for scene in scenes))

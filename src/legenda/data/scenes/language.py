@@ -46,7 +46,7 @@ def references(scene: Scene) -> tuple[str, ...]:
     rng = random.Random(f"language-{scene.identity}")
     match scene.family:
         case "near":
-            says = [_near_plainly(rng, scene) for _ in range(2)] + [_near_with_axis(rng, scene) for _ in range(3)]
+            says = _near(rng, scene)
         case "size":
             says = _size(scene)
         case "bind":
@@ -69,14 +69,10 @@ def _stands(scene: Scene) -> str:
     return _AXIS_WORDS[axis]
 
 
-def _near_plainly(rng: random.Random, scene: Scene) -> str:
-    a, b = _shuffled(rng, scene)
-    return f"{_a(a)} {rng.choice(('next to', 'beside'))} {_a(b)}"
-
-
-def _near_with_axis(rng: random.Random, scene: Scene) -> str:
-    a, b = _shuffled(rng, scene)
-    return f"{_a(a)} and {_a(b)} {_stands(scene)}"
+def _near(rng: random.Random, scene: Scene) -> list[str]:
+    pairs = [_shuffled(rng, scene) for _ in range(5)]
+    plain = [f"{_a(a)} {words} {_a(b)}" for words, (a, b) in zip(("next to", "close to"), pairs[:2], strict=True)]
+    return plain + [f"{_a(a)} and {_a(b)} {_stands(scene)}" for a, b in pairs[2:]]
 
 
 def _size(scene: Scene) -> list[str]:
@@ -108,7 +104,7 @@ _THING = rf"an? {_COLOUR} {_SHAPE}"
 _AXIS = f"({'|'.join(_AXIS_WORDS.values())})"
 _AXES: dict[str, Axis] = {words: axis for axis, words in _AXIS_WORDS.items()}
 
-_PAIR = re.compile(rf"{_THING} (?:next to|beside) {_THING}")
+_PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
 _PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")
 _LARGER = re.compile(rf"the {_COLOUR} {_SHAPE} is larger than the {_COLOUR} (?:one|{_SHAPE})")
 _SMALLER = re.compile(rf"the {_COLOUR} {_SHAPE} is smaller than the {_COLOUR} (?:one|{_SHAPE})")

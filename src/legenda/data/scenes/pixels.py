@@ -1,103 +1,113 @@
 """From a scene to pixels, and from the pixels of any such picture back to regions."""
 
 import math
+from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from legenda.data.scenes.world import COLOURS, Scene, Thing
+from legenda.data.scenes.world import COLOURS, Scene
 from legenda.errors import UserError
 
-SIDE = 224
-"""Pixels of a drawn picture's side."""
+SIDE = 320
+"""Pixels of a drawn picture's side; the smallest thing then has more pixels than its stencil."""
+STENCIL = 16
+"""A shape is a stencil of STENCIL x STENCIL cells, enlarged to the size of the thing."""
 PATCH = 8
-"""Every found thing becomes a patch of PATCH x PATCH pixels, whatever its size."""
+"""Every found thing becomes a patch of PATCH x PATCH cells, whatever its size."""
 FEATURE_DIM = PATCH * PATCH * 3
 
-_PACK = np.array([65536, 256, 1])
-_LEAST_PIXELS = 12
+MOST_REGIONS = 50
+"""A picture with more components is none of things on a plain ground."""
+
+_LEAST_SHARE = 1.5e-4  # of the picture's pixels; smaller components are specks
 _CONTRAST = 30
+_PACK = np.array([65536, 256, 1])
+_PAPER = 240.0  # what colours are told relative to
 
 
 def draw_scene(scene: Scene) -> Image.Image:
     """The picture of a scene, RGB, SIDE x SIDE, drawn with hard edges."""
     picture = Image.new("RGB", (SIDE, SIDE), scene.ground)
-    brush = ImageDraw.Draw(picture)
     for thing in scene.things:
-        _draw(brush, thing, scene.ground)
+        left, top = (round(edge * SIDE) for edge in thing.box[:2])
+        pixels = round(thing.size * SIDE)
+        mask = _stencil(thing.shape).resize((pixels, pixels), Image.Resampling.NEAREST)
+        picture.paste(COLOURS[thing.colour], (left, top), mask)
     return picture
 
 
-def _draw(brush: ImageDraw.ImageDraw, thing: Thing, ground: tuple[int, int, int]) -> None:
-    left, top, right, bottom = (round(edge * SIDE) for edge in thing.box)
-    right, bottom = right - 1, bottom - 1
-    width, height = right - left, bottom - top
-    colour = COLOURS[thing.colour]
+@cache
+def _stencil(shape: str) -> Image.Image:
+    """The cells that a shape fills; every shape reaches all four sides."""
+    stencil = Image.new("L", (STENCIL, STENCIL), 0)
+    brush = ImageDraw.Draw(stencil)
+    last = STENCIL - 1
 
     def at(*corners: tuple[float, float]) -> list[tuple[float, float]]:
-        return [(left + x * width, top + y * height) for x, y in corners]
+        return [(x * last, y * last) for x, y in corners]
 
-    match thing.shape:
+    match shape:
         case "circle":
-            brush.ellipse((left, top, right, bottom), fill=colour)
+            brush.ellipse((0, 0, last, last), fill=255)
         case "square":
-            brush.rectangle((left, top, right, bottom), fill=colour)
+            brush.rectangle((0, 0, last, last), fill=255)
         case "triangle":
-            brush.polygon(at((0.5, 0), (1, 1), (0, 1)), fill=colour)
+            brush.polygon(at((0.5, 0), (1, 1), (0, 1)), fill=255)
         case "diamond":
-            brush.polygon(at((0.5, 0), (1, 0.5), (0.5, 1), (0, 0.5)), fill=colour)
+            brush.polygon(at((0.5, 0), (1, 0.5), (0.5, 1), (0, 0.5)), fill=255)
         case "star":
-            brush.polygon(at(*_STAR), fill=colour)
+            brush.polygon(at(*_star_corners()), fill=255)
         case "cross":
-            brush.rectangle((*at((0, 1 / 3))[0], *at((1, 2 / 3))[0]), fill=colour)
-            brush.rectangle((*at((1 / 3, 0))[0], *at((2 / 3, 1))[0]), fill=colour)
+            brush.rectangle((0, 5, last, 10), fill=255)
+            brush.rectangle((5, 0, 10, last), fill=255)
         case "ring":
-            brush.ellipse((left, top, right, bottom), fill=colour)
-            brush.ellipse((*at((0.27, 0.27))[0], *at((0.73, 0.73))[0]), fill=ground)
+            brush.ellipse((0, 0, last, last), fill=255)
+            brush.ellipse((4, 4, last - 4, last - 4), fill=0)
         case "frame":
-            brush.rectangle((left, top, right, bottom), fill=colour)
-            brush.rectangle((*at((0.25, 0.25))[0], *at((0.75, 0.75))[0]), fill=ground)
+            brush.rectangle((0, 0, last, last), fill=255)
+            brush.rectangle((4, 4, last - 4, last - 4), fill=0)
         case unknown:
-            raise ValueError(f"no brush draws a {unknown}")
+            raise ValueError(f"no stencil draws a {unknown}")
+    return stencil
 
 
 def _star_corners() -> tuple[tuple[float, float], ...]:
     """A five-pointed star stretched to fill the unit square."""
     turns = [math.pi * (i / 5 - 0.5) for i in range(10)]
-    corners = [(r * math.cos(t), r * math.sin(t)) for r, t in zip([1.0, 0.4] * 5, turns, strict=True)]
+    corners = [(r * math.cos(t), r * math.sin(t)) for r, t in zip([1.0, 0.42] * 5, turns, strict=True)]
     xs, ys = [x for x, _ in corners], [y for _, y in corners]
     return tuple(((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in corners)
-
-
-_STAR = _star_corners()
 
 
 def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     """Regions of a picture of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
 
     The ground is the commonest colour along the border; what stands out from it falls into connected components.
-    Each component's crop, with everything else blanked out, is resized to PATCH x PATCH and given relative to the
-    ground, so its features tell neither size, nor place, nor neighbours; the boxes, in 0..1, tell where it lies.
-    Raises UserError when nothing stands out.
+    Each component's crop, with everything else blanked out, is resized to one patch. Things of one kind drawn by
+    `draw_scene` give the same patch to the last digit at every size and place, beside any neighbour and on any ground;
+    the boxes, in 0..1, tell where they lie. Raises UserError when nothing, or far too much, stands out.
     """
     pixels = np.asarray(picture.convert("RGB"))
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
-    standing_out = _differs(pixels, ground)
-    labels, _ = ndimage.label(standing_out, structure=np.ones((3, 3)))
+    labels, _ = ndimage.label(_differs(pixels, ground), structure=np.ones((3, 3)))
     height, width = labels.shape
+    sizes = np.bincount(labels.ravel())
+    places = ndimage.find_objects(labels)
+    numbers = [n for n in range(1, len(sizes)) if sizes[n] >= _LEAST_SHARE * labels.size]
+    if not 1 <= len(numbers) <= MOST_REGIONS:
+        raise UserError(
+            f"the picture shows {len(numbers)} things on a plain ground, where 1 to {MOST_REGIONS} can be described; "
+            "give one like those that `legenda demo` draws"
+        )
     features, boxes = [], []
-    for number, place in enumerate(ndimage.find_objects(labels), start=1):
-        own = labels[place] == number
-        if own.sum() < _LEAST_PIXELS:
-            continue
-        rows, columns = place
-        features.append(_patch(pixels[place], own, ground))
+    for number in numbers:
+        rows, columns = places[number - 1]
+        features.append(_patch(pixels[rows, columns], labels[rows, columns] == number))
         boxes.append((columns.start / width, rows.start / height, columns.stop / width, rows.stop / height))
-    if not features:
-        raise UserError("the picture shows nothing on a plain ground; give one like those that `legenda demo` draws")
     return np.stack(features), np.asarray(boxes, dtype=np.float32)
 
 
@@ -108,10 +118,16 @@ def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
     return outside[0] | outside[1] | outside[2]
 
 
-def _patch(crop: np.ndarray, own: np.ndarray, ground: np.ndarray) -> np.ndarray:
-    alone = np.where(own[..., None], crop, ground).astype(np.uint8)
-    small = Image.fromarray(alone).resize((PATCH, PATCH), Image.Resampling.BILINEAR)
-    return ((np.asarray(small, dtype=np.float32) - ground) / 128.0).astype(np.float32).reshape(-1)
+def _patch(crop: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """The crop read at the centres of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
+
+    Read at its cells' centres, an enlarged stencil gives back its cells exactly: nothing of the size is left.
+    """
+    rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in own.shape)
+    cells = np.ix_(rows, columns)
+    colours = np.where(own[cells][..., None], (crop[cells] - _PAPER) / 128.0, 0.0)
+    block = STENCIL // PATCH
+    return colours.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
 
 
 def extract(pictures: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:

@@ -166,7 +166,7 @@ def _partner(
     along_x = rng.random() < 0.5
     sign = rng.choice((-1, 1))
     if family == "near":
-        along = sign * ((size + own) / 2 + rng.uniform(0.008, TOUCHING - 0.005))
+        along = sign * ((size + own) / 2 + rng.uniform(0.012, TOUCHING - 0.005))
         aside = rng.uniform(-0.25, 0.25) * min(size, own)
     else:
         along = sign * rng.uniform((size + own) / 2 + APART, 0.8)
