@@ -9,10 +9,10 @@ demo: .venv/core
 	$(BIN)/legenda demo
 
 test: .venv/test
-	$(BIN)/pytest --quiet
+	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 
 slow: .venv/test
-	$(BIN)/pytest --quiet -m slow
+	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -m slow
 
 lint: .venv/lint
 	$(BIN)/ruff check

@@ -1,8 +1,20 @@
 """What all tests share."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from jaxtyping import install_import_hook
+
+if TYPE_CHECKING:
+    from legenda import Regions
+
+# Shapes and types in the signatures of these modules are checked at every call. Others are left out because beartype
+# cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
+install_import_hook(["legenda.attention", "legenda.decoding", "legenda.models.transformer"], "beartype.beartype")
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -13,3 +25,21 @@ def shared() -> Path:
     if not _SHARED.is_dir():
         pytest.skip("needs the shared/ folder of reference material beside the project")
     return _SHARED
+
+
+@pytest.fixture(scope="session")
+def draw_regions() -> Callable[..., Regions]:
+    """Random regions of pictures with so many real regions each: `draw_regions((5, 3), dim=6, seed=0)`."""
+    import torch
+
+    from legenda import Regions
+
+    def draw(counts: Sequence[int], *, dim: int, seed: int = 0) -> Regions:
+        generator = torch.Generator().manual_seed(seed)
+        features = torch.randn(len(counts), max(counts), dim, generator=generator)
+        corners = torch.rand(len(counts), max(counts), 2, generator=generator) * 0.6
+        sizes = torch.rand(len(counts), max(counts), 2, generator=generator) * 0.3 + 0.05
+        mask = torch.arange(max(counts)) < torch.tensor(counts).unsqueeze(1)
+        return Regions(features, torch.cat([corners, corners + sizes], dim=-1), mask)
+
+    return draw

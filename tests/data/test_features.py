@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from legenda.data import FeatureStore, write_store
+from legenda.data.features import find_fault
 from legenda.errors import UserError
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
@@ -119,18 +121,6 @@ def test_an_image_that_is_not_there_is_refused(tmp_path, wanted):
     store = write(tmp_path / "f.safetensors", make_images([2, 3], 4))
     with pytest.raises(UserError, match=r"f\.safetensors (holds no features of image 'nobody'|has 2 images)"):
         store.read(wanted)
-
-
-def test_a_model_that_cannot_use_the_store_is_told_why(tmp_path):
-    store = write(tmp_path / "f.safetensors", make_images([2], 4, boxes=False))
-    store.require(feature_dim=4, boxes=False, model="transformer")
-    store.require(feature_dim=None, boxes=False, model="transformer")
-    with pytest.raises(UserError, match=r"holds no boxes, which the model ngsan needs .* choose transformer"):
-        store.require(feature_dim=4, boxes=True, model="ngsan")
-    with pytest.raises(UserError, match="of width 4, but the model aoanet expects 2048"):
-        store.require(feature_dim=2048, boxes=False, model="aoanet")
-    with_boxes = write(tmp_path / "b.safetensors", make_images([2], 4))
-    with_boxes.require(feature_dim=4, boxes=True, model="ngsan")
 
 
 def test_boxes_barely_outside_are_cut_to_the_picture(tmp_path):
@@ -274,3 +264,31 @@ def test_a_file_of_another_kind_is_refused(tmp_path, content):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"absent\.safetensors does not exist"):
         FeatureStore.open(tmp_path / "absent.safetensors")
+
+
+BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
+
+
+@pytest.mark.parametrize(
+    ("features", "boxes", "said"),
+    [
+        (np.ones((1, 3)), BOX, None),
+        (np.ones((1, 3)), None, None),
+        (np.full((1, 3), 1e30, np.float32), BOX, None),  # float32 holds it, though no store of float16
+        (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the picture
+        (np.ones(3), None, r"features of shape \(3,\)"),
+        (np.ones((0, 3)), np.ones((0, 4)), r"features of shape \(0, 3\), .* at least one region"),
+        (np.ones((2, 0)), None, r"features of shape \(2, 0\)"),
+        (np.ones((2, 3)), BOX, r"boxes of shape \(1, 4\) for 2 regions"),
+        (np.full((1, 3), np.nan), BOX, "features that are NaN or infinite"),
+        (np.full((1, 3), -np.inf), None, "features that are NaN or infinite"),
+        (np.ones((1, 3)), BOX * np.nan, "which leaves 0..1"),
+        (np.ones((1, 3)), BOX * 640, "which leaves 0..1"),
+        (np.ones((1, 3)), -BOX, "which leaves 0..1"),
+        (np.ones((1, 3)), BOX[:, [2, 1, 0, 3]], "which is empty"),
+        (np.ones((1, 3)), BOX[:, [0, 1, 2, 1]], "which is empty"),
+    ],
+)
+def test_what_is_wrong_with_one_images_regions_is_told(features, boxes, said):
+    fault = find_fault(features, boxes)
+    assert fault is None if said is None else re.search(said, str(fault))

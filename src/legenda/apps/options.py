@@ -2,8 +2,9 @@
 
 import contextlib
 import io
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import tyro
@@ -27,20 +28,18 @@ def parse(options: type[T], arguments: Sequence[str], command: str, *, default: 
     def ask(given: Sequence[str]) -> T:
         return tyro.cli(options, args=list(given), prog=f"legenda {command}", **extra)
 
+    if {"-h", "--help"} & set(arguments):
+        return ask(arguments)
     complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint):
-            return ask(arguments)
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
+    with contextlib.redirect_stderr(complaint), contextlib.suppress(SystemExit), _unwrapped():
+        return ask(arguments)
     raise UserError(_misspelt(ask, arguments) or _sentence(complaint.getvalue(), command))
 
 
 def _misspelt(ask: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> str | None:
     """A sentence on the first option that does not exist; tyro keeps it back while another one is missing."""
     told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit), _unwrapped():
         ask(["--help"])
     known = set(_FLAG.findall(told.getvalue()))
     for argument in arguments:
@@ -48,6 +47,19 @@ def _misspelt(ask: Callable[[Sequence[str]], object], arguments: Sequence[str]) 
         if given.startswith("--") and given not in known:
             return f"there is no option {given}; {nearest(given, known)}"
     return None
+
+
+@contextlib.contextmanager
+def _unwrapped() -> Iterator[None]:
+    """A terminal so wide that no name is broken over two lines."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 def _sentence(complaint: str, command: str) -> str:

@@ -15,6 +15,7 @@ from legenda.data.scenes import extract as extract_scenes
 from legenda.errors import UserError
 from legenda.files import read_json
 from legenda.models import Captioner
+from legenda.models.fields import fits
 from legenda.models.storage import CONFIG
 from legenda.vision.extraction import Extract, Extractor, load_extractor
 
@@ -38,7 +39,10 @@ class OpenRun:
             described = dict(self.config["data"])
             kind = _DATA[described.pop("kind")]
             hints = typing.get_type_hints(kind)
-            return kind(**{name: hints[name](value) for name, value in described.items()})
+            values = {name: Path(value) if hints[name] is Path else value for name, value in described.items()}
+            if not all(fits(value, hints[name]) for name, value in values.items()):
+                raise TypeError("a value does not fit its field")
+            return kind(**values)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
 

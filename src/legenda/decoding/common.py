@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from legenda.errors import UserError
 from legenda.models.decoder import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 
@@ -45,16 +44,11 @@ class Decoded:
 def rule_of(model: Decodable, *, max_length: int | None, length_penalty: float | None = None) -> DecodingRule:
     """The model's rule with what the call overrides; UserError for what no search can follow."""
     own = model.decoding
-    rule = dataclasses.replace(
+    return dataclasses.replace(
         own,
         max_length=own.max_length if max_length is None else max_length,
         length_penalty=own.length_penalty if length_penalty is None else length_penalty,
     )
-    if rule.max_length < 1:
-        raise UserError(f"max_length must be at least 1, not {rule.max_length}")
-    if rule.length_penalty < 0:
-        raise UserError(f"length_penalty must be 0 or more, not {rule.length_penalty}")
-    return rule
 
 
 def memory_of(model: Decodable, images: Regions | Memory) -> Memory:

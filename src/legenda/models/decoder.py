@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, get_type_hints, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from legenda.errors import UserError
+from legenda.models.fields import fits
 from legenda.regions import Memory
 
 
@@ -23,6 +25,17 @@ class DecodingRule:
     banned_ids: tuple[int, ...] = ()
     max_length: int = 20
     length_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            if not fits(getattr(self, name), hint):
+                raise UserError(f"decoding.{name} cannot be {getattr(self, name)!r}")
+        if min(self.begin_id, self.end_id, *self.banned_ids) < 0:
+            raise UserError("decoding needs ids of 0 or more")
+        if self.max_length < 1:
+            raise UserError(f"max_length must be at least 1, not {self.max_length}")
+        if not self.length_penalty >= 0:
+            raise UserError(f"length_penalty must be 0 or more, not {self.length_penalty}")
 
 
 @runtime_checkable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from legenda.errors import UserError, nearest
 from legenda.models.captioner import Captioner
+from legenda.models.fields import fits, named
 from legenda.models.transformer import TransformerCaptioner, TransformerConfig
 
 
@@ -66,8 +66,8 @@ def create_model(name: str, **options: Any) -> Captioner:
     for key, value in options.items():
         if key not in fields:
             raise UserError(f"{name} has no option {key!r}; {nearest(key, fields)}")
-        if not _fits(value, hints[key]):
-            raise UserError(f"{name} takes {key} as {_named(hints[key])}, not {value!r}")
+        if not fits(value, hints[key]):
+            raise UserError(f"{name} takes {key} as {named(hints[key])}, not {value!r}")
         if hints[key] is int and value < 1:
             raise UserError(f"{name} takes {key} as a positive number, not {value}")
     options = {key: float(value) if hints[key] is float else value for key, value in options.items()}
@@ -76,21 +76,3 @@ def create_model(name: str, **options: Any) -> Captioner:
     model = entry.build(entry.config(**{**entry.settings, **options}))
     model.name = name
     return model
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if typing.get_origin(hint) is typing.Literal:
-        return value in typing.get_args(hint)
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _named(hint: Any) -> str:
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(map(repr, typing.get_args(hint)))
-    return getattr(hint, "__name__", str(hint))

@@ -61,6 +61,8 @@ def load(folder: str | Path) -> Captioner:
         model = create_model(section["name"], **section["options"])
         rule: dict[str, Any] = {**section["decoding"], "banned_ids": tuple(section["decoding"]["banned_ids"])}
         model.decoding = DecodingRule(**rule)
+        if max(model.decoding.begin_id, model.decoding.end_id, *rule["banned_ids"]) >= model.config.vocab_size:
+            raise UserError("decoding names ids outside the vocabulary")
     except (KeyError, TypeError) as error:
         raise UserError(f'{path} has no usable "model" part with a name and options; save the model again') from error
     except UserError as error:

@@ -113,9 +113,12 @@ def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
 
 def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
     """Where any channel is further than _CONTRAST from the ground."""
-    lower, upper = ground - _CONTRAST, ground + _CONTRAST
-    outside = [(pixels[..., c] < lower[c]) | (pixels[..., c] > upper[c]) for c in range(3)]
-    return outside[0] | outside[1] | outside[2]
+    result = np.zeros(pixels.shape[:2], dtype=bool)
+    for channel, middle in enumerate(ground.tolist()):  # plain numbers keep the comparison in 8 bits
+        values = pixels[..., channel]
+        result |= values < max(middle - _CONTRAST, 0)
+        result |= values > min(middle + _CONTRAST, 255)
+    return result
 
 
 def _patch(crop: np.ndarray, own: np.ndarray) -> np.ndarray:

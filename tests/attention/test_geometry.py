@@ -1,0 +1,207 @@
+"""Geometry: the features of Eq. 8 by hand, the three biases by loops, the absolute encoding by formula."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from legenda.attention import GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
+from legenda.attention.geometry import FLOOR
+
+HEADS, DIM, GEOMETRY = 2, 6, 4
+KINDS = ("content", "query", "key")
+PARTS = [kinds for size in (1, 2, 3) for kinds in itertools.combinations(KINDS, size)]
+
+
+def draw_boxes(seed=0, images=2, regions=4):
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(images, regions, 2, generator=generator, dtype=torch.float64) * 0.6
+    sizes = torch.rand(images, regions, 2, generator=generator, dtype=torch.float64) * 0.3 + 0.05
+    return torch.cat([corners, corners + sizes], dim=-1)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def build_bias(kinds, *, scaled=True):
+    torch.manual_seed(1)
+    bias = GeometryBias(DIM, HEADS, GEOMETRY, kinds, scaled=scaled).double()
+    for parameter in bias.parameters():
+        nn.init.normal_(parameter)
+    return bias
+
+
+def test_features_by_hand():
+    # Centres (2, 1) and (5, 5); sizes 4 x 2 and 2 x 8.
+    boxes = torch.tensor([[[0, 0, 4, 2], [4, 1, 6, 9]]], dtype=torch.float64)
+    near = math.log(1e-3)
+    expected = [
+        [[near, near, 0, 0], [math.log(3 / 4), math.log(4 / 2), math.log(4 / 2), math.log(2 / 8)]],
+        [[math.log(3 / 2), math.log(4 / 8), math.log(2 / 4), math.log(8 / 2)], [near, near, 0, 0]],
+    ]
+    np.testing.assert_allclose(relative_geometry(boxes)[0].numpy(), expected, atol=1e-12)
+
+
+def test_features_by_loops():
+    boxes = draw_boxes()
+    found = relative_geometry(boxes).numpy()
+    for image, picture in enumerate(boxes.numpy()):
+        x, y = (picture[:, 0] + picture[:, 2]) / 2, (picture[:, 1] + picture[:, 3]) / 2
+        w, h = picture[:, 2] - picture[:, 0], picture[:, 3] - picture[:, 1]
+        for i, j in itertools.product(range(4), repeat=2):
+            expected = [
+                math.log(max(abs(x[i] - x[j]) / w[i], 1e-3)),
+                math.log(max(abs(y[i] - y[j]) / h[i], 1e-3)),
+                math.log(w[i] / w[j]),
+                math.log(h[i] / h[j]),
+            ]
+            np.testing.assert_allclose(found[image, i, j], expected, atol=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000))
+def test_the_pair_turned_round(seed):
+    """The distance is measured in the query's size, so (i, j) and (j, i) differ by the ratio of sizes."""
+    features = relative_geometry(draw_boxes(seed))
+    turned = features.transpose(1, 2)
+    far = ~torch.eye(4, dtype=torch.bool)
+    off_floor = (features[..., :2] > math.log(FLOOR)) & (turned[..., :2] > math.log(FLOOR))
+    both = (features[..., :2] + features[..., 2:] - turned[..., :2])[off_floor]
+    torch.testing.assert_close(both, torch.zeros_like(both), atol=1e-10, rtol=0)
+    torch.testing.assert_close(features[..., 2:], -turned[..., 2:])
+    assert ((features - turned)[:, far].abs().amax(dim=-1) > 0).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.integers(20, 2000), st.integers(20, 2000))
+def test_pixels_and_fractions_give_the_same(seed, width, height):
+    boxes = draw_boxes(seed)
+    pixels = boxes * torch.tensor([width, height, width, height])
+    torch.testing.assert_close(relative_geometry(pixels), relative_geometry(boxes), atol=1e-9, rtol=0)
+
+
+def test_no_box_gives_infinity():
+    boxes = torch.tensor([[[0.2, 0.2, 0.2, 0.2], [0.2, 0.0, 0.2, 0.4], [0, 0, 1, 1], [0.9, 0.9, 0.1, 0.1]]])
+    boxes.requires_grad_()
+    features = relative_geometry(boxes)
+    assert features.isfinite().all()
+    assert features[0, 0, 0].tolist() == pytest.approx([math.log(1e-3), math.log(1e-3), 0, 0])
+    assert features[0, 2, 0].tolist() == pytest.approx([math.log(0.3), math.log(0.3), math.log(1e3), math.log(1e3)])
+    features.sum().backward()
+    assert boxes.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("garbage", [0.0, float("nan"), float("inf"), -7.0])
+def test_padded_boxes_are_finite_and_touch_nothing(garbage):
+    mask = torch.tensor([[True, True, True, False], [True, False, True, False]])
+    boxes = draw_boxes().requires_grad_()
+    spoilt = torch.where(mask.unsqueeze(-1), boxes, garbage)
+    features = relative_geometry(spoilt, mask)
+    assert features.isfinite().all()
+    real = mask.unsqueeze(1) & mask.unsqueeze(2)
+    assert torch.equal(features[real], relative_geometry(boxes)[real])
+    embedding = GeometryEmbedding(GEOMETRY).double()
+    embedding(spoilt, mask).sum().backward()
+    assert boxes.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in embedding.parameters())
+
+
+def test_the_embedding_is_one_layer_with_relu():
+    embedding = GeometryEmbedding(GEOMETRY).double()
+    assert sum(parameter.numel() for parameter in embedding.parameters()) == 4 * GEOMETRY + GEOMETRY
+    boxes = draw_boxes()
+    weight, bias = (parameter.detach().numpy() for parameter in (embedding.linear.weight, embedding.linear.bias))
+    expected = np.maximum(relative_geometry(boxes).numpy() @ weight.T + bias, 0)
+    found = embedding(boxes).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert (found == 0).any()
+    assert (found > 0).any()
+
+
+def project(layer, x):
+    return (x @ layer.weight.T + layer.bias).view(*x.shape[:2], HEADS, GEOMETRY)
+
+
+def bias_by_loops(bias, query, key, geometry):
+    """phi(Q', K', G), one number at a time (Eq. 11, 12, 13)."""
+    images, regions, _ = query.shape
+    own_query = None if bias.query is None else project(bias.query, query)
+    own_key = None if bias.key is None else project(bias.key, key)
+    total = torch.zeros(images, HEADS, regions, regions, dtype=torch.float64)
+    for b, h, i, j in itertools.product(range(images), range(HEADS), range(regions), range(regions)):
+        if bias.weight is not None:
+            total[b, h, i, j] += max(float(bias.weight[h] @ geometry[b, i, j]), 0.0)
+        if own_query is not None:
+            total[b, h, i, j] += float(own_query[b, i, h] @ geometry[b, i, j])
+        if own_key is not None:
+            total[b, h, i, j] += float(own_key[b, j, h] @ geometry[b, i, j])
+    return total
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kinds", PARTS, ids="+".join)
+def test_biases_by_loops(kinds):
+    bias = build_bias(kinds)
+    query, key, geometry = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    torch.testing.assert_close(bias(query, key, geometry), bias_by_loops(bias, query, key, geometry))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kinds", PARTS[3:], ids="+".join)
+def test_a_sum_is_the_sum_of_its_parts(kinds):
+    whole = build_bias(kinds)
+    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    parts = [build_bias((kind,)) for kind in kinds]
+    own = whole.state_dict()
+    for part in parts:
+        part.load_state_dict({name: own[name] for name in part.state_dict()})
+    assert len(own) == sum(len(part.state_dict()) for part in parts)
+    torch.testing.assert_close(whole(*inputs), sum(part(*inputs) for part in parts))
+
+
+@torch.no_grad()
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 1000))
+def test_the_content_independent_bias_is_never_negative_and_reads_no_content(seed):
+    bias = build_bias(("content",))
+    geometry = draw(2, 3, 3, GEOMETRY, seed=seed)
+    found = bias(draw(2, 3, DIM), draw(2, 3, DIM, seed=1), geometry)
+    assert (found >= 0).all()
+    assert torch.equal(found, bias(draw(2, 3, DIM, seed=2), draw(2, 3, DIM, seed=3), geometry))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kinds", PARTS, ids="+".join)
+def test_an_unscaled_bias_undoes_the_division_by_the_root_of_the_heads_channels(kinds):
+    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    scaled, unscaled = build_bias(kinds), build_bias(kinds, scaled=False)
+    torch.testing.assert_close(unscaled(*inputs), scaled(*inputs) * math.sqrt(DIM // HEADS))
+
+
+@pytest.mark.parametrize("dim", [2, 8, 16])
+def test_sinusoids_are_those_of_the_transformer(dim):
+    positions = torch.tensor([0.0, 0.5, 1.0, 19.0], dtype=torch.float64)
+    found = sinusoids(positions, dim)
+    for row, position in zip(found.tolist(), positions.tolist(), strict=True):
+        for channel, value in enumerate(row):
+            angle = position / 10000 ** (2 * (channel // 2) / dim)
+            assert value == pytest.approx(math.cos(angle) if channel % 2 else math.sin(angle), abs=1e-12)
+
+
+def test_absolute_geometry_by_formula():
+    boxes, dim = draw_boxes(), 16
+    found = absolute_geometry(boxes, dim)
+    assert found.shape == (2, 4, dim)
+    for image, region in itertools.product(range(2), range(4)):
+        x1, y1, x2, y2 = boxes[image, region].tolist()
+        for number, value in enumerate([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1]):
+            angles = [value / 10000 ** (2 * k / (dim // 4)) for k in range(dim // 8)]
+            expected = [function(angle) for angle in angles for function in (math.sin, math.cos)]
+            part = found[image, region, number * dim // 4 : (number + 1) * dim // 4]
+            assert part.tolist() == pytest.approx(expected, abs=1e-12)

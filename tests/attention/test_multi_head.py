@@ -1,0 +1,195 @@
+"""Multi-head attention against torch's own, and its slots against loops over every head, query and key."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from legenda.attention import MultiHeadAttention
+
+DIM, HEADS, SIZE = 8, 2, 4
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [1, 0, 0, 0, 0]]).bool()
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Shift(nn.Module):
+    """A norm that reads the mask: takes the mean of the real rows away."""
+
+    def forward(self, x, mask):
+        real = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        return x - (x * real.unsqueeze(-1)).sum(dim=1, keepdim=True) / real.sum(dim=1)[:, None, None]
+
+
+class Bias(nn.Module):
+    """A score bias that reads queries, keys and geometry."""
+
+    def forward(self, query, key, geometry):
+        own = query.sum(dim=-1)[:, None, :, None] + 2 * key.sum(dim=-1)[:, None, None, :]
+        return own * geometry.unsqueeze(1) * torch.tensor([1.0, -1.0], dtype=query.dtype)[None, :, None, None]
+
+
+class Rescale(nn.Module):
+    """A positive factor for every score, as in distance-sensitive attention."""
+
+    def forward(self, scores, geometry):
+        return scores * geometry.abs().unsqueeze(1)
+
+
+SLOTS = {"query_norm": Shift, "key_norm": Shift, "score_bias": Bias, "rescale": Rescale}
+FILLED = [slots for size in (0, 1, 2, 4) for slots in itertools.combinations(SLOTS, size)]
+
+
+def build(*slots, **options):
+    torch.manual_seed(3)
+    attention = MultiHeadAttention(DIM, HEADS, **{slot: SLOTS[slot]() for slot in slots}, **options).double()
+    for parameter in attention.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return attention.eval()
+
+
+def by_loops(attention, query, key, value, mask, geometry, causal):
+    """Values and weights from the definition, one score at a time."""
+    q, k = attention.query(query), attention.key(key)
+    if attention.query_norm is not None:
+        q = attention.query_norm(q, mask)
+    if attention.key_norm is not None:
+        k = attention.key_norm(k, mask)
+    v = attention.value(value)
+    bias = None if attention.score_bias is None else attention.score_bias(query, key, geometry)
+    B, T, S = len(query), query.shape[1], key.shape[1]
+    weights = torch.zeros(B, HEADS, T, S, dtype=torch.float64)
+    heads = torch.zeros(B, T, DIM, dtype=torch.float64)
+    for b, h, i in itertools.product(range(B), range(HEADS), range(T)):
+        part = slice(h * SIZE, (h + 1) * SIZE)
+        seen = [j for j in range(S) if (mask is None or mask[b, j]) and not (causal and j > i)]
+        scores = {}
+        for j in seen:
+            score = float(q[b, i, part] @ k[b, j, part])
+            score = (score + (0.0 if bias is None else float(bias[b, h, i, j]))) / math.sqrt(SIZE)
+            scores[j] = score * (1.0 if attention.rescale is None else abs(float(geometry[b, i, j])))
+        total = sum(math.exp(score) for score in scores.values())
+        for j in seen:
+            weights[b, h, i, j] = math.exp(scores[j]) / total
+            heads[b, i, part] += weights[b, h, i, j] * v[b, j, part]
+    return attention.output(heads), weights
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("slots", FILLED, ids=lambda slots: "+".join(slots) or "none")
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "padded"])
+@pytest.mark.parametrize("causal", [False, True], ids=["free", "causal"])
+def test_every_slot_by_loops(slots, mask, causal):
+    attention = build(*slots)
+    x, geometry = draw(3, 5, DIM), draw(3, 5, 5, seed=1)
+    values, weights = by_loops(attention, x, x, x, mask, geometry, causal)
+    shown = attention(x, x, x, mask, geometry, causal=causal, need_weights=True)
+    torch.testing.assert_close(shown.weights, weights)
+    torch.testing.assert_close(shown.values, values)
+    torch.testing.assert_close(attention(x, x, x, mask, geometry, causal=causal).values, values)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True), (True, True)])
+def test_plain_attention_is_torchs(need_weights, masked, causal):
+    ours = build()
+    theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
+    query, key, value = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2)
+    found = ours(query, key, value, MASK if masked else None, causal=causal, need_weights=need_weights)
+    values, weights = theirs(
+        query,
+        key,
+        value,
+        key_padding_mask=~MASK if masked else None,
+        attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None,
+        average_attn_weights=False,
+    )
+    torch.testing.assert_close(found.values, values)
+    if need_weights:
+        torch.testing.assert_close(found.weights, weights)
+    else:
+        assert found.weights is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_projected_beforehand_gives_the_same(need_weights, masked):
+    attention = build("key_norm")
+    x, mask = draw(3, 5, DIM), MASK if masked else None
+    keys, values = attention.keys_values(x, x, mask)
+    assert keys.shape == values.shape == (3, HEADS, 5, SIZE)
+    found = attention.attend(attention.queries(x), keys, values, mask, need_weights=need_weights)
+    expected = attention(x, x, x, mask, need_weights=True)
+    torch.testing.assert_close(found.values, expected.values)
+    if need_weights:
+        torch.testing.assert_close(found.weights, expected.weights)
+
+
+def test_both_paths_have_the_same_gradients():
+    attention = build()
+    gradients = []
+    for need_weights in (False, True):
+        x = draw(3, 5, DIM).requires_grad_()
+        attention.zero_grad()
+        (attention(x, x, x, MASK, need_weights=need_weights).values * draw(3, 5, DIM, seed=1)).sum().backward()
+        gradients.append([x.grad, *(parameter.grad.clone() for parameter in attention.parameters())])
+    for fast, shown in zip(*gradients, strict=True):
+        torch.testing.assert_close(fast, shown)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("slots", FILLED, ids=lambda slots: "+".join(slots) or "none")
+def test_weights_sum_to_one_and_skip_what_is_masked(slots):
+    x = draw(3, 5, DIM)
+    weights = build(*slots)(x, x, x, MASK, draw(3, 5, 5, seed=1), need_weights=True).weights
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, HEADS, 5, dtype=torch.float64))
+    assert (weights.masked_select(~MASK[:, None, None, :]) == 0).all()
+    assert (weights >= 0).all()
+
+
+@torch.no_grad()
+@settings(deadline=None, max_examples=30)
+@given(
+    st.permutations(range(5)),
+    st.sampled_from([slots for slots in FILLED if "query_norm" not in slots]),  # its queries are the keys themselves
+    st.booleans(),
+)
+def test_keys_have_no_order(order, slots, need_weights):
+    attention = build(*slots)
+    query, key, value, geometry = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2), draw(3, 5, 5)
+    plain = attention(query, key, value, MASK, geometry, need_weights=need_weights)
+    turned = attention(
+        query, key[:, order], value[:, order], MASK[:, order], geometry[..., order], need_weights=need_weights
+    )
+    torch.testing.assert_close(turned.values, plain.values)
+    if need_weights:
+        torch.testing.assert_close(turned.weights, plain.weights[..., order])
+
+
+def test_dropout_spares_the_weights_that_are_shown():
+    attention = build(dropout=0.5)
+    x = draw(3, 5, DIM)
+    plain = attention(x, x, x, MASK, need_weights=True)
+    attention.train()
+    torch.manual_seed(0)
+    dropped = attention(x, x, x, MASK, need_weights=True)
+    torch.testing.assert_close(dropped.weights, plain.weights)
+    assert not torch.allclose(dropped.values, plain.values)
+    torch.manual_seed(0)
+    assert not torch.allclose(attention(x, x, x, MASK).values, plain.values)
+
+
+def test_heads_must_share_the_channels_evenly():
+    with pytest.raises(ValueError, match="10 cannot be shared out to 4 heads"):
+        MultiHeadAttention(10, 4)

@@ -1,0 +1,166 @@
+"""Normalised queries against torch's own layers, against single images, and by law."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from legenda.attention import MaskedBatchNorm, MaskedInstanceNorm, MultiHeadAttention, create_norm
+
+MASK = torch.tensor([[True, True, True, True], [True, False, True, False], [False, False, False, True]])
+
+
+def values(seed=0, images=3, regions=4, channels=5):
+    """Far from mean 0 and variance 1."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(images, regions, channels, generator=generator, dtype=torch.float64) * 3 + 7
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("mask", [None, torch.ones(3, 4, dtype=torch.bool)])
+def test_instance_norm_is_torchs_where_all_regions_are_real(affine, mask):
+    ours, theirs = MaskedInstanceNorm(5, affine).double(), nn.InstanceNorm1d(5, affine=affine).double()
+    if affine:
+        for own, other in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+            nn.init.normal_(own)
+            other.data.copy_(own.data)
+    x = values()
+    torch.testing.assert_close(ours(x, mask), theirs(x.transpose(1, 2)).transpose(1, 2), atol=1e-12, rtol=0)
+    assert torch.equal(ours(x, mask), ours.eval()(x, mask))  # no running statistics
+
+
+def test_instance_norm_by_hand():
+    # Two real regions, 1 and 3: mean 2, biased variance 1; the 100 is padding.
+    x = torch.tensor([[[1.0], [100.0], [3.0]]], dtype=torch.float64)
+    y = MaskedInstanceNorm(1)(x, torch.tensor([[True, False, True]]))
+    expected = 1 / np.sqrt(1 + 1e-5)
+    assert y[0, [0, 2], 0].tolist() == pytest.approx([-expected, expected], abs=1e-12)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_statistics_are_those_of_each_image_without_its_padding(affine):
+    norm = MaskedInstanceNorm(5, affine).double()
+    if affine:
+        nn.init.normal_(norm.weight)
+        nn.init.normal_(norm.bias)
+    x = values()
+    y = norm(x, MASK)
+    for image, real in enumerate(MASK):
+        alone = norm(x[image : image + 1, real])
+        torch.testing.assert_close(y[image : image + 1, real], alone, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("garbage", [1e30, float("inf"), float("nan")])
+def test_padding_changes_nothing_and_comes_out_finite(garbage):
+    x = values().requires_grad_()
+    spoilt = torch.where(MASK.unsqueeze(-1), x, garbage)
+    norm = MaskedInstanceNorm(5)
+    y = norm(spoilt, MASK)
+    assert torch.equal(y[MASK], norm(x, MASK)[MASK])
+    assert y.isfinite().all()
+    y[MASK].square().sum().backward()
+    assert x.grad.isfinite().all()
+    assert (x.grad[~MASK] == 0).all()
+
+
+def test_one_region_alone_becomes_zero_and_looks_at_itself():
+    x = values(regions=1)
+    assert torch.equal(MaskedInstanceNorm(5)(x, torch.ones(3, 1, dtype=torch.bool)), torch.zeros_like(x))
+    attention = MultiHeadAttention(6, 2, query_norm=MaskedInstanceNorm(6)).double()
+    x = values(regions=1, channels=6)
+    assert (attention(x, x, x, need_weights=True).weights == 1).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 1000), st.floats(0.5, 20), st.floats(-50, 50))
+def test_mean_is_zero_variance_one_and_scale_and_shift_are_forgotten(seed, scale, shift):
+    x = values(seed, regions=6)
+    y = MaskedInstanceNorm(5)(x)
+    torch.testing.assert_close(y.mean(dim=1), torch.zeros(3, 5, dtype=torch.float64), atol=1e-10, rtol=0)
+    variance = x.var(dim=1, correction=0)
+    torch.testing.assert_close(y.var(dim=1, correction=0), variance / (variance + 1e-5))
+    torch.testing.assert_close(MaskedInstanceNorm(5)(x * scale + shift), y, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_gradients_are_those_of_finite_differences(mask):
+    norm = MaskedInstanceNorm(5, affine=True).double()
+    assert torch.autograd.gradcheck(lambda x: norm(x, mask), values().requires_grad_())
+
+
+@pytest.mark.parametrize(("norm", "dead"), [("in", True), ("in_affine", True), ("ln", False), ("none", False)])
+def test_instance_norm_kills_the_bias_of_the_queries(norm, dead):
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(6, 2, query_norm=create_norm(norm, 6)).double()
+    x = values(channels=6) - 7
+    (attention(x, x, x, MASK).values * values(1, channels=6)).sum().backward()
+    size = attention.query.bias.grad.abs().max() / attention.query.weight.grad.abs().max()
+    assert (size < 1e-12) if dead else (size > 1e-3)
+
+
+def test_batch_norm_is_torchs_over_the_real_regions():
+    ours, theirs = MaskedBatchNorm(5).double(), nn.BatchNorm1d(5).double()
+    nn.init.normal_(ours.weight)
+    nn.init.normal_(ours.bias)
+    theirs.load_state_dict(ours.state_dict(), strict=False)
+    for seed in range(3):
+        x = values(seed).masked_fill(~MASK.unsqueeze(-1), 1e6)
+        torch.testing.assert_close(ours(x, MASK)[MASK], theirs(x[MASK]))
+        torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+        torch.testing.assert_close(ours.running_var, theirs.running_var)
+    torch.testing.assert_close(ours(values()), theirs(values().flatten(0, 1)).view(3, 4, 5))  # without a mask
+    ours.eval()
+    theirs.eval()
+    kept = ours.running_mean.clone()
+    torch.testing.assert_close(ours(values(9), MASK), theirs(values(9).flatten(0, 1)).view(3, 4, 5))
+    assert torch.equal(ours.running_mean, kept)
+
+
+def test_layer_norm_by_formula():
+    norm = create_norm("ln", 5)
+    assert norm is not None
+    x = values()
+    raw = x.numpy()
+    expected = (raw - raw.mean(-1, keepdims=True)) / np.sqrt(raw.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(norm.double()(x, MASK).detach().numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("norm", "parameters", "buffers"), [("in", 0, 0), ("in_affine", 10, 0), ("ln", 10, 0), ("bn", 10, 10)]
+)
+def test_norms_by_name(norm, parameters, buffers):
+    module = create_norm(norm, 5)
+    assert module is not None
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters
+    assert sum(buffer.numel() for buffer in module.buffers()) == buffers
+    x = torch.randn(2, 3, 5)
+    assert module(x, torch.ones(2, 3, dtype=torch.bool)).shape == x.shape
+
+
+@pytest.mark.parametrize("name", ["in", "in_affine", "ln", "bn"])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_statistics_of_half_precision_are_taken_in_full(name, mask):
+    """About 300, where bfloat16 has steps of 2: a variance summed in it would be far off."""
+    x = (values() * 0.5 + 300).to(torch.bfloat16)
+    norm = create_norm(name, 5)
+    assert norm is not None
+    y = norm.to(torch.bfloat16)(x, mask) if name == "ln" else norm(x, mask)
+    assert y.dtype == torch.bfloat16
+    exact = create_norm(name, 5)
+    assert exact is not None
+    expected = exact(x.float(), mask).to(torch.bfloat16)
+    real = torch.ones(3, 4, dtype=torch.bool) if mask is None else mask
+    torch.testing.assert_close(y[real], expected[real], atol=1e-5, rtol=2**-7)
+
+
+def test_a_norm_unheard_of_is_refused():
+    with pytest.raises(ValueError, match="there is no norm 'batch'"):
+        inspect.unwrap(create_norm)("batch", 5)  # without the check of types, which tests alone have
+
+
+def test_none_is_no_module():
+    assert create_norm("none", 5) is None

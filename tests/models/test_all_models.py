@@ -1,0 +1,228 @@
+"""What every model must hold, whatever its attention: one step is like all at once, and padding is nothing."""
+
+import copy
+import dataclasses
+import functools
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import legenda
+from legenda import Regions, UserError
+from legenda.attention import MaskedBatchNorm, MaskedInstanceNorm, MultiHeadAttention
+from legenda.models import Captioner, describe_model
+
+VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
+SMALL = {"vocab_size": VOCABULARY, "feature_dim": FEATURES, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
+COUNTS = (5, 3, 1)
+"""Real regions of the three images of a batch."""
+
+VARIANTS = {
+    f"{norm} on {norm_on}, {geometry}": ("transformer", {"norm": norm, "norm_on": norm_on, "geometry": geometry})
+    for norm, norm_on, geometry in [
+        *itertools.product(("in", "in_affine", "ln", "bn"), ("q", "k", "qk"), ("none",)),
+        *itertools.product(("none", "in"), ("qk",), ("absolute", "content", "key", "content+query+key")),
+        ("bn", "q", "query+key"),
+        ("ln", "k", "content+key"),
+        ("in_affine", "qk", "query"),
+    ]
+} | {
+    "a geometry per layer": ("ngsan", {"geometry_per_layer": True}),
+    "unscaled geometry": ("gsan", {"geometry_scaled": False, "geometry": "content+query"}),
+    "norms first": ("ngsan", {"norm_first": True}),
+    "norms first, absolute": ("transformer", {"norm_first": True, "geometry": "absolute"}),
+}
+CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS
+
+
+@functools.cache
+def _build(case: str) -> Captioner:
+    name, options = CASES[case]
+    fields = {field.name for field in dataclasses.fields(describe_model(name).config)}
+    torch.manual_seed(0)
+    model = legenda.create_model(name, **{key: SMALL[key] for key in SMALL if key in fields}, **options)
+    for parameter in model.parameters():  # so that no bias is 0 and no scale 1
+        parameter.data.add_(torch.randn_like(parameter) * 0.15)
+    for module in model.modules():
+        if isinstance(module, MaskedBatchNorm):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+    return model.eval()
+
+
+@pytest.fixture(params=CASES)
+def case(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def model(case) -> Captioner:
+    return _build(case)
+
+
+@pytest.fixture
+def regions(draw_regions) -> Regions:
+    return draw_regions(COUNTS, dim=FEATURES)
+
+
+@pytest.fixture
+def tokens() -> torch.Tensor:
+    return torch.randint(VOCABULARY, (len(COUNTS), ROWS, WORDS), generator=torch.Generator().manual_seed(1))
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0)
+
+
+def run_steps(model, memory, tokens):
+    state = model.decoder.start(memory, tokens.shape[1])
+    logits = []
+    for word in tokens.unbind(dim=-1):
+        following, state = model.decoder.step(word, state, memory)
+        logits.append(following)
+    return torch.stack(logits, dim=2), state
+
+
+@torch.no_grad()
+def test_steps_equal_all_positions_at_once(model, regions, tokens):
+    logits = model(regions, tokens)
+    assert logits.shape == (len(COUNTS), ROWS, WORDS, VOCABULARY)
+    stepped, state = run_steps(model, model.encode(regions), tokens)
+    assert_close(stepped, logits)
+    assert logits.std() > 0.1  # the tolerance means something
+    attention = state.attention
+    assert attention.shape[:2] == (len(COUNTS), ROWS)
+    assert_close(attention.sum(dim=-1), torch.ones(attention.shape[:3]))
+    assert (attention * ~regions.valid[:, None, None, :] == 0).all()
+
+
+@torch.no_grad()
+def test_rows_do_not_see_each_other_nor_what_comes_later(model, regions, tokens):
+    logits = model(regions, tokens)
+    for row in range(ROWS):
+        assert_close(model(regions, tokens[:, row : row + 1]), logits[:, row : row + 1])
+    other = tokens.clone()
+    other[:, 0, 3:] = (other[:, 0, 3:] + 1) % VOCABULARY
+    changed = model(regions, other)
+    assert_close(changed[:, 1], logits[:, 1], 1e-6)
+    assert_close(changed[:, 0, :3], logits[:, 0, :3], 1e-6)
+    assert (changed[:, 0, 3:] - logits[:, 0, 3:]).abs().amax(dim=(-1, -2)).gt(1e-3).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("garbage", [1e3, float("nan")])
+def test_padding_may_hold_anything(model, regions, tokens, garbage):
+    padding = ~regions.valid.unsqueeze(-1)
+    spoilt = Regions(
+        regions.features.masked_fill(padding, garbage), regions.boxes.masked_fill(padding, garbage), regions.valid
+    )
+    logits = model(regions, tokens)
+    assert_close(model(spoilt, tokens), logits, 1e-6)
+    assert_close(run_steps(model, model.encode(spoilt), tokens)[0], logits)
+
+
+@torch.no_grad()
+def test_an_image_is_the_same_alone_and_in_a_batch(model, regions, tokens):
+    logits, memory = model(regions, tokens), model.encode(regions)
+    for image, count in enumerate(COUNTS):
+        alone = Regions(regions.features[image : image + 1, :count], regions.boxes[image : image + 1, :count])
+        part = slice(image, image + 1)
+        assert_close(model(alone, tokens[part]), logits[part])
+        assert_close(model.decoder(tokens[part], memory[part]), logits[part])
+
+
+@torch.no_grad()
+def test_regions_have_no_order(model, regions, tokens):
+    order = torch.tensor([3, 0, 4, 2, 1])
+    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.valid[:, order])
+    assert_close(model(turned, tokens), model(regions, tokens))
+
+
+@torch.no_grad()
+def test_boxes_are_read_where_they_are_asked_for(model, regions, tokens):
+    changed = Regions(regions.features, regions.boxes.flip(1), regions.valid)
+    change = (model(changed, tokens) - model(regions, tokens)).abs().max()
+    assert (change > 1e-4) == model.needs_boxes
+    without = Regions(regions.features, None, regions.valid)
+    if model.needs_boxes:
+        with pytest.raises(UserError, match="needs boxes"):
+            model.encode(without)
+    else:
+        assert_close(model(without, tokens), model(regions, tokens), 0)
+
+
+def test_features_of_another_width_are_refused(model, draw_regions):
+    with pytest.raises(UserError, match=f"have 7 channels but {model.name} reads {FEATURES}"):
+        model.encode(draw_regions(COUNTS, dim=7))
+
+
+def _without_effect(model) -> set[str]:
+    """The parameters that by algebra change nothing.
+
+    What is added to all keys alike adds the same to all scores of a query, and softmax forgets it: the bias of the
+    keys, and the shift of their norm. Instance normalisation takes away what is added to all queries or keys alike.
+    """
+    found = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, MultiHeadAttention):
+            continue
+        if isinstance(module.query_norm, MaskedInstanceNorm):
+            found.add(f"{name}.query.bias")
+        # Layer normalisation is not linear in what is added: there the bias counts, though the shift after it does not.
+        if module.key_norm is None or isinstance(module.key_norm, MaskedInstanceNorm | MaskedBatchNorm):
+            found.add(f"{name}.key.bias")
+        if module.key_norm is not None:
+            shifts = (part for part, _ in module.key_norm.named_parameters() if part.split(".")[-1] == "bias")
+            found.update(f"{name}.key_norm.{part}" for part in shifts)
+    return found
+
+
+def test_gradients_reach_every_parameter_that_has_an_effect(model, regions, tokens):
+    model = copy.deepcopy(model).double()
+    double = Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+    logits = model(double, tokens)
+    factors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    (logits * factors).sum().backward()
+    sizes = {name: parameter.grad.abs().max().item() for name, parameter in model.named_parameters()}
+    largest = max(sizes.values())
+    assert {name for name, size in sizes.items() if size < 1e-12 * largest} == _without_effect(model)
+    assert all(size > 1e-8 * largest for name, size in sizes.items() if name not in _without_effect(model))
+
+
+@torch.no_grad()
+def test_a_saved_model_comes_back_the_same(model, regions, tokens, tmp_path):
+    model.save(tmp_path)
+    loaded = legenda.load(tmp_path)
+    assert type(loaded) is type(model)
+    assert loaded.name == model.name
+    assert loaded.config == model.config
+    assert not loaded.training
+    assert torch.equal(loaded(regions, tokens), model(regions, tokens))
+
+
+@torch.no_grad()
+def test_a_reordered_state_is_that_of_the_rows_it_names(model, regions, tokens):
+    memory = model.encode(regions)
+    said, following = tokens[..., :3], tokens[..., 3]
+    _, state = run_steps(model, memory, said)
+    expected, _ = model.decoder.step(following, state, memory)
+    beams = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
+    rows = beams.unsqueeze(-1).expand(-1, -1, 3)
+    turned = state.reorder(beams)
+    assert_close(turned.attention, state.attention[torch.arange(len(COUNTS)).unsqueeze(1), beams], 0)
+    found, grown = model.decoder.step(following.gather(1, beams), turned, memory)
+    whole = torch.cat([said.gather(1, rows), following.gather(1, beams).unsqueeze(-1)], dim=-1)
+    assert_close(found, model.decoder(whole, memory)[:, :, -1])
+    # Neither reorder nor step has touched the state they were given.
+    assert_close(model.decoder.step(following, state, memory)[0], expected, 0)
+    again, _ = model.decoder.step(following.gather(1, beams), grown, memory)
+    longer = torch.cat([whole, following.gather(1, beams).unsqueeze(-1)], dim=-1)
+    assert_close(again, model.decoder(longer, memory)[:, :, -1])
+
+
+def test_dropout_is_for_training_only(model, regions, tokens):
+    trained = copy.deepcopy(model).train()
+    assert not torch.allclose(trained(regions, tokens), trained(regions, tokens))
+    assert torch.equal(model(regions, tokens), model(regions, tokens))

@@ -1,0 +1,57 @@
+"""Numbers of parameters: those of the NG-SAN paper (Tables 1 and 4), computed layer by layer in advance."""
+
+import pytest
+import torch
+
+import legenda
+
+WORDS = 9488
+"""The paper's 9,487 words and the id that begins and ends a caption."""
+
+
+def count(name, **options):
+    with torch.device("meta"):
+        return legenda.create_model(name, vocab_size=WORDS, **options).parameter_count
+
+
+@pytest.mark.parametrize("name", ["transformer", "nsan"])
+@pytest.mark.parametrize(
+    ("num_layers", "parameters", "printed"),
+    [(1, 18_132_752, 18.1), (2, 25_489_168, 25.5), (4, 40_202_000, 40.2), (6, 54_914_832, 54.9)],
+)
+def test_table_1(name, num_layers, parameters, printed):
+    assert count(name, num_layers=num_layers) == parameters
+    assert round(parameters / 1e6, 1) == printed
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "more"),
+    [
+        # Q' of 8 heads with 64 channels each in 4 layers, and one layer from 4 features to 64 for all.
+        ("ngsan", {}, 4 * (512 * 512 + 512) + 4 * 64 + 64),
+        ("gsan", {}, 1_050_624 + 320),
+        ("transformer", {"geometry": "key"}, 1_050_624 + 320),
+        # w_g: 64 numbers for each of 8 heads in 4 layers.
+        ("transformer", {"geometry": "content"}, 4 * 8 * 64 + 320),
+        ("nsan", {"geometry": "content"}, 2_368),
+        ("transformer", {"geometry": "content+query+key"}, 2_048 + 2 * 1_050_624 + 320),
+        ("transformer", {"geometry": "absolute"}, 0),
+        ("ngsan", {"geometry_per_layer": True}, 1_050_624 + 4 * 320),
+        ("gsan", {"geometry_dim": 80}, 4 * (512 * 640 + 640) + 4 * 80 + 80),
+        ("transformer", {"norm_first": True}, 0),
+        # A scale and a shift of 512 channels in 4 layers; running statistics are no parameters.
+        ("transformer", {"norm": "in_affine"}, 4 * 1024),
+        ("transformer", {"norm": "ln", "norm_on": "k"}, 4 * 1024),
+        ("transformer", {"norm": "bn", "norm_on": "qk"}, 8 * 1024),
+        ("transformer", {"norm": "in", "norm_on": "qk"}, 0),
+    ],
+)
+def test_what_each_slot_adds_to_the_baseline(name, options, more):
+    assert count(name, **options) == 40_202_000 + more
+
+
+def test_frozen_parameters_do_not_count():
+    model = legenda.create_model("transformer", vocab_size=7, feature_dim=3, dim=8, num_heads=2, ff_dim=4, num_layers=1)
+    everything = model.parameter_count
+    model.decoder.output.requires_grad_(False)
+    assert model.parameter_count == everything - (8 * 7 + 7)

@@ -1,0 +1,116 @@
+"""Models by name: what each name fixes, and what is told when a name or an option is wrong."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import legenda
+from legenda import UserError
+from legenda.models import describe_model
+
+SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
+
+
+def test_names_by_pattern():
+    names = legenda.list_models()
+    assert names == sorted(names)
+    assert {"transformer", "nsan", "gsan", "ngsan"} <= set(names)
+    assert legenda.list_models("n*san") == ["ngsan", "nsan"]
+    assert legenda.list_models("no such") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "norm", "geometry"),
+    [
+        ("transformer", "none", "none"),
+        ("nsan", "in", "none"),
+        ("gsan", "none", "query"),
+        ("ngsan", "in", "query"),
+    ],
+)
+def test_what_the_names_of_the_ngsan_paper_fix(name, norm, geometry):
+    model = legenda.create_model(name, **SMALL)
+    assert (model.name, model.config.norm, model.config.norm_on, model.config.geometry) == (name, norm, "q", geometry)
+    assert model.needs_boxes == (geometry != "none")
+    assert model.vocabulary is None
+    assert "CVPR 2020" in describe_model(name).paper
+
+
+def test_the_paper_sets_the_rest():
+    with torch.device("meta"):
+        config = legenda.create_model("ngsan", vocab_size=9488).config
+    assert (config.feature_dim, config.dim, config.num_heads, config.num_layers) == (2048, 512, 8, 4)
+    assert (config.ff_dim, config.dropout, config.geometry_dim) == (2048, 0.1, 64)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.dim = 256
+
+
+def test_options_go_over_what_the_name_fixes():
+    config = legenda.create_model("ngsan", **SMALL, norm="bn", geometry="key+content", dropout=0.0).config
+    assert (config.norm, config.geometry, config.dropout) == ("bn", "key+content", 0.0)
+    assert config.biases == ("content", "key")
+
+
+def test_equal_seeds_give_equal_weights():
+    weights = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        weights.append(legenda.create_model("ngsan", **SMALL).state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not torch.equal(weights[0]["encoder.input.weight"], weights[2]["encoder.input.weight"])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("ngsaan", r"'ngsaan'; did you mean ngsan\?$"), ("", "choose from .*transformer"), ("???", "choose from .*ngsan")],
+)
+def test_an_unknown_name(name, told):
+    with pytest.raises(UserError, match=told):
+        legenda.create_model(name, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_layer": 2}, r"no option 'num_layer'; did you mean num_layers\?$"),
+        ({"zzz": 2}, "no option 'zzz'; choose from .*vocab_size"),
+        ({"vocab_size": "11"}, "vocab_size as int, not '11'"),
+        ({"vocab_size": True}, "vocab_size as int, not True"),
+        ({"num_layers": 2.0}, r"num_layers as int, not 2\.0"),
+        ({"num_layers": 0}, "num_layers as a positive number, not 0"),
+        ({"dim": -16}, "dim as a positive number, not -16"),
+        ({"dropout": "0.1"}, "dropout as float, not '0.1'"),
+        ({"norm": "instance"}, "norm as one of 'none', 'in', .*, not 'instance'"),
+        ({"norm_on": "v"}, "norm_on as one of 'q', 'k', 'qk', not 'v'"),
+        ({"geometry": None}, "geometry as str, not None"),
+        ({"geometry": "querry"}, "geometry='querry' is unknown; choose from none, absolute, content, query, key"),
+        ({"geometry": "query+absolute"}, r"geometry='query\+absolute' is unknown"),
+        ({"geometry": ""}, "geometry='' is unknown"),
+        ({"geometry_per_layer": 1}, "geometry_per_layer as bool, not 1"),
+        ({"num_heads": 3}, "dim=16 must be even and a multiple of num_heads=3"),
+        ({"dim": 15, "num_heads": 3}, "dim=15 must be even"),
+        ({"dim": 12, "geometry": "absolute"}, "multiple of 8, not 12"),
+        ({"dropout": 1.5}, "dropout"),
+        ({"dropout": -0.1}, "dropout"),
+        ({"dropout": float("nan")}, "dropout"),
+    ],
+)
+def test_an_option_that_is_wrong(options, told):
+    with pytest.raises(UserError, match=told) as caught:
+        legenda.create_model("ngsan", **{**SMALL, **options})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dropout", [0, 0.0])
+def test_a_whole_number_for_a_fraction_is_made_one(dropout):
+    """So that two configurations of the same model are written alike."""
+    config = legenda.create_model("ngsan", **SMALL, dropout=dropout).config
+    assert type(config.dropout) is float
+    assert type(config.dim) is int
+    assert config == legenda.create_model("ngsan", **SMALL, dropout=0.0).config
+
+
+def test_the_number_of_words_must_be_given():
+    with pytest.raises(UserError, match="ngsan needs vocab_size"):
+        legenda.create_model("ngsan")

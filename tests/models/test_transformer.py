@@ -1,0 +1,115 @@
+"""The Transformer of NG-SAN against torch's own, and what its options change."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import legenda
+from legenda import Regions
+from legenda.attention import absolute_geometry, sinusoids
+
+DIM, HEADS, LAYERS, INNER, WORDS, FEATURES = 16, 2, 2, 24, 11, 6
+OPTIONS = {"vocab_size": WORDS, "feature_dim": FEATURES, "dim": DIM, "num_heads": HEADS, "num_layers": LAYERS}
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    model = legenda.create_model(name, **OPTIONS, ff_dim=INNER, **options).double().eval()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def double(regions):
+    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+
+
+def copy_attention(ours, theirs):
+    theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+    theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+
+
+def copy_feed_forward(ours, theirs):
+    theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
+    model = build("transformer", norm_first=norm_first, geometry="absolute" if absolute else "none")
+    shape = {"d_model": DIM, "nhead": HEADS, "dim_feedforward": INNER, "batch_first": True, "norm_first": norm_first}
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(**shape), LAYERS, nn.LayerNorm(DIM), enable_nested_tensor=False
+    )
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), LAYERS, nn.LayerNorm(DIM))
+    encoder.double().eval()
+    decoder.double().eval()
+    for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
+        copy_attention(ours.attention, theirs.self_attn)
+        copy_feed_forward(ours, theirs)
+        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
+    for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
+        copy_attention(ours.words, theirs.self_attn)
+        copy_attention(ours.image, theirs.multihead_attn)
+        copy_feed_forward(ours, theirs)
+        theirs.norm1.load_state_dict(ours.around_words.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.around_image.norm.state_dict())
+        theirs.norm3.load_state_dict(ours.around_feed_forward.norm.state_dict())
+    encoder.norm.load_state_dict(model.encoder.norm.state_dict())
+    decoder.norm.load_state_dict(model.decoder.norm.state_dict())
+
+    regions = double(draw_regions((4, 3), dim=FEATURES))
+    tokens = torch.randint(WORDS, (2, 3, 5), generator=torch.Generator().manual_seed(1))
+    padding = ~regions.valid
+    x = model.encoder.input(regions.features).relu()
+    if absolute:
+        x = x + absolute_geometry(regions.boxes, DIM)
+    states = encoder(x, src_key_padding_mask=padding)
+    words = model.decoder.embedding(tokens) * math.sqrt(DIM) + sinusoids(torch.arange(5).double(), DIM)
+    decoded = decoder(
+        words.flatten(0, 1),
+        states.repeat_interleave(3, dim=0),
+        tgt_mask=torch.ones(5, 5, dtype=torch.bool).triu(1),
+        memory_key_padding_mask=padding.repeat_interleave(3, dim=0),
+    )
+    torch.testing.assert_close(model(regions, tokens), model.decoder.output(decoded).unflatten(0, (2, 3)))
+    torch.testing.assert_close(model.encode(regions).states[regions.valid], states[regions.valid])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("geometry", ["query", "key", "content"])
+def test_unscaled_geometry_is_geometry_with_larger_weights(draw_regions, geometry):
+    scaled, unscaled = (build("transformer", geometry=geometry, geometry_scaled=flag) for flag in (True, False))
+    regions = double(draw_regions((4, 3), dim=FEATURES))
+    assert not torch.allclose(scaled.encode(regions).states, unscaled.encode(regions).states)
+    for layer in scaled.encoder.layers:
+        for parameter in layer.attention.score_bias.parameters():
+            parameter.mul_(math.sqrt(DIM // HEADS))
+    torch.testing.assert_close(scaled.encode(regions).states, unscaled.encode(regions).states)
+
+
+def test_norms_and_geometry_stay_in_the_encoder():
+    model = build("ngsan")
+    for layer in model.encoder.layers:
+        assert layer.attention.query_norm is not None
+        assert layer.attention.key_norm is None
+        assert layer.attention.score_bias is not None
+    for layer in model.decoder.layers:
+        for attention in (layer.words, layer.image):
+            assert attention.query_norm is attention.key_norm is attention.score_bias is None
+
+
+def test_weights_begin_as_those_of_the_transformer():
+    torch.manual_seed(0)
+    model = legenda.create_model("ngsan", vocab_size=500, feature_dim=64, dim=64, num_layers=1, ff_dim=128)
+    weight = model.decoder.layers[0].words.query.weight
+    assert weight.abs().max().item() <= math.sqrt(6 / (64 + 64))  # Glorot's bound
+    assert weight.std().item() == pytest.approx(math.sqrt(2 / (64 + 64)), rel=0.05)
+    # Times sqrt(d), the words are as large as the sinusoids that are added to them.
+    assert model.decoder.embedding.weight.std().item() * math.sqrt(64) == pytest.approx(1, rel=0.05)

@@ -1,0 +1,78 @@
+"""Every recipe is a whole, valid configuration."""
+
+import dataclasses
+import json
+
+import pytest
+
+from legenda.data.caption_sets import KarpathyData, ScenesData
+from legenda.errors import UserError
+from legenda.models import create_model, describe_model
+from legenda.recipes import Recipe, all_recipes, get_recipe
+from legenda.training import Training
+
+RECIPES = all_recipes()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_builds_its_model(name):
+    recipe = get_recipe(name)
+    assert recipe.name == name
+    assert recipe.summary
+    model = create_model(recipe.model, vocab_size=50, feature_dim=12, **recipe.options)
+    assert model.name == recipe.model
+    for option, value in recipe.options.items():
+        assert getattr(model.config, option) == value
+    assert isinstance(recipe.training, Training)
+    assert isinstance(recipe.data, ScenesData | KarpathyData)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_printed_as_json(name):
+    whole = json.loads(json.dumps(dataclasses.asdict(RECIPES[name]), default=str))
+    assert whole["name"] == name
+    assert whole["training"]["epochs"] >= 1
+
+
+def test_recipes_of_scenes_differ_in_nothing_but_the_attention():
+    scenes = [recipe for name, recipe in RECIPES.items() if name.startswith("scenes.")]
+    assert all((recipe.data, recipe.training) == (scenes[0].data, scenes[0].training) for recipe in scenes)
+    attentions = {(_effective(recipe, "norm"), _effective(recipe, "geometry")) for recipe in scenes}
+    assert len(attentions) == len(scenes)
+    assert attentions >= {
+        ("none", "none"),
+        ("none", "absolute"),
+        ("in", "none"),
+        ("none", "content"),
+        ("none", "query"),
+        ("none", "key"),
+        ("in", "query"),
+    }
+    for recipe in scenes:
+        for option in ("dim", "num_heads", "num_layers", "ff_dim", "geometry_dim", "dropout"):
+            assert _effective(recipe, option) == _effective(scenes[0], option)
+
+
+def _effective(recipe: Recipe, option: str) -> object:
+    entry = describe_model(recipe.model)
+    defaults = {field.name: field.default for field in dataclasses.fields(entry.config)}
+    return {**defaults, **entry.settings, **recipe.options}[option]
+
+
+def test_scenes_recipes_keep_the_model_that_says_most_truths():
+    assert RECIPES["scenes.ngsan"].training.best_by == "truth"
+    assert RECIPES["flickr8k.ngsan"].training.best_by == "CIDEr-D"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"), [("scenes.ngsn", "scenes.ngsan"), ("flickr8k.tranformer", "flickr8k.transformer")]
+)
+def test_an_unknown_recipe_suggests_the_nearest(wrong, near):
+    with pytest.raises(UserError, match=rf"there is no recipe '{wrong}'; did you mean {near}\?$"):
+        get_recipe(wrong)
+
+
+def test_a_name_like_none_lists_them_all():
+    with pytest.raises(UserError) as caught:
+        get_recipe("42")
+    assert all(name in str(caught.value) for name in RECIPES)

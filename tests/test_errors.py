@@ -1,0 +1,19 @@
+"""How a sentence names what was meant."""
+
+import pytest
+
+from legenda.errors import nearest
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("trian", "did you mean train?"),
+        ("evalute", "did you mean evaluate?"),
+        ("zzz", "choose from caption, evaluate, train"),
+        ("", "choose from caption, evaluate, train"),
+    ],
+)
+def test_the_nearest_word_is_named_or_all_of_them_in_order(word, said):
+    assert nearest(word, ("train", "evaluate", "caption")) == said
+    assert nearest(word, iter({"evaluate": 1, "caption": 2, "train": 3})) == said

@@ -1,0 +1,437 @@
+"""Training runs: to the end, killed at any moment and resumed, refused where they do not belong."""
+
+import dataclasses
+import json
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+
+import legenda
+from legenda.data.caption_sets import CaptionSet, OpenedData, ScenesData
+from legenda.errors import UserError
+from legenda.regions import Regions
+from legenda.training import StepDecay, Trained, Training, is_finished, train
+from legenda.training import folder as folder_module
+from legenda.training import loop as loop_module
+from legenda.training.history import HISTORY, read_history
+from legenda.training.state import STATE, read_progress
+
+SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
+# 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
+TRAINING = Training(
+    epochs=4,
+    batch_size=4,
+    rows=2,
+    schedule=StepDecay(rate=2e-3, warmup_steps=3, decay_after=(2,)),
+    validation_beam=1,
+    save_every=4,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def open_scenes(train_scenes: int = 24) -> OpenedData:
+    return ScenesData(train=train_scenes, validation=6, test=3).open(sys.stderr.write)
+
+
+DATA = open_scenes()
+
+
+def run(
+    folder: Path, training: Training = TRAINING, data: OpenedData = DATA, name: str = "ngsan", **options
+) -> Trained:
+    return train(name, SMALL | options, data, training, folder, sections={"recipe": "a test"})
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run leaves: every file but what it says of seconds."""
+    with safetensors.safe_open(folder / STATE, framework="pt") as file:
+        progress = json.loads(file.metadata()["progress"])
+    state = safetensors.torch.load_file(folder / STATE)
+    return {
+        "files": sorted(path.name for path in folder.iterdir() if path.suffix != ".partial"),
+        "weights": (folder / "model.safetensors").read_bytes(),
+        "config": (folder / "config.json").read_text(),
+        "vocabulary": (folder / "vocabulary.txt").read_text(),
+        "state": {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in state.items()},
+        "progress": {key: value for key, value in progress.items() if key != "seconds"},
+        "history": [{k: v for k, v in record.items() if k != "seconds"} for record in read_history(folder)],
+    }
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for part, value in one.items():
+        assert value == other[part], f"{part} differs"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(folder)
+    return folder
+
+
+def test_a_run_leaves_a_model_its_history_and_its_state(whole):
+    assert outcome(whole)["files"] == [
+        "config.json",
+        HISTORY,
+        "model.safetensors",
+        STATE,
+        "vocabulary.txt",
+    ]
+    history = read_history(whole)
+    assert [record["step"] for record in history if "loss" in record] == [20]
+    assert [record["step"] for record in history if "validation" in record] == [6, 12, 18, 24]
+    config = json.loads((whole / "config.json").read_text())
+    assert config["model"]["name"] == "ngsan"
+    assert config["model"]["options"]["dim"] == 16
+    assert config["training"]["schedule"]["warmup_steps"] == 3
+    assert (config["recipe"], config["extractor"]) == ("a test", "scenes")
+    assert (read_progress(whole).epoch, read_progress(whole).step) == (4, 24)
+    assert is_finished(whole, "a test")
+    model = legenda.load(whole)
+    assert len(model.caption(DATA.validation.read(np.arange(2)))) == 2
+
+
+def test_the_kept_model_is_the_best_of_the_validations(tmp_path):
+    trained = run(tmp_path / "run", dataclasses.replace(TRAINING, best_by="BLEU-1"))
+    scores = [record["validation"]["BLEU-1"] for record in read_history(tmp_path / "run") if "validation" in record]
+    assert trained.best == max(scores)
+    assert trained.best_epoch == 1 + scores.index(max(scores))
+    assert trained.seconds > 0
+
+
+def test_the_same_settings_give_the_same_weights_and_another_seed_others(whole, tmp_path):
+    run(tmp_path / "again")
+    assert_same(outcome(whole), outcome(tmp_path / "again"))
+    run(tmp_path / "other", dataclasses.replace(TRAINING, seed=1))
+    assert outcome(tmp_path / "other")["weights"] != outcome(whole)["weights"]
+
+
+class _Killed(BaseException):
+    """As sudden as a kill: nothing of ours catches it."""
+
+
+def stop_at(
+    monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool, module: ModuleType = loop_module
+) -> None:
+    """A run is stopped in the `call`-th call of a module's function, after the function's work or before it."""
+    original: Callable[..., Any] = getattr(module, name)
+    calls = 0
+
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not done:
+            raise _Killed
+        result = original(*args, **kwargs)
+        if calls == call:
+            raise _Killed
+        return result
+
+    monkeypatch.setattr(module, name, stopping)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "done"),
+    [
+        ("cross_entropy", 1, False),  # before the first step
+        ("cross_entropy", 5, True),  # after the first saved state
+        ("cross_entropy", 6, True),  # the last step of an epoch
+        ("cross_entropy", 23, False),
+        ("describe_images", 1, False),  # an epoch trained, not validated
+        ("describe_images", 3, True),
+        ("save_weights", 1, True),  # a better model kept, its score not yet in a state
+        ("save_state", 1, False),
+        ("save_state", 1, True),
+        ("save_state", 2, True),  # after the first epoch
+        ("add_record", 1, True),  # the first validation is recorded
+        ("add_record", 2, True),  # the validation of step 12, where save_every and the end of an epoch meet
+        ("save_state", 4, False),  # the end of epoch 2 not saved
+        ("save_state", 4, True),
+        ("add_record", 4, True),  # the loss of step 20, on a step with a saved state
+        ("save_state", 7, True),  # in the last epoch
+        ("save_state", 8, False),  # all done, the end not saved
+    ],
+)
+def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monkeypatch, name, call, done):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_at(patch, name, call, done=done)
+        with pytest.raises(_Killed):
+            run(folder)
+    torch.manual_seed(99)  # the new process starts with other random numbers
+    run(folder)
+    assert_same(outcome(whole), outcome(folder))
+
+
+def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(tmp_path, monkeypatch):
+    """A state between the last step of an epoch and its validation would let the validation be recorded twice."""
+    saved = []
+    monkeypatch.setattr(
+        loop_module, "save_state", lambda _, now, *__: saved.append((now.epoch, now.step_in_epoch, now.step))
+    )
+    run(tmp_path / "run")
+    assert saved == [(0, 4, 4), (1, 0, 6), (1, 2, 8), (2, 0, 12), (2, 4, 16), (3, 0, 18), (3, 2, 20), (4, 0, 24)]
+
+
+def test_a_run_that_is_stopped_again_and_again_ends_the_same(whole, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    for call in (5, 7, 3, 6):
+        with monkeypatch.context() as patch:
+            stop_at(patch, "cross_entropy", call, done=True)
+            with pytest.raises(_Killed):
+                run(folder)
+    run(folder)
+    assert_same(outcome(whole), outcome(folder))
+
+
+KILLED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+import safetensors.torch
+import test_loop
+
+write, states = safetensors.torch.save_file, 0
+
+def killed_while_writing(tensors, path, metadata=None):
+    global states
+    write(tensors, path, metadata)
+    states += metadata is not None  # a training state, not the weights of a model
+    if states == 3:
+        with open(path, "r+b") as file:
+            file.truncate(1000)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+safetensors.torch.save_file = killed_while_writing
+test_loop.run(test_loop.Path({folder!r}))
+"""
+
+
+def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(whole, tmp_path):
+    folder = tmp_path / "run"
+    code = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder))
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert read_progress(folder).step == 6  # the state before the one that was cut off
+    assert not is_finished(folder, "a test")
+    run(folder)
+    assert_same(outcome(whole), outcome(folder))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "done"),
+    [
+        (folder_module, "write_json", False),
+        (folder_module, "write_json", True),  # config.json without vocabulary.txt
+        (loop_module, "claim_folder", True),
+    ],
+)
+def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(whole, tmp_path, monkeypatch, module, name, done):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_at(patch, name, 1, done=done, module=module)
+        with pytest.raises(_Killed):
+            run(folder)
+    run(folder)
+    assert_same(outcome(whole), outcome(folder))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(whole, tmp_path, begun):
+    for path in whole.iterdir() if begun else ():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / ".config.json.abc.partial").write_text("{")
+    run(tmp_path)
+    run(tmp_path)
+    assert_same(outcome(whole), outcome(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == outcome(whole)["files"]
+
+
+def test_a_finished_run_is_left_as_it_is(whole):
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    assert run(whole).best_epoch == read_progress(whole).best_epoch
+    assert before == {path.name: path.read_bytes() for path in whole.iterdir()}
+
+
+def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(whole, tmp_path):
+    for path in whole.iterdir():
+        if path.name != "model.safetensors":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert not is_finished(tmp_path, "a test")
+    with pytest.raises(UserError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
+        run(tmp_path)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_a_run_of_another_recipe_is_not_the_finished_one(whole):
+    assert not is_finished(whole, "another test")
+    assert not is_finished(whole / "nowhere", "a test")
+
+
+OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train, extractor="another-01234567"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"training": dataclasses.replace(TRAINING, seed=5)},
+        {"training": dataclasses.replace(TRAINING, schedule=StepDecay(rate=1e-3))},
+        {"name": "gsan"},
+        {"ff_dim": 32},
+        {"data": OTHER_EXTRACTOR},
+        {"data": open_scenes(3)},  # fewer words
+    ],
+)
+def test_a_folder_with_other_settings_is_refused_and_left_alone(whole, changed):
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    with pytest.raises(UserError, match=r"holds a run with other settings; name another folder with --out, or delete"):
+        run(whole, **changed)
+    assert before == {path.name: path.read_bytes() for path in whole.iterdir()}
+
+
+def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear all")
+    with pytest.raises(UserError, match="is not empty and holds no run"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "run").write_text("dear all")
+    with pytest.raises(UserError, match=r"run is a file; name a folder with --out"):
+        run(tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "dear all"
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    run(tmp_path, dataclasses.replace(TRAINING, epochs=1))
+    assert is_finished(tmp_path, "a test")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null"])
+def test_a_configuration_that_is_no_object_is_named(whole, tmp_path, content):
+    for path in whole.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"config\.json is no configuration of a run; delete the folder"):
+        is_finished(tmp_path, "a test")
+    with pytest.raises(UserError, match=r"config\.json is no configuration of a run; delete the folder"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", STATE])
+def test_a_damaged_file_of_the_run_is_named(whole, tmp_path, name):
+    for path in whole.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / name).write_bytes((whole / name).read_bytes()[:50])
+    with pytest.raises(UserError, match=name):
+        run(tmp_path)
+
+
+def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path):
+    data = dataclasses.replace(DATA, has_boxes=False)
+    with pytest.raises(UserError, match="scenes holds no boxes, which ngsan needs"):
+        run(tmp_path / "run", data=data)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"training\.best_by='CIDEr' is not measured; did you mean CIDEr-D\?"):
+        run(tmp_path / "run", dataclasses.replace(TRAINING, best_by="CIDEr"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", legenda.list_models())
+def test_every_model_can_learn_sixteen_scenes_by_heart(name, tmp_path):
+    """Even plain attention can: it remembers which things a picture shows."""
+    data = open_scenes(16)
+    data = dataclasses.replace(data, validation=data.train)
+    training = Training(
+        epochs=45,
+        batch_size=16,
+        rows=5,
+        schedule=StepDecay(rate=5e-3, warmup_steps=10, decay_after=()),
+        validate_every=45,
+        validation_beam=1,
+        best_by="truth",
+    )
+    options = {"dim": 48, "num_heads": 4, "ff_dim": 96, "geometry_dim": 16, "dropout": 0.0}
+    trained = run(tmp_path / "run", training, data, name, **options)
+    assert trained.best == 1.0
+    model = legenda.load(tmp_path / "run")
+    assert model.name == name
+    captions = dict(zip(data.train.identities, model.caption(data.train.read(np.arange(16)), beam_size=1), strict=True))
+    assert data.train.score is not None
+    assert data.train.score(captions)["truth"] == 1.0
+
+
+def test_bfloat16_trains_and_keeps_weights_in_full_precision(tmp_path):
+    run(tmp_path / "run", dataclasses.replace(TRAINING, epochs=1, precision="bf16-mixed"))
+    weights = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
+    assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights.values())
+    full = tmp_path / "full"
+    run(full, dataclasses.replace(TRAINING, epochs=1))
+    exact = safetensors.torch.load_file(full / "model.safetensors")
+    assert any(not torch.equal(tensor, exact[name]) for name, tensor in weights.items())
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tmp_path):
+    def broken(positions: np.ndarray) -> Regions:
+        regions = DATA.train.read(positions)
+        bad = torch.from_numpy(positions == 13)[:, None, None]
+        return Regions(regions.features.masked_fill(bad, float("nan")), regions.boxes, regions.mask)
+
+    split = CaptionSet(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
+    with pytest.raises(
+        UserError, match=r"is no longer a number at step \d; train into another folder .*lower training\.schedule\.rate"
+    ):
+        run(tmp_path / "run", dataclasses.replace(TRAINING, save_every=1), dataclasses.replace(DATA, train=split))
+    state = safetensors.torch.load_file(tmp_path / "run" / STATE)
+    assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epochs": 0}, "training.epochs must be at least 1, not 0"),
+        ({"rows": 0}, "training.rows"),
+        ({"label_smoothing": 1.0}, "training.label_smoothing must lie in 0..1, below 1, not 1.0"),
+        ({"label_smoothing": -0.1}, "training.label_smoothing"),
+        ({"label_smoothing": math.nan}, "training.label_smoothing"),
+        ({"betas": (2.0, 0.9)}, "training.betas must lie in 0..1, below 1, not 2.0"),
+        ({"betas": (0.9, 1.0)}, "training.betas"),
+        ({"seed": -1}, "training.seed must be 0 or more, not -1"),
+        ({"save_every": -1}, "training.save_every must be 0 or more, not -1"),
+        ({"clip_norm": -1.0}, "training.clip_norm must be 0 or more, not -1.0"),
+        ({"clip_norm": math.nan}, "training.clip_norm"),
+    ],
+)
+def test_settings_that_no_training_can_follow_are_refused(wrong, said):
+    with pytest.raises(UserError, match=said):
+        Training(**wrong)
+
+
+def test_settings_at_the_edge_of_what_is_allowed_are_taken():
+    assert Training(seed=0, save_every=0, clip_norm=0.0, betas=(0.0, 0.0), label_smoothing=0.0).clip_norm == 0
