@@ -3,16 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 
-.PHONY: demo test slow lint format clean
+.PHONY: demo test lint format clean
 
 demo: .venv/core
 	$(BIN)/legenda demo
 
 test: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
-
-slow: .venv/test
-	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -m slow
 
 lint: .venv/lint
 	$(BIN)/ruff check
