@@ -28,13 +28,10 @@ def train(recipe: str, seed: int, runs: Path, options: list[str]) -> Path:
     if not (folder / "evaluation_test.json").exists():
         legenda = [sys.executable, "-m", "legenda.apps"]
         seeded = ["--out", str(folder), "--training.seed", str(seed)]
+        commands = ["train", f"scenes.{recipe}", *seeded, *options], ["evaluate", str(folder), "--split", "test"]
         with (runs / f"{recipe}-{seed}.log").open("w") as log:
-            subprocess.run(
-                [*legenda, "train", f"scenes.{recipe}", *seeded, *options], env=environment, check=True, stderr=log
-            )
-            subprocess.run(
-                [*legenda, "evaluate", str(folder), "--split", "test"], env=environment, check=True, stdout=log
-            )
+            for command in commands:
+                subprocess.run([*legenda, *command], env=environment, check=True, stdout=log, stderr=log)
     print(f"{folder} is done", file=sys.stderr, flush=True)
     return folder
 

@@ -12,11 +12,11 @@ _SMALL = {"dim": 256, "num_heads": 4, "num_layers": 2, "ff_dim": 512, "dropout":
 _DATA = KarpathyData(annotations=Path("dataset_flickr8k.json.gz"), features=Path("flickr8k.safetensors"))
 
 _TRAINING = Training(
-    epochs=10,
+    epochs=8,
     batch_size=32,
     rows=5,
     max_words=20,
-    schedule=StepDecay(rate=8e-4, warmup_steps=300, decay=0.4, decay_after=(6, 8, 9)),
+    schedule=StepDecay(rate=8e-4, warmup_steps=300, decay=0.4, decay_after=(5, 6, 7)),
     label_smoothing=0.1,
 )
 

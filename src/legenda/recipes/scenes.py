@@ -8,10 +8,10 @@ from legenda.training.settings import Training
 _SMALL = {"dim": 64, "num_heads": 4, "num_layers": 2, "ff_dim": 128, "geometry_dim": 32, "dropout": 0.0}
 
 _TRAINING = Training(
-    epochs=17,
+    epochs=23,
     batch_size=64,
     rows=1,
-    schedule=StepDecay(rate=3e-3, warmup_steps=100, decay=0.5, decay_after=(7, 10, 13, 15)),
+    schedule=StepDecay(rate=3e-3, warmup_steps=100, decay=0.5, decay_after=(7, 10, 13, 17)),
     validate_every=2,
     best_by="truth",
 )
