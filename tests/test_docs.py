@@ -1,0 +1,40 @@
+"""What the documentation shows works as it stands there."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from legenda.apps.cli import COMMANDS
+from legenda.data.features import FeatureStore
+from legenda.vision import extract_store, load_extractor
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_readme_runs(capsys):
+    example = README.split("```python\n")[1].split("```")[0]
+    without_demo = "\n".join(line for line in example.splitlines() if "runs/demo" not in line)
+    exec(compile(without_demo, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("torch.Size([2, 3, ")
+
+
+def test_the_readme_names_the_commands_there_are():
+    named = set(re.findall(r"^    legenda (\w+)", README, flags=re.MULTILINE))
+    assert named == set(COMMANDS)
+
+
+def test_pictures_and_pages_that_the_readme_points_to_exist():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_extractor_to_copy_extracts(tmp_path):
+    Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(tmp_path / "a.png")
+    extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
+    report = extract_store([tmp_path / "a.png"], extractor, tmp_path / "f.safetensors")
+    store = FeatureStore.open(tmp_path / "f.safetensors")
+    assert (report.images, store.feature_dim, store.has_boxes) == (1, 3, True)
+    assert store.read(["a"]).mask.sum() == 16
