@@ -19,7 +19,7 @@ from legenda.models import Captioner, create_model
 from legenda.models.storage import describe as describe_model
 from legenda.models.storage import save_weights
 from legenda.regions import Regions
-from legenda.text.vocabulary import END
+from legenda.text.vocabulary import END, UNKNOWN
 from legenda.training.folder import claim_folder
 from legenda.training.history import add_record, begin_history
 from legenda.training.objectives import PADDING, cross_entropy
@@ -73,6 +73,7 @@ def train(
             "boxes or train a model without geometry, such as transformer"
         )
     model.vocabulary = data.vocabulary
+    model.decoding = replace(model.decoding, banned_ids=(UNKNOWN,))  # no caption is better for an unknown word
     _check_metric(training.best_by, data.validation)
     captions = EncodedCaptions.of(data.train, data.vocabulary, training.max_words)
     extractor = data.train.extractor
