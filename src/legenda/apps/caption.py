@@ -39,8 +39,6 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.apps.runs import open_run
     from legenda.vision import find_pictures
 
-    if not options.pictures:
-        raise UserError("name at least one picture, folder or pattern")
     pictures = find_pictures(options.pictures)
     opened = open_run(options.model)
     extractor = opened.extractor(options.extractor)

@@ -9,7 +9,6 @@ from typing import Annotated
 import tyro
 
 from legenda.apps.options import parse
-from legenda.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,6 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.vision import extract_store, find_pictures, load_extractor
 
     extractor = load_extractor(options.extractor, builtin=BUILTIN)
-    if not options.pictures:
-        raise UserError("name at least one picture, folder or pattern")
     pictures = find_pictures(options.pictures)
     report = extract_store(pictures, extractor, options.out, batch_size=options.batch_size, progress=_count)
     for path, reason in report.skipped:

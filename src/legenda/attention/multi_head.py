@@ -153,8 +153,9 @@ class MultiHeadAttention(nn.Module):
 def _allowed(
     queries: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mask: Bool[Tensor, "B S"] | None, causal: bool
 ) -> Bool[Tensor, ...]:
-    """Where queries may look, in a shape that broadcasts to `(B, H, T, S)`."""
-    T, S = queries.shape[2], keys.shape[2]
-    allowed = torch.ones(T, S, dtype=torch.bool, device=queries.device)
-    allowed = allowed.tril() if causal else allowed
-    return allowed if mask is None else allowed & mask[:, None, None, :]
+    """Where queries may look under a mask, causally, or both, in a shape that broadcasts to `(B, H, T, S)`."""
+    real = None if mask is None else mask[:, None, None, :]
+    if real is not None and not causal:
+        return real  # broadcasts by itself: no tensor of all queries and keys is made
+    past = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool, device=queries.device).tril()
+    return past if real is None else past & real

@@ -18,8 +18,10 @@ def find_pictures(paths: Sequence[str | Path]) -> list[Path]:
     """The pictures behind files, folders (with all folders below, in sorted order) and patterns such as `photos/*.jpg`.
 
     A file named outright is taken whatever its suffix; folders and patterns give those in SUFFIXES. None comes twice.
-    Raises UserError, naming the path, when it does not exist or holds no picture.
+    Raises UserError, naming the path, when it does not exist or holds no picture, and when nothing is given.
     """
+    if not paths:
+        raise UserError("name at least one picture, folder or pattern")
     found: dict[Path, None] = {}
     for given in paths:
         path = Path(given)
