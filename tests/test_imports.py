@@ -23,6 +23,7 @@ _ORDER = (
     "attention",
     "models",
     "decoding",
+    "importers",
     "training",
     "recipes",
     "viewing",

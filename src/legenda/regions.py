@@ -19,6 +19,8 @@ class Regions:
     features: what each region looks like, `(B, N, D)`.
     boxes: where it lies, `(B, N, 4)` as x1 y1 x2 y2 in 0..1 of the picture, or None when unknown.
     mask: `(B, N)` bool, True where the region is real; given as None it becomes all True.
+    pooled: a vector of the whole picture, `(B, D)`, for the models that read one (AoANet's "fc" features); None where
+    the mean of the regions serves.
 
     Raises UserError when the shapes disagree or a picture has no region at all.
     """
@@ -26,6 +28,7 @@ class Regions:
     features: Float[Tensor, "B N D"]
     boxes: Float[Tensor, "B N 4"] | None = None
     mask: Bool[Tensor, "B N"] | None = None
+    pooled: Float[Tensor, "B D"] | None = None
 
     def __post_init__(self) -> None:
         if self.features.dim() != 3:
@@ -43,6 +46,8 @@ class Regions:
         elif self.mask.device.type == "cpu" and not bool(self.mask.any(dim=1).all()):
             empty = int((~self.mask.any(dim=1)).nonzero()[0])
             raise UserError(f"every picture needs at least one region, but the mask leaves none to picture {empty}")
+        if self.pooled is not None and (self.pooled.dim() != 2 or len(self.pooled) != size[0]):
+            raise UserError(f"pooled needs the shape ({size[0]}, dim), not {tuple(self.pooled.shape)}")
 
     @staticmethod
     def from_grid(
@@ -72,10 +77,12 @@ class Regions:
             return torch.cat([values, values.new_zeros(values.shape[0], missing, *values.shape[2:])], dim=1)
 
         boxes = [padded(picture.boxes) for picture in pictures if picture.boxes is not None]
+        pooled = [picture.pooled for picture in pictures if picture.pooled is not None]
         return Regions(
             torch.cat([padded(picture.features) for picture in pictures]),
             torch.cat(boxes) if boxes else None,
             torch.cat([padded(picture.valid) for picture in pictures]),
+            torch.cat(pooled) if len(pooled) == len(pictures) else None,
         )
 
     @property
@@ -90,12 +97,14 @@ class Regions:
     def __getitem__(self, index: slice | Tensor) -> Regions:
         """The pictures named by a slice or an index tensor."""
         boxes = None if self.boxes is None else self.boxes[index]
-        return Regions(self.features[index], boxes, self.valid[index])
+        pooled = None if self.pooled is None else self.pooled[index]
+        return Regions(self.features[index], boxes, self.valid[index], pooled)
 
     def to(self, device: torch.device | str) -> Regions:
         """The same on another device."""
         boxes = None if self.boxes is None else self.boxes.to(device)
-        return Regions(self.features.to(device), boxes, self.valid.to(device))
+        pooled = None if self.pooled is None else self.pooled.to(device)
+        return Regions(self.features.to(device), boxes, self.valid.to(device), pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +120,11 @@ class Memory:
     pooled: Float[Tensor, "B D"] | None = None
     keys_values: tuple[tuple[Tensor, Tensor], ...] = ()
 
+    @property
+    def summary(self) -> Float[Tensor, "B D"]:
+        """The global vector: `pooled`, or the mean of the real regions' states where the encoder gives none."""
+        return masked_mean(self.states, self.mask) if self.pooled is None else self.pooled
+
     def __len__(self) -> int:
         return self.states.shape[0]
 
@@ -123,3 +137,9 @@ class Memory:
             pooled=None if self.pooled is None else self.pooled[index],
             keys_values=tuple((keys[index], values[index]) for keys, values in self.keys_values),
         )
+
+
+def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:
+    """The mean over the real regions of each image; what padding holds plays no part."""
+    total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(dim=1)
+    return total / mask.sum(dim=1, keepdim=True).to(x.dtype)

@@ -78,7 +78,7 @@ def test_an_unknown_name(name, told):
         ({"vocab_size": "11"}, "vocab_size as int, not '11'"),
         ({"vocab_size": True}, "vocab_size as int, not True"),
         ({"num_layers": 2.0}, r"num_layers as int, not 2\.0"),
-        ({"num_layers": 0}, "num_layers as a positive number, not 0"),
+        ({"num_layers": 0}, "num_layers must be at least 1, not 0"),
         ({"dim": -16}, "dim as a positive number, not -16"),
         ({"dropout": "0.1"}, "dropout as float, not '0.1'"),
         ({"norm": "instance"}, "norm as one of 'none', 'in', .*, not 'instance'"),

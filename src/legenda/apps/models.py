@@ -5,26 +5,29 @@ from dataclasses import dataclass
 
 from legenda.apps.options import parse
 
-COCO_WORDS = 9488
-"""The vocabulary of the NG-SAN paper with its special id, for which the numbers of parameters are told."""
-
 
 @dataclass(frozen=True)
 class Options:
-    """Lists the models with their paper and their parameters at the paper's size on COCO."""
+    """Lists the models with their parameters at the paper's size on COCO, their paper and the row of its table."""
 
 
 def run(arguments: Sequence[str]) -> None:
     """Prints to the standard output."""
     parse(Options, arguments, "models")
     import torch
+    from rich.console import Console
+    from rich.table import Table
 
     from legenda.models import create_model, describe_model, list_models
 
-    names = list_models()
-    width = max(map(len, names))
-    for name in names:
+    table = Table("model", "parameters", "what it is", "paper", "row", box=None, pad_edge=False, header_style="bold")
+    table.columns[1].justify = "right"
+    for name in list_models():
         entry = describe_model(name)
         with torch.device("meta"):
-            count = create_model(name, vocab_size=COCO_WORDS).parameter_count
-        print(f"{name:<{width}}  {count:>12,} parameters  {entry.summary} ({entry.paper})")
+            count = create_model(name, vocab_size=entry.words).parameter_count
+        table.add_row(name, f"{count:,}", entry.summary, entry.paper, entry.row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)  # a pipe has no width: no line is broken
+    console.print(table)

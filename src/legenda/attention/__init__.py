@@ -1,6 +1,7 @@
 """Attention: one file per mechanism, equations numbered as in the papers."""
 
 from legenda.attention.geometry import (
+    Geometry,
     GeometryBias,
     GeometryEmbedding,
     absolute_geometry,
@@ -9,16 +10,21 @@ from legenda.attention.geometry import (
 )
 from legenda.attention.multi_head import Attended, MultiHeadAttention
 from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, create_norm
+from legenda.attention.options import AttentionOptions, PairGeometry, create_self_attention
 
 __all__ = [
     "Attended",
+    "AttentionOptions",
+    "Geometry",
     "GeometryBias",
     "GeometryEmbedding",
     "MaskedBatchNorm",
     "MaskedInstanceNorm",
     "MultiHeadAttention",
+    "PairGeometry",
     "absolute_geometry",
     "create_norm",
+    "create_self_attention",
     "relative_geometry",
     "sinusoids",
 ]

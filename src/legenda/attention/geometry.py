@@ -1,5 +1,8 @@
 """Geometry-aware self-attention: where two regions lie to each other biases their score (NG-SAN, section 4.2)."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -8,9 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Bias = Literal["content", "query", "key"]
+BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
 FLOOR = 1e-3
 """The least relative distance and the least box side, so that every logarithm is finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """What the slots of one layer's self-attention may read about where regions lie.
+
+    embedded: the embedding G of each pair of regions, for GeometryBias.
+    """
+
+    embedded: Float[Tensor, "B N N G"] | None = None
 
 
 def relative_geometry(
@@ -54,12 +68,19 @@ class GeometryBias(nn.Module):
     """
 
     def __init__(
-        self, dim: int, num_heads: int, geometry_dim: int, kinds: tuple[Bias, ...], *, scaled: bool = True
+        self,
+        dim: int,
+        num_heads: int,
+        geometry_dim: int,
+        kinds: tuple[Bias, ...],
+        *,
+        head_dim: int | None = None,
+        scaled: bool = True,
     ) -> None:
-        """scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10."""
+        """scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10; d_k is `head_dim`."""
         super().__init__()
         self.num_heads = num_heads
-        self.factor = 1.0 if scaled else (dim // num_heads) ** 0.5
+        self.factor = 1.0 if scaled else (head_dim or dim // num_heads) ** 0.5
         self.weight = nn.Parameter(torch.empty(num_heads, geometry_dim)) if "content" in kinds else None
         self.query = nn.Linear(dim, num_heads * geometry_dim) if "query" in kinds else None
         self.key = nn.Linear(dim, num_heads * geometry_dim) if "key" in kinds else None
@@ -70,18 +91,20 @@ class GeometryBias(nn.Module):
         self,
         query: Float[Tensor, "B N D"],
         key: Float[Tensor, "B N D"],
-        geometry: Float[Tensor, "B N N G"],
+        geometry: Geometry,
     ) -> Float[Tensor, "B H N N"]:
         """The bias of every pair and head; it belongs inside the scaled score, beside Q K^T (Eq. 10)."""
+        pairs = geometry.embedded
+        assert pairs is not None
         terms: list[Tensor] = []
         if self.weight is not None:
-            terms.append(F.relu(torch.einsum("hg,bijg->bhij", self.weight, geometry)))
+            terms.append(F.relu(torch.einsum("hg,bijg->bhij", self.weight, pairs)))
         if self.query is not None:
             own = self.query(query).unflatten(-1, (self.num_heads, -1))
-            terms.append(torch.einsum("bihg,bijg->bhij", own, geometry))
+            terms.append(torch.einsum("bihg,bijg->bhij", own, pairs))
         if self.key is not None:
             own = self.key(key).unflatten(-1, (self.num_heads, -1))
-            terms.append(torch.einsum("bjhg,bijg->bhij", own, geometry))
+            terms.append(torch.einsum("bjhg,bijg->bhij", own, pairs))
         bias = torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
         return bias if self.factor == 1.0 else bias * self.factor
 

@@ -9,6 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.geometry import Geometry
+
 
 class Attended(NamedTuple):
     """What attention gives: the attended values `(B, T, D)` and, when asked for, its weights `(B, H, T, S)`."""
@@ -34,20 +36,27 @@ class MultiHeadAttention(nn.Module):
         num_heads: int = 8,
         *,
         dropout: float = 0.0,
+        inner_dim: int | None = None,
+        output: bool = True,
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         score_bias: nn.Module | None = None,
         rescale: nn.Module | None = None,
     ) -> None:
+        """inner_dim: channels of queries, keys and values over all heads, `dim` unless told.
+
+        output: whether the heads are projected back to `dim`; without it they come out side by side, `inner_dim` wide.
+        """
         super().__init__()
-        if dim % num_heads:
-            raise ValueError(f"dim {dim} cannot be shared out to {num_heads} heads")
+        inner_dim = dim if inner_dim is None else inner_dim
+        if inner_dim % num_heads:
+            raise ValueError(f"dim {inner_dim} cannot be shared out to {num_heads} heads")
         self.num_heads = num_heads
         self.dropout = dropout
-        self.query = nn.Linear(dim, dim)
-        self.key = nn.Linear(dim, dim)
-        self.value = nn.Linear(dim, dim)
-        self.output = nn.Linear(dim, dim)
+        self.query = nn.Linear(dim, inner_dim)
+        self.key = nn.Linear(dim, inner_dim)
+        self.value = nn.Linear(dim, inner_dim)
+        self.output = nn.Linear(inner_dim, dim) if output else nn.Identity()
         self.query_norm = query_norm
         self.key_norm = key_norm
         self.score_bias = score_bias
@@ -59,7 +68,7 @@ class MultiHeadAttention(nn.Module):
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B S"] | None = None,
-        geometry: Tensor | None = None,
+        geometry: Geometry | None = None,
         *,
         causal: bool = False,
         need_weights: bool = False,
@@ -132,7 +141,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "B S"] | None,
         causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
-        geometry: Tensor | None,
+        geometry: Geometry | None,
     ) -> Attended:
         scores = queries @ keys.transpose(-2, -1)
         if bias is not None:

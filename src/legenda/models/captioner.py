@@ -1,53 +1,42 @@
-"""Captioner: what every model that turns regions into words has in common."""
+"""Captioner: an encoder run once per image and a decoder run over rows of tokens."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, DecodingRule
+from legenda.models.config import ModelConfig
+from legenda.models.decoder import Decoder
+from legenda.models.encoder import Encoder
 from legenda.regions import Memory, Regions
 from legenda.text import Vocabulary
 
 
-@runtime_checkable
-class ModelConfig(Protocol):
-    """What the configuration of every model says."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def feature_dim(self) -> int: ...
-
-
 class Captioner(nn.Module):
-    """A model from regions to captions: an encoder run once per image and a decoder run over rows of tokens."""
+    """A model from regions to captions: any encoder with any decoder as wide as it."""
 
-    config: Any
-    """The model's own frozen dataclass; whatever it is, it has the fields of ModelConfig."""
+    encoder: Encoder
     decoder: Decoder
     name: str = ""
     """Its name in the registry."""
     vocabulary: Vocabulary | None = None
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, decoder_config: ModelConfig | None = None) -> None:
+        """decoder_config: that of another family's decoder, where `config.decoder` names one."""
         super().__init__()
         self.config = config
-        self.decoding = DecodingRule()
+        self.encoder = config.build_encoder()
+        self.decoder = (decoder_config or config).build_decoder()
+        self.decoding = (decoder_config or config).decoding
 
     @property
     def needs_boxes(self) -> bool:
         """Whether `encode` reads boxes."""
-        raise NotImplementedError
-
-    def encode_regions(self, regions: Regions) -> Memory:
-        """The memory of checked regions."""
-        raise NotImplementedError
+        return self.encoder.needs_boxes
 
     def encode(self, regions: Regions) -> Memory:
         """The memory of the images, computed once however many rows look at it.
@@ -65,7 +54,7 @@ class Captioner(nn.Module):
                 f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
                 "model without geometry, such as transformer"
             )
-        return self.encode_regions(regions)
+        return self.decoder.project(self.encoder(regions))
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of K rows of tokens per image; the first token of a row is the begin id."""

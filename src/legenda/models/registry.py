@@ -5,39 +5,48 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from legenda.errors import UserError, nearest
 from legenda.models.captioner import Captioner
+from legenda.models.config import ModelConfig, read_decoder
 from legenda.models.fields import fits, named
-from legenda.models.transformer import TransformerCaptioner, TransformerConfig
+from legenda.models.transformer import TransformerConfig
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One named model: its class, its configuration, what the name fixes, and where it comes from."""
+    """One named model: its configuration, what the name fixes in it, and where it comes from.
 
-    build: Callable[[Any], Captioner]
-    config: type
+    row: the table of the paper, and the row in it, that this model is; empty for none.
+    words: the size of the paper's vocabulary with its special ids, for which parameters are told.
+    """
+
+    config: type[ModelConfig]
     paper: str
     summary: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    row: str = ""
+    words: int = 9488
 
+
+_COMMON = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
+"""What a borrowed decoder takes over from the model that borrows it."""
 
 _NGSAN = "Guo et al., CVPR 2020"
 
 _MODELS: dict[str, Entry] = {
-    "transformer": Entry(TransformerCaptioner, TransformerConfig, _NGSAN, "SAN: the Transformer baseline"),
+    "transformer": Entry(TransformerConfig, _NGSAN, "SAN: the Transformer baseline", row="Table 1, SAN"),
     "nsan": Entry(
-        TransformerCaptioner, TransformerConfig, _NGSAN, "N-SAN: instance-normalised queries", {"norm": "in"}
+        TransformerConfig, _NGSAN, "N-SAN: instance-normalised queries", {"norm": "in"}, row="Table 1, N-SAN"
     ),
     "gsan": Entry(
-        TransformerCaptioner, TransformerConfig, _NGSAN, "G-SAN: query-dependent geometry", {"geometry": "query"}
+        TransformerConfig, _NGSAN, "G-SAN: query-dependent geometry", {"geometry": "query"}, row="Table 4, query"
     ),
     "ngsan": Entry(
-        TransformerCaptioner, TransformerConfig, _NGSAN, "NG-SAN: both", {"norm": "in", "geometry": "query"}
+        TransformerConfig, _NGSAN, "NG-SAN: both", {"norm": "in", "geometry": "query"}, row="Table 6, NG-SAN"
     ),
 }
 
@@ -57,9 +66,19 @@ def describe_model(name: str) -> Entry:
 def create_model(name: str, **options: Any) -> Captioner:
     """A new model with random weights: the named configuration with `options` over it.
 
-    `vocab_size` is required; every other field has the paper's value. Raises UserError for an unknown name or option
-    (the nearest right one is suggested) and for a value of the wrong type.
+    `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder is to
+    read this model's encoder, "transformer" or "transformer(num_layers=2)"; what is not said in brackets is as wide,
+    and has as many heads and inner channels, as this model. Raises UserError for an unknown name or option (the nearest
+    right one is suggested) and for a value of the wrong type.
     """
+    config = configure(name, options)
+    model = Captioner(config, _decoder_config(name, config))
+    model.name = name
+    return model
+
+
+def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
+    """The configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
     hints = typing.get_type_hints(entry.config)
     fields = {f.name: f for f in dataclasses.fields(entry.config)}
@@ -68,11 +87,20 @@ def create_model(name: str, **options: Any) -> Captioner:
             raise UserError(f"{name} has no option {key!r}; {nearest(key, fields)}")
         if not fits(value, hints[key]):
             raise UserError(f"{name} takes {key} as {named(hints[key])}, not {value!r}")
-        if hints[key] is int and value < 1:
-            raise UserError(f"{name} takes {key} as a positive number, not {value}")
     options = {key: float(value) if hints[key] is float else value for key, value in options.items()}
     if "vocab_size" not in options:
         raise UserError(f"{name} needs vocab_size, the number of words with the special ids, such as 9488")
-    model = entry.build(entry.config(**{**entry.settings, **options}))
-    model.name = name
-    return model
+    return entry.config(**{**entry.settings, **options})
+
+
+def _decoder_config(name: str, config: ModelConfig) -> ModelConfig | None:
+    """The configuration that `config.decoder` names; None where the model keeps its own decoder."""
+    if not config.decoder:
+        return None
+    other, options = read_decoder(config.decoder)
+    fields = {field.name for field in dataclasses.fields(describe_model(other).config)}
+    common = {key: getattr(config, key) for key in _COMMON if key in fields and hasattr(config, key)}
+    found = configure(other, common | options)
+    if found.dim != config.dim:
+        raise UserError(f"a decoder with dim={found.dim} cannot read {name} with dim={config.dim}; leave dim out")
+    return found

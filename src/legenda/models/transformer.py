@@ -12,74 +12,52 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import (
-    GeometryBias,
-    GeometryEmbedding,
+    AttentionOptions,
+    Geometry,
     MultiHeadAttention,
+    PairGeometry,
     absolute_geometry,
-    create_norm,
+    create_self_attention,
     sinusoids,
 )
-from legenda.attention.geometry import Bias
-from legenda.attention.normalization import Norm, NormOn
 from legenda.errors import UserError
-from legenda.models.captioner import Captioner
+from legenda.models.config import ModelConfig
 from legenda.models.decoder import Decoder
+from legenda.models.encoder import Encoder, xavier
 from legenda.regions import Memory, Regions
-
-BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig:
+class TransformerConfig(AttentionOptions, ModelConfig):
     """Sizes and slots of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
 
     The open readings of the paper are settled as follows: post-norm with a last normalisation after each stack (as
     torch's own Transformer has it), output layer not tied to the embedding, geometry embedded once for all layers.
     """
 
-    vocab_size: int
-    """Words of the vocabulary, special ids included."""
-    feature_dim: int = 2048
-    """Channels of a region feature."""
-    dim: int = 512
-    """Channels inside the model."""
     num_heads: int = 8
     num_layers: int = 4
     """Layers of the encoder, and of the decoder."""
     ff_dim: int = 2048
     """Inner channels of the feed-forward layers."""
     dropout: float = 0.1
-    norm: Norm = "none"
-    """Normalisation inside the encoder's attention (Table 2)."""
-    norm_on: NormOn = "q"
-    """What it normalises: queries, keys or both (Table 3)."""
-    geometry: str = "none"
-    """Geometry of the encoder: none, absolute, or content, query, key and sums of them, as in "query+key" (Table 4)."""
-    geometry_dim: int = 64
-    """Channels of the geometry embedding, and of Q' and K' in each head."""
-    geometry_per_layer: bool = False
-    """A geometry embedding for each layer instead of one for all."""
-    geometry_scaled: bool = True
-    """The geometric bias is divided by sqrt(d_k) like Q K^T; False leaves it outside."""
     norm_first: bool = False
     """Layer normalisation before each sub-layer instead of after it."""
 
     def __post_init__(self) -> None:
+        self.positive("num_heads", "num_layers", "ff_dim", "geometry_dim")
+        self.shares("dropout")
         if self.dim % self.num_heads or self.dim % 2:
             raise UserError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout={self.dropout} must lie in 0..1, below 1")
-        if self.geometry not in ("none", "absolute") and not self.biases:
-            known = ", ".join(("none", "absolute", *BIASES))
-            raise UserError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
-        if self.geometry == "absolute" and self.dim % 8:
-            raise UserError(f"geometry='absolute' needs a dim that is a multiple of 8, not {self.dim}")
+        self.check(self.dim)
 
-    @property
-    def biases(self) -> tuple[Bias, ...]:
-        """The geometric biases that `geometry` names; empty for none and absolute."""
-        parts = self.geometry.split("+")
-        return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
+    def build_encoder(self) -> TransformerEncoder:
+        """The encoder of section 3.2."""
+        return TransformerEncoder(self)
+
+    def build_decoder(self) -> TransformerDecoder:
+        """The decoder of section 3.2."""
+        return TransformerDecoder(self)
 
 
 class FeedForward(nn.Sequential):
@@ -113,25 +91,13 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        norm = config.norm
-        self.attention = MultiHeadAttention(
-            config.dim,
-            config.num_heads,
-            dropout=config.dropout,
-            query_norm=create_norm(norm, config.dim) if "q" in config.norm_on else None,
-            key_norm=create_norm(norm, config.dim) if "k" in config.norm_on else None,
-            score_bias=GeometryBias(
-                config.dim, config.num_heads, config.geometry_dim, config.biases, scaled=config.geometry_scaled
-            )
-            if config.biases
-            else None,
-        )
+        self.attention = create_self_attention(config, config.dim, config.num_heads, dropout=config.dropout)
         self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
         self.around_attention = Residual(config.dim, config.dropout, config.norm_first)
         self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
 
     def forward(
-        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Float[Tensor, "B N N G"] | None
+        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry
     ) -> Float[Tensor, "B N D"]:
         """The regions after this layer."""
         read = self.around_attention.before(x)
@@ -139,20 +105,21 @@ class EncoderLayer(nn.Module):
         return self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
 
 
-class Encoder(nn.Module):
+class TransformerEncoder(Encoder):
     """Linear, ReLU and L layers of self-attention over the regions (NG-SAN, section 3.2)."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        self.needs_boxes = config.needs_boxes
         self.absolute = config.geometry == "absolute"
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim)
-        embeddings = (config.num_layers if config.geometry_per_layer else 1) if config.biases else 0
-        self.geometry = nn.ModuleList(GeometryEmbedding(config.geometry_dim) for _ in range(embeddings))
+        self.geometry = PairGeometry(config, config.num_layers)
+        xavier(self)
 
-    def forward(self, regions: Regions) -> Float[Tensor, "B N D"]:
+    def forward(self, regions: Regions) -> Memory:
         """Encoded regions; rows of padded regions are finite and mean nothing."""
         mask = regions.valid
         padding = ~mask.unsqueeze(-1)  # may hold anything, even NaN, which no later mask would stop
@@ -161,10 +128,9 @@ class Encoder(nn.Module):
             assert regions.boxes is not None
             x = x + absolute_geometry(regions.boxes.masked_fill(padding, 0.0), x.shape[-1])
         x = self.dropout(x)
-        pairs = [embed(regions.boxes, mask) for embed in self.geometry]
-        for number, layer in enumerate(self.layers):
-            x = layer(x, mask, pairs[number % len(pairs)] if pairs else None)
-        return self.norm(x)
+        for layer, geometry in zip(self.layers, self.geometry(regions), strict=True):
+            x = layer(x, mask, geometry)
+        return Memory(self.norm(x), mask)
 
 
 KeysValues = tuple[Tensor, Tensor]
@@ -247,6 +213,8 @@ class TransformerDecoder(Decoder):
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim)
         self.output = nn.Linear(config.dim, config.vocab_size)
+        xavier(self)
+        nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
 
     @property
     def _stack(self) -> list[DecoderLayer]:
@@ -288,27 +256,3 @@ class TransformerDecoder(Decoder):
         D = x.shape[-1]
         place = torch.arange(first, first + tokens.shape[-1], device=x.device, dtype=x.dtype)
         return self.dropout(x * math.sqrt(D) + sinusoids(place, D))
-
-
-class TransformerCaptioner(Captioner):
-    """Encoder and decoder of the NG-SAN family."""
-
-    config: TransformerConfig
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(config)
-        self.encoder = Encoder(config)
-        self.decoder = TransformerDecoder(config)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1 and "embedding" not in name:
-                nn.init.xavier_uniform_(parameter)
-        nn.init.normal_(self.decoder.embedding.weight, std=config.dim**-0.5)
-
-    @property
-    def needs_boxes(self) -> bool:
-        """Whether the geometry of the encoder reads boxes."""
-        return self.config.geometry != "none"
-
-    def encode_regions(self, regions: Regions) -> Memory:
-        """States of the regions, and the decoder's keys and values for them."""
-        return self.decoder.project(Memory(self.encoder(regions), regions.valid))

@@ -1,0 +1,1 @@
+"""Weights of the released codes, as models of ours."""
