@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from legenda.attention import GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
+from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
 from legenda.attention.geometry import FLOOR
 
 HEADS, DIM, GEOMETRY = 2, 6, 4
@@ -136,11 +136,11 @@ def bias_by_loops(bias, query, key, geometry):
     total = torch.zeros(images, HEADS, regions, regions, dtype=torch.float64)
     for b, h, i, j in itertools.product(range(images), range(HEADS), range(regions), range(regions)):
         if bias.weight is not None:
-            total[b, h, i, j] += max(float(bias.weight[h] @ geometry[b, i, j]), 0.0)
+            total[b, h, i, j] += max(float(bias.weight[h] @ geometry.embedded[b, i, j]), 0.0)
         if own_query is not None:
-            total[b, h, i, j] += float(own_query[b, i, h] @ geometry[b, i, j])
+            total[b, h, i, j] += float(own_query[b, i, h] @ geometry.embedded[b, i, j])
         if own_key is not None:
-            total[b, h, i, j] += float(own_key[b, j, h] @ geometry[b, i, j])
+            total[b, h, i, j] += float(own_key[b, j, h] @ geometry.embedded[b, i, j])
     return total
 
 
@@ -148,7 +148,7 @@ def bias_by_loops(bias, query, key, geometry):
 @pytest.mark.parametrize("kinds", PARTS, ids="+".join)
 def test_biases_by_loops(kinds):
     bias = build_bias(kinds)
-    query, key, geometry = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    query, key, geometry = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
     torch.testing.assert_close(bias(query, key, geometry), bias_by_loops(bias, query, key, geometry))
 
 
@@ -156,7 +156,7 @@ def test_biases_by_loops(kinds):
 @pytest.mark.parametrize("kinds", PARTS[3:], ids="+".join)
 def test_a_sum_is_the_sum_of_its_parts(kinds):
     whole = build_bias(kinds)
-    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
     parts = [build_bias((kind,)) for kind in kinds]
     own = whole.state_dict()
     for part in parts:
@@ -170,7 +170,7 @@ def test_a_sum_is_the_sum_of_its_parts(kinds):
 @given(st.integers(0, 1000))
 def test_the_content_independent_bias_is_never_negative_and_reads_no_content(seed):
     bias = build_bias(("content",))
-    geometry = draw(2, 3, 3, GEOMETRY, seed=seed)
+    geometry = Geometry(draw(2, 3, 3, GEOMETRY, seed=seed))
     found = bias(draw(2, 3, DIM), draw(2, 3, DIM, seed=1), geometry)
     assert (found >= 0).all()
     assert torch.equal(found, bias(draw(2, 3, DIM, seed=2), draw(2, 3, DIM, seed=3), geometry))
@@ -179,7 +179,7 @@ def test_the_content_independent_bias_is_never_negative_and_reads_no_content(see
 @torch.no_grad()
 @pytest.mark.parametrize("kinds", PARTS, ids="+".join)
 def test_an_unscaled_bias_undoes_the_division_by_the_root_of_the_heads_channels(kinds):
-    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), draw(2, 3, 3, GEOMETRY, seed=2)
+    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
     scaled, unscaled = build_bias(kinds), build_bias(kinds, scaled=False)
     torch.testing.assert_close(unscaled(*inputs), scaled(*inputs) * math.sqrt(DIM // HEADS))
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from legenda.attention import MultiHeadAttention
+from legenda.attention import Geometry, MultiHeadAttention
 
 DIM, HEADS, SIZE = 8, 2, 4
 MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0], [1, 0, 0, 0, 0]]).bool()
@@ -32,14 +32,14 @@ class Bias(nn.Module):
 
     def forward(self, query, key, geometry):
         own = query.sum(dim=-1)[:, None, :, None] + 2 * key.sum(dim=-1)[:, None, None, :]
-        return own * geometry.unsqueeze(1) * torch.tensor([1.0, -1.0], dtype=query.dtype)[None, :, None, None]
+        return own * geometry.distance.unsqueeze(1) * torch.tensor([1.0, -1.0], dtype=query.dtype)[None, :, None, None]
 
 
 class Rescale(nn.Module):
     """A positive factor for every score, as in distance-sensitive attention."""
 
     def forward(self, scores, geometry):
-        return scores * geometry.abs().unsqueeze(1)
+        return scores * geometry.distance.abs().unsqueeze(1)
 
 
 SLOTS = {"query_norm": Shift, "key_norm": Shift, "score_bias": Bias, "rescale": Rescale}
@@ -73,7 +73,7 @@ def by_loops(attention, query, key, value, mask, geometry, causal):
         for j in seen:
             score = float(q[b, i, part] @ k[b, j, part])
             score = (score + (0.0 if bias is None else float(bias[b, h, i, j]))) / math.sqrt(SIZE)
-            scores[j] = score * (1.0 if attention.rescale is None else abs(float(geometry[b, i, j])))
+            scores[j] = score * (1.0 if attention.rescale is None else abs(float(geometry.distance[b, i, j])))
         total = sum(math.exp(score) for score in scores.values())
         for j in seen:
             weights[b, h, i, j] = math.exp(scores[j]) / total
@@ -87,7 +87,7 @@ def by_loops(attention, query, key, value, mask, geometry, causal):
 @pytest.mark.parametrize("causal", [False, True], ids=["free", "causal"])
 def test_every_slot_by_loops(slots, mask, causal):
     attention = build(*slots)
-    x, geometry = draw(3, 5, DIM), draw(3, 5, 5, seed=1)
+    x, geometry = draw(3, 5, DIM), Geometry(distance=draw(3, 5, 5, seed=1))
     values, weights = by_loops(attention, x, x, x, mask, geometry, causal)
     shown = attention(x, x, x, mask, geometry, causal=causal, need_weights=True)
     torch.testing.assert_close(shown.weights, weights)
@@ -152,7 +152,7 @@ def test_both_paths_have_the_same_gradients():
 @pytest.mark.parametrize("slots", FILLED, ids=lambda slots: "+".join(slots) or "none")
 def test_weights_sum_to_one_and_skip_what_is_masked(slots):
     x = draw(3, 5, DIM)
-    weights = build(*slots)(x, x, x, MASK, draw(3, 5, 5, seed=1), need_weights=True).weights
+    weights = build(*slots)(x, x, x, MASK, Geometry(distance=draw(3, 5, 5, seed=1)), need_weights=True).weights
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, HEADS, 5, dtype=torch.float64))
     assert (weights.masked_select(~MASK[:, None, None, :]) == 0).all()
     assert (weights >= 0).all()
@@ -167,10 +167,15 @@ def test_weights_sum_to_one_and_skip_what_is_masked(slots):
 )
 def test_keys_have_no_order(order, slots, need_weights):
     attention = build(*slots)
-    query, key, value, geometry = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2), draw(3, 5, 5)
-    plain = attention(query, key, value, MASK, geometry, need_weights=need_weights)
+    query, key, value, distance = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2), draw(3, 5, 5)
+    plain = attention(query, key, value, MASK, Geometry(distance=distance), need_weights=need_weights)
     turned = attention(
-        query, key[:, order], value[:, order], MASK[:, order], geometry[..., order], need_weights=need_weights
+        query,
+        key[:, order],
+        value[:, order],
+        MASK[:, order],
+        Geometry(distance=distance[..., order]),
+        need_weights=need_weights,
     )
     torch.testing.assert_close(turned.values, plain.values)
     if need_weights:

@@ -21,10 +21,12 @@ FLOOR = 1e-3
 class Geometry:
     """What the slots of one layer's self-attention may read about where regions lie.
 
-    embedded: the embedding G of each pair of regions, for GeometryBias.
+    embedded: the embedding G of each pair of regions, for GeometryBias; distance: how far the regions of each pair lie
+    from each other, in cells or in shares of the picture.
     """
 
     embedded: Float[Tensor, "B N N G"] | None = None
+    distance: Float[Tensor, "B N N"] | None = None
 
 
 def relative_geometry(
