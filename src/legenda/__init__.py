@@ -14,7 +14,19 @@ _NAMES = {
     "load": "legenda.models",
     "UserError": "legenda.errors",
 }
-_MODULES = ("attention", "data", "decoding", "metrics", "models", "recipes", "text", "training", "viewing", "vision")
+_MODULES = (
+    "attention",
+    "data",
+    "decoding",
+    "importers",
+    "metrics",
+    "models",
+    "recipes",
+    "text",
+    "training",
+    "viewing",
+    "vision",
+)
 
 __all__ = [*_NAMES, *_MODULES]
 __version__ = "0.1.0"

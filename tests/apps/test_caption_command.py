@@ -267,7 +267,7 @@ def test_a_data_part_that_does_not_fit_its_kind_is_named(scenes_run, legenda, tm
         ("--training.best-by trut", "training.best_by='trut' is not measured; did you mean truth?"),
         ("--model.geometry quer", "geometry='quer' is unknown; choose from none, absolute"),
         ("--model.dim 9", "dim"),
-        ("--model.num-layers 0", "num_layers as a positive number, not 0"),
+        ("--model.num-layers 0", "num_layers must be at least 1, not 0"),
         ("--data.train 0", "the split train needs at least 1 scene, not 0"),
     ],
 )

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from legenda.errors import UserError
 from legenda.text import Vocabulary
-from legenda.text.vocabulary import END, UNKNOWN
 
 CAPTIONS = [["a", "red", "kite"], ["a", "kite"], ["a", "blue", "boat"], ["blue", "kite", "a"]]
 
@@ -14,7 +13,7 @@ CAPTIONS = [["a", "red", "kite"], ["a", "kite"], ["a", "blue", "boat"], ["blue",
 def test_build_orders_by_frequency_then_alphabet():
     vocabulary = Vocabulary.build(CAPTIONS, min_count=1)
     assert vocabulary.words == ("<end>", "<unk>", "a", "kite", "blue", "boat", "red")
-    assert (vocabulary.words[END], vocabulary.words[UNKNOWN]) == ("<end>", "<unk>")
+    assert (vocabulary.begin_id, vocabulary.end_id, vocabulary.unknown_id) == (0, 0, 1)
     assert len(vocabulary) == 7
 
 
@@ -30,7 +29,21 @@ def test_min_count_is_five_by_default():
 def test_special_words_in_a_caption_are_unknown():
     vocabulary = Vocabulary.build([["<end>", "<unk>", "a"]], min_count=1)
     assert vocabulary.words == ("<end>", "<unk>", "a")
-    assert vocabulary.encode(["<end>", "a", "<unk>", "b"]) == [UNKNOWN, 2, UNKNOWN, UNKNOWN]
+    assert vocabulary.encode(["<end>", "a", "<unk>", "b"]) == [1, 2, 1, 1]
+
+
+def test_special_words_may_stand_anywhere():
+    released = Vocabulary(("<unk>", "<pad>", "<begin>", "<end>", "a", "kite"))
+    assert (released.begin_id, released.end_id, released.unknown_id) == (2, 3, 0)
+    assert released.encode(["kite", "boat", "<begin>"]) == [5, 0, 0]
+    assert released.decode([5, 0, 4, 3, 5]) == "kite <unk> a"
+
+
+def test_a_vocabulary_without_an_unknown_word_refuses_one():
+    narrow = Vocabulary(("<end>", "a"))
+    assert narrow.unknown_id is None
+    with pytest.raises(UserError, match="'kite' is not in the vocabulary"):
+        narrow.encode(["a", "kite"])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +63,7 @@ def test_decode_refuses_ids_outside(number):
 def test_known_words_come_back(captions):
     vocabulary = Vocabulary.build(captions, min_count=1)
     for caption in captions:
-        assert vocabulary.decode([*vocabulary.encode(caption), END, 2]) == " ".join(caption)
+        assert vocabulary.decode([*vocabulary.encode(caption), vocabulary.end_id, 2]) == " ".join(caption)
 
 
 def test_save_and_load(tmp_path):
@@ -65,9 +78,8 @@ def test_save_and_load(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "first two lines"),
-        ("a\nkite\n", "first two lines"),
-        ("<unk>\n<end>\na\n", "first two lines"),
+        ("", "no line is <end>"),
+        ("a\nkite\n", "no line is <end>"),
         ("<end>\n<unk>\na\n\nkite\n", "line 4 is empty"),
         ("<end>\n<unk>\na\n\n", "line 4 is empty"),
         ("<end>\n<unk>\na\nkite\na\n", "'a' stands on lines 3 and 5"),

@@ -1,5 +1,7 @@
 """Attention: one file per mechanism, equations numbered as in the papers."""
 
+from legenda.attention.additive import AdditiveAttention
+from legenda.attention.aoa import AttentionOnAttention
 from legenda.attention.geometry import (
     Geometry,
     GeometryBias,
@@ -9,11 +11,13 @@ from legenda.attention.geometry import (
     sinusoids,
 )
 from legenda.attention.multi_head import Attended, MultiHeadAttention
-from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, create_norm
+from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
 from legenda.attention.options import AttentionOptions, PairGeometry, create_self_attention
 
 __all__ = [
+    "AdditiveAttention",
     "Attended",
+    "AttentionOnAttention",
     "AttentionOptions",
     "Geometry",
     "GeometryBias",
@@ -22,6 +26,7 @@ __all__ = [
     "MaskedInstanceNorm",
     "MultiHeadAttention",
     "PairGeometry",
+    "StdLayerNorm",
     "absolute_geometry",
     "create_norm",
     "create_self_attention",

@@ -87,6 +87,25 @@ class RowLayerNorm(nn.Module):
         return self.norm(x)
 
 
+class StdLayerNorm(nn.Module):
+    """Layer normalisation that divides by the unbiased standard deviation plus `epsilon`, as AoANet's release does.
+
+    torch's LayerNorm takes the biased variance and adds epsilon to it before the root.
+    """
+
+    def __init__(self, dim: int, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.epsilon = epsilon
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Each row over its channels."""
+        given, x = x.dtype, _precise(x)
+        deviation, mean = torch.std_mean(x, dim=-1, keepdim=True)
+        return (self.weight * (x - mean) / (deviation + self.epsilon) + self.bias).to(given)
+
+
 def create_norm(norm: Norm, dim: int) -> nn.Module | None:
     """The normalisation of that name for `dim` channels; None for "none"."""
     match norm:

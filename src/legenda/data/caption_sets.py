@@ -141,10 +141,11 @@ class KarpathyData:
         part = [image for image in images if image.split == name and image.captions]
         if not part:
             raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
-        return _stored_set(part, store, self.features)
+        return stored_set(part, store, self.features)
 
 
-def _stored_set(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionSet:
+def stored_set(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionSet:
+    """Images whose features are in a store that was read from `path`; UserError names one that is not."""
     known = set(store.ids)
     missing = [image.id for image in images if image.id not in known]
     if missing:
@@ -188,8 +189,8 @@ class EncodedCaptions:
         tokens = torch.full((len(encoded), most, longest + 2), -1, dtype=torch.int32)
         for image, rows in enumerate(encoded):
             for number, row in enumerate(rows):
-                # The id 0 begins a caption and ends it.
-                tokens[image, number, : len(row) + 2] = torch.tensor([0, *row, 0], dtype=torch.int32)
+                whole = [vocabulary.begin_id, *row, vocabulary.end_id]
+                tokens[image, number, : len(whole)] = torch.tensor(whole, dtype=torch.int32)
         return EncodedCaptions(tokens, torch.tensor([len(rows) for rows in encoded]))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:

@@ -2,6 +2,7 @@
 
 from legenda.decoding.beam import beam_search
 from legenda.decoding.common import Decodable, Decoded
+from legenda.decoding.ensemble import Ensemble
 from legenda.decoding.sampling import greedy, sample
 
-__all__ = ["Decodable", "Decoded", "beam_search", "greedy", "sample"]
+__all__ = ["Decodable", "Decoded", "Ensemble", "beam_search", "greedy", "sample"]

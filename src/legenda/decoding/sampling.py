@@ -10,18 +10,26 @@ from torch import Tensor
 
 from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention
 from legenda.errors import UserError
+from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
 
 
 @torch.no_grad()
 def greedy(
-    model: Decodable, images: Regions | Memory, *, max_length: int | None = None, need_attention: bool = False
+    model: Decodable,
+    images: Regions | Memory,
+    *,
+    max_length: int | None = None,
+    need_attention: bool = False,
+    rule: DecodingRule | None = None,
 ) -> Decoded:
     """The likeliest word at each step, one caption per image (K = 1).
 
-    Deterministic where the model is in evaluation mode, which is the caller's business.
+    Deterministic where the model is in evaluation mode, which is the caller's business. `rule` is `model.decoding`
+    unless told.
     """
-    return _decode(model, images, 1, max_length, need_attention, lambda log_probs: log_probs.argmax(dim=-1))
+    rule = rule_of(model, rule, max_length=max_length)
+    return _decode(model, images, 1, rule, need_attention, lambda log_probs: log_probs.argmax(dim=-1))
 
 
 @torch.no_grad()
@@ -36,6 +44,7 @@ def sample(
     max_length: int | None = None,
     generator: torch.Generator | None = None,
     need_attention: bool = False,
+    rule: DecodingRule | None = None,
 ) -> Decoded:
     """`rows` captions per image drawn word by word.
 
@@ -57,18 +66,17 @@ def sample(
         words = torch.multinomial(kept.softmax(dim=-1).flatten(0, 1), 1, generator=generator)
         return words.view(log_probs.shape[:2])
 
-    return _decode(model, images, rows, max_length, need_attention, choose)
+    return _decode(model, images, rows, rule_of(model, rule, max_length=max_length), need_attention, choose)
 
 
 def _decode(
     model: Decodable,
     images: Regions | Memory,
     rows: int,
-    max_length: int | None,
+    rule: DecodingRule,
     need_attention: bool,
     choose: Callable[[Float[Tensor, "B K V"]], Int[Tensor, "B K"]],
 ) -> Decoded:
-    rule = rule_of(model, max_length=max_length)
     memory = memory_of(model, images)
     state = model.decoder.start(memory, rows)
     token = torch.full((len(memory), rows), rule.begin_id, device=memory.mask.device)
@@ -76,7 +84,9 @@ def _decode(
     tokens, chosen, alive, looked = [], [], [], []
     for _ in range(rule.max_length):
         logits, state = model.decoder.step(token, state, memory)
-        log_probs = next_log_probs(logits, rule)
+        log_probs = next_log_probs(model.decoder, logits, rule, token if tokens else None, beam=False)
+        if rule.trigram_penalty and len(tokens) > 2:
+            log_probs = log_probs - rule.trigram_penalty * _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
         token = choose(log_probs).masked_fill(ended, rule.end_id)
         chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
         tokens.append(token)
@@ -89,6 +99,12 @@ def _decode(
     log_probs = torch.stack(chosen, dim=-1)
     attention = stack_attention(looked, torch.stack(alive, dim=-1))
     return Decoded(torch.stack(tokens, dim=-1), log_probs, log_probs.sum(dim=-1), attention)
+
+
+def _completed_trigrams(said: Int[Tensor, "B K T"], log_probs: Float[Tensor, "B K V"]) -> Float[Tensor, "B K V"]:
+    """How often each word has followed the last two words of its row before."""
+    same = (said[..., :-2] == said[..., -2:-1]) & (said[..., 1:-1] == said[..., -1:])
+    return torch.zeros_like(log_probs).scatter_add_(-1, said[..., 2:], same.to(log_probs.dtype))
 
 
 def _keep_likeliest(

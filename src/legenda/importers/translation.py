@@ -72,6 +72,11 @@ class Translation:
         """Passes over tensors that a model does not need, where they are there."""
         self._used.update(names)
 
+    @property
+    def origins(self) -> dict[str, str]:
+        """The released name of everything that was given, by our name."""
+        return {ours: theirs for ours, (theirs, _) in self._given.items()}
+
     def fill(self, model: Captioner) -> Captioner:
         """Puts everything that was given into the model, which takes the precision of the tensors."""
         if extra := sorted(self.tensors.keys() - self._used):

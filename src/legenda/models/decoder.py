@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, get_type_hints, runtime_checkable
+from typing import Any, Literal, Protocol, Self, get_type_hints, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -17,25 +17,45 @@ from legenda.regions import Memory
 class DecodingRule:
     """How a model's captions begin, end and compete; every search reads it and every call may override it.
 
-    length_penalty: a hypothesis of n words (its end counted) is ranked by sum of log-probabilities / n**length_penalty.
+    banned_ids: words that no search ever says; beam_banned_ids: words that beam search does not say.
+    finished: what becomes of a caption that has ended during beam search. "compete": it stays in the beam and holds its
+    place against the open ones (Meshed-Memory Transformer, X-LAN, MD-SAN). "aside": it is put aside and its place goes
+    to the best open one (AoANet, and the search behind X-LAN's paper).
+    length_penalty, length_rule: a caption of n words, its end counted, is ranked by the sum of its log-probabilities
+    divided by n**length_penalty ("power"), or by ((5 + n) / 6)**length_penalty ("wu"; Wu et al., 2016, Eq. 14).
+    no_repeat: no word follows itself. bad_endings: words after which no caption ends.
+    trigram_penalty: greedy decoding and sampling take this from a word's log-probability for every time that the
+    three words it would complete have been said before; beam search does not, as in AoANet's release.
     """
 
     begin_id: int = 0
     end_id: int = 0
     banned_ids: tuple[int, ...] = ()
+    beam_banned_ids: tuple[int, ...] = ()
     max_length: int = 20
+    finished: Literal["compete", "aside"] = "compete"
     length_penalty: float = 0.0
+    length_rule: Literal["power", "wu"] = "power"
+    no_repeat: bool = False
+    bad_endings: tuple[int, ...] = ()
+    trigram_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             if not fits(getattr(self, name), hint):
                 raise UserError(f"decoding.{name} cannot be {getattr(self, name)!r}")
-        if min(self.begin_id, self.end_id, *self.banned_ids) < 0:
+        if min(self.ids) < 0:
             raise UserError("decoding needs ids of 0 or more")
         if self.max_length < 1:
             raise UserError(f"max_length must be at least 1, not {self.max_length}")
-        if not self.length_penalty >= 0:
-            raise UserError(f"length_penalty must be 0 or more, not {self.length_penalty}")
+        for name in ("length_penalty", "trigram_penalty"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"{name} must be 0 or more, not {getattr(self, name)}")
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Every id that the rule names."""
+        return (self.begin_id, self.end_id, *self.banned_ids, *self.beam_banned_ids, *self.bad_endings)
 
 
 @runtime_checkable
@@ -59,6 +79,9 @@ class Decoder(nn.Module):
 
     A module holds no state, so two decodings of one model can run at once.
     """
+
+    normalised: bool = False
+    """Whether `step` gives log-probabilities that are to be taken as they are, as ensembles do, instead of logits."""
 
     def project(self, memory: Memory) -> Memory:
         """The memory with everything that does not depend on the tokens computed once."""

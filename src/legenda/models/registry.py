@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legenda.errors import UserError, nearest
+from legenda.models.aoanet import AoANetConfig
 from legenda.models.captioner import Captioner
 from legenda.models.config import ModelConfig, read_decoder
 from legenda.models.fields import fits, named
@@ -36,17 +37,64 @@ _COMMON = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What a borrowed decoder takes over from the model that borrows it."""
 
 _NGSAN = "Guo et al., CVPR 2020"
+_AOANET = "Huang et al., ICCV 2019"
+
+_ADDITIVE = {"num_layers": 0, "multi_head": False}
+_UNREFINED = {"num_layers": 0}
+
+
+def _transformer(summary: str, row: str, **settings: Any) -> Entry:
+    return Entry(TransformerConfig, _NGSAN, summary, settings, row)
+
+
+def _aoanet(summary: str, row: str, **settings: Any) -> Entry:
+    return Entry(AoANetConfig, _AOANET, summary, settings, row, words=10370)
+
 
 _MODELS: dict[str, Entry] = {
-    "transformer": Entry(TransformerConfig, _NGSAN, "SAN: the Transformer baseline", row="Table 1, SAN"),
-    "nsan": Entry(
-        TransformerConfig, _NGSAN, "N-SAN: instance-normalised queries", {"norm": "in"}, row="Table 1, N-SAN"
+    "transformer": _transformer("SAN: the Transformer baseline", "Table 1, SAN"),
+    "nsan": _transformer("N-SAN: instance-normalised queries", "Table 1, N-SAN", norm="in"),
+    "gsan": _transformer("G-SAN: query-dependent geometry", "Table 4, query-dependent", geometry="query"),
+    "ngsan": _transformer("NG-SAN: both", "Table 6, NG-SAN", norm="in", geometry="query"),
+    "aoanet": _aoanet("AoANet as released", "Table 4, full"),
+    "aoanet_paper": _aoanet(
+        "AoANet as printed",
+        "Equations 6 to 14",
+        reading="paper",
+        aoa_dropout=0.0,
+        attention_dropout=0.0,
+        context_dropout=False,
     ),
-    "gsan": Entry(
-        TransformerConfig, _NGSAN, "G-SAN: query-dependent geometry", {"geometry": "query"}, row="Table 4, query"
+    "aoanet_base": _aoanet(
+        "no refiner, additive attention, linear context", "Table 4, base", **_ADDITIVE, context="linear"
     ),
-    "ngsan": Entry(
-        TransformerConfig, _NGSAN, "NG-SAN: both", {"norm": "in", "geometry": "query"}, row="Table 6, NG-SAN"
+    "aoanet_refine": _aoanet(
+        "base with a Transformer's refiner",
+        "Table 4, + Enc: refine (w/o AoA)",
+        refiner_aoa=False,
+        refiner_ff=True,
+        multi_head=False,
+        context="linear",
+    ),
+    "aoanet_refine_aoa": _aoanet(
+        "base with AoA in the refiner", "Table 4, + Enc: refine (w/ AoA)", multi_head=False, context="linear"
+    ),
+    "aoanet_lstm": _aoanet("base with an LSTM as context", "Table 4, + Dec: LSTM", **_ADDITIVE, context="lstm"),
+    "aoanet_aoa": _aoanet("base with AoA as context", "Table 4, + Dec: AoA", **_ADDITIVE),
+    "aoanet_lstm_aoa": _aoanet(
+        "base with AoA on an LSTM as context", "Table 4, + Dec: LSTM + AoA", **_ADDITIVE, context="lstm_aoa"
+    ),
+    "aoanet_mh": _aoanet("base with multi-head attention", "Table 4, + Dec: MH-Att", **_UNREFINED, context="linear"),
+    "aoanet_mh_lstm": _aoanet(
+        "multi-head attention, LSTM as context", "Table 4, + Dec: MH-Att, LSTM", **_UNREFINED, context="lstm"
+    ),
+    "aoanet_mh_aoa": _aoanet("multi-head attention, AoA as context", "Table 4, + Dec: MH-Att, AoA", **_UNREFINED),
+    "updown": Entry(
+        AoANetConfig,
+        "Anderson et al., CVPR 2018",
+        "two LSTMs with additive attention, in AoANet's frame",
+        {**_ADDITIVE, "context": "lstm"},
+        words=10370,
     ),
 }
 

@@ -58,12 +58,13 @@ def load(folder: str | Path) -> Captioner:
     described = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
     try:
         section = described["model"]
-        model = create_model(section["name"], **section["options"])
-        rule: dict[str, Any] = {**section["decoding"], "banned_ids": tuple(section["decoding"]["banned_ids"])}
+        options = {key: tuple(v) if isinstance(v, list) else v for key, v in section["options"].items()}
+        model = create_model(section["name"], **options)
+        rule = {key: tuple(v) if isinstance(v, list) else v for key, v in section["decoding"].items()}
         model.decoding = DecodingRule(**rule)
-        if max(model.decoding.begin_id, model.decoding.end_id, *rule["banned_ids"]) >= model.config.vocab_size:
+        if max(model.decoding.ids) >= model.config.vocab_size:
             raise UserError("decoding names ids outside the vocabulary")
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f'{path} has no usable "model" part with a name and options; save the model again') from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error

@@ -11,19 +11,19 @@ from typing import Self
 from legenda.errors import UserError
 from legenda.files import read_text, write_text
 
-END = 0
-UNKNOWN = 1
-_SPECIALS = ("<end>", "<unk>")
+END, UNKNOWN, BEGIN, PAD = "<end>", "<unk>", "<begin>", "<pad>"
+_SPECIALS = (END, UNKNOWN, BEGIN, PAD)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """Words in the order of their ids.
 
-    Id 0, "<end>", begins, ends and pads a caption at once, as in the self-critical and AoANet codes; id 1, "<unk>", is
-    any word outside the vocabulary.
+    Special words stand among them where the model has them: "<end>", which every vocabulary has, ends a caption, and
+    begins and pads it too where there is no "<begin>" or "<pad>"; "<unk>" is any word outside the vocabulary. Those
+    that `build` makes begin with "<end>" and "<unk>"; the released codes have other orders, all of which fit.
 
-    Raises UserError when the first two words are not these, or a word is empty, holds a line break or comes twice.
+    Raises UserError when "<end>" is missing, or a word is empty, holds a line break or comes twice.
     """
 
     words: tuple[str, ...]
@@ -40,7 +40,7 @@ class Vocabulary:
         """
         counts = Counter(token for caption in captions for token in caption)
         frequent = (word for word, count in counts.items() if count >= min_count and word not in _SPECIALS)
-        return cls((*_SPECIALS, *sorted(frequent, key=lambda word: (-counts[word], word))))
+        return cls((END, UNKNOWN, *sorted(frequent, key=lambda word: (-counts[word], word))))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -58,15 +58,39 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
+    @cached_property
+    def end_id(self) -> int:
+        """What ends a caption."""
+        return self.words.index(END)
+
+    @cached_property
+    def begin_id(self) -> int:
+        """What begins a caption: "<begin>", or the end's id where there is none."""
+        return self.words.index(BEGIN) if BEGIN in self.words else self.end_id
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """What stands for any other word; None where the vocabulary has nothing for them."""
+        return self.words.index(UNKNOWN) if UNKNOWN in self.words else None
+
     def encode(self, tokens: Iterable[str]) -> list[int]:
-        """The id of each token, without an end; text that looks like a special word is unknown."""
-        return [self._ids.get(token, UNKNOWN) for token in tokens]
+        """The id of each token, without an end; text that looks like a special word is unknown.
+
+        Raises UserError for a word outside a vocabulary that has no "<unk>".
+        """
+        ids = []
+        for token in tokens:
+            number = self._ids.get(token, self.unknown_id)
+            if number is None:
+                raise UserError(f"{token!r} is not in the vocabulary, which has no {UNKNOWN} for such words")
+            ids.append(number)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The words before the first end, joined by spaces; UserError for an id outside the vocabulary."""
         words = []
         for number in map(index, ids):
-            if number == END:
+            if number == self.end_id:
                 break
             if not 0 <= number < len(self.words):
                 raise UserError(
@@ -81,8 +105,8 @@ class Vocabulary:
 
 
 def _problem(words: Sequence[str]) -> str | None:
-    if tuple(words[:2]) != _SPECIALS:
-        return f"the first two lines must be {_SPECIALS[0]} and {_SPECIALS[1]}"
+    if END not in words:
+        return f"no line is {END}"
     first: dict[str, int] = {}
     for line, word in enumerate(words, start=1):
         if not word:

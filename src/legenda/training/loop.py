@@ -19,7 +19,6 @@ from legenda.models import Captioner, create_model
 from legenda.models.storage import describe as describe_model
 from legenda.models.storage import save_weights
 from legenda.regions import Regions
-from legenda.text.vocabulary import END, UNKNOWN
 from legenda.training.folder import claim_folder
 from legenda.training.history import add_record, begin_history
 from legenda.training.objectives import PADDING, cross_entropy
@@ -73,7 +72,13 @@ def train(
             "boxes or train a model without geometry, such as transformer"
         )
     model.vocabulary = data.vocabulary
-    model.decoding = replace(model.decoding, banned_ids=(UNKNOWN,))  # no caption is better for an unknown word
+    unknown = data.vocabulary.unknown_id
+    model.decoding = replace(
+        model.decoding,
+        begin_id=data.vocabulary.begin_id,
+        end_id=data.vocabulary.end_id,
+        banned_ids=() if unknown is None else (unknown,),  # no caption is better for an unknown word
+    )
     _check_metric(training.best_by, data.validation)
     captions = EncodedCaptions.of(data.train, data.vocabulary, training.max_words)
     extractor = data.train.extractor
@@ -100,7 +105,7 @@ class _Task(nn.Module):
         self.model, self.label_smoothing = model, label_smoothing
 
     def forward(self, features: Tensor, boxes: Tensor | None, mask: Tensor, tokens: Tensor) -> Tensor:
-        inputs = tokens[..., :-1].masked_fill(tokens[..., :-1] == PADDING, END)
+        inputs = tokens[..., :-1].masked_fill(tokens[..., :-1] == PADDING, self.model.decoding.end_id)
         logits = self.model(Regions(features, boxes, mask), inputs)
         return cross_entropy(logits, tokens[..., 1:], self.label_smoothing)
 

@@ -1,0 +1,112 @@
+"""Weights of AoANet's released code (husthuaan/AoANet), of every row of its Table 4 that the code can build."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.importers.translation import Translation
+from legenda.models import Captioner, create_model
+
+
+def load_aoanet(weights: Translation, *, num_heads: int, **options: Any) -> Captioner:
+    """The model of a released state dict; which ablation and which sizes, its names and shapes tell.
+
+    The last word of the release's vocabulary is its unknown word, which beam search does not say (spec, section 5).
+    """
+    refiner, multi_head = "refiner.layers.{}.", "core.attention.linears.0.weight" in weights
+    layers = weights.count(refiner)
+    first = refiner.format(0)
+    dim = weights.size("core.att_lstm.weight_hh", 1)
+    use_bn = 2 if "att_embed.4.running_mean" in weights else int("att_embed.0.running_mean" in weights)
+    embedded = f"att_embed.{1 if use_bn else 0}"
+    attended = weights.size("core.attention.linears.0.weight") if multi_head else dim
+    found: dict[str, Any] = {
+        "vocab_size": weights.size("embed.0.weight"),
+        "feature_dim": weights.size(f"{embedded}.weight", 1),
+        "dim": dim,
+        "word_dim": weights.size("embed.0.weight", 1),
+        "num_heads": num_heads,
+        "num_layers": layers,
+        "refiner_aoa": not layers or f"{first}self_attn.aoa_layer.0.weight" in weights,
+        "refiner_ff": f"{first}feed_forward.w_1.weight" in weights,
+        "context": _context(weights),
+        "multi_head": multi_head,
+        "multi_head_scale": max(attended // dim, 1),
+        "use_bn": use_bn,
+        "mean_feats": "fc_embed.0.weight" not in weights,
+    }
+    if found["refiner_ff"]:
+        found["ff_dim"] = weights.size(f"{first}feed_forward.w_1.weight")
+    if not multi_head:
+        found["additive_dim"] = weights.size("core.attention.h2att.weight")
+    model = create_model("aoanet", **{**found, **options})
+    _give_encoder(weights, layers, use_bn, embedded, found)
+    _give_decoder(weights, attended, found)
+    model = weights.fill(model)
+    model.decoding = replace(model.decoding, beam_banned_ids=(found["vocab_size"] - 1,))
+    return model
+
+
+def _context(weights: Translation) -> str:
+    """Which of Figure 7's decoders it is."""
+    if "core.att2ctx.weight_ih" in weights:
+        return "lstm"
+    hidden, inputs = weights["core.att2ctx.0.weight"].shape[0], weights.size("core.att_lstm.weight_hh", 1)
+    if hidden not in (inputs, 2 * inputs):
+        raise UserError(
+            f"{weights.source} holds core.att2ctx.0.weight with {hidden} rows; {inputs} or twice as many fit"
+        )
+    return "linear" if hidden == inputs else "aoa"
+
+
+def _give_encoder(weights: Translation, layers: int, use_bn: int, embedded: str, found: dict[str, Any]) -> None:
+    weights.give_module(embedded, "encoder.input")
+    norms = {1: "input_norm", 4: "embedded_norm"}
+    for place in (0, 4)[:use_bn]:
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            weights.give(f"att_embed.{place}.{name}", f"encoder.{norms[place or 1]}.{name}")
+        weights.ignore(f"att_embed.{place}.num_batches_tracked")
+    if not found["mean_feats"]:
+        weights.give_module("fc_embed.0", "encoder.pooled")
+    for layer in range(layers):
+        theirs, ours = f"refiner.layers.{layer}", f"encoder.layers.{layer}"
+        for number, name in enumerate(("query", "key", "value")):
+            weights.give_module(f"{theirs}.self_attn.linears.{number}", f"{ours}.attention.{name}")
+        if found["refiner_aoa"]:
+            weights.give_module(f"{theirs}.self_attn.aoa_layer.0", f"{ours}.aoa.linear")
+        else:
+            weights.give_module(f"{theirs}.self_attn.output_layer", f"{ours}.attention.output")
+        _give_norm(weights, f"{theirs}.sublayer.0.norm", f"{ours}.norm")
+        if found["refiner_ff"]:
+            weights.give_module(f"{theirs}.feed_forward.w_1", f"{ours}.feed_forward.0")
+            weights.give_module(f"{theirs}.feed_forward.w_2", f"{ours}.feed_forward.3")
+            _give_norm(weights, f"{theirs}.sublayer.1.norm", f"{ours}.feed_forward_norm")
+    if layers:
+        _give_norm(weights, "refiner.norm", "encoder.norm")
+
+
+def _give_decoder(weights: Translation, attended: int, found: dict[str, Any]) -> None:
+    weights.give("embed.0.weight", "decoder.embedding.weight")
+    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+        weights.give(f"core.att_lstm.{name}", f"decoder.lstm.{name}")
+        if found["context"] == "lstm":
+            weights.give(f"core.att2ctx.{name}", f"decoder.second_lstm.{name}")
+    if found["multi_head"]:
+        weights.give_module("ctx2att", "decoder.attention.value", slice(0, attended))
+        weights.give_module("ctx2att", "decoder.attention.key", slice(attended, None))
+        weights.give_module("core.attention.linears.0", "decoder.attention.query")
+        _give_norm(weights, "core.attention.norm", "decoder.query_norm")
+    else:
+        weights.give_module("ctx2att", "decoder.attention.key")
+        weights.give_module("core.attention.h2att", "decoder.attention.query")
+        weights.give_module("core.attention.alpha_net", "decoder.attention.score")
+    if found["context"] != "lstm":
+        weights.give_module("core.att2ctx.0", "decoder.aoa.linear" if found["context"] == "aoa" else "decoder.linear")
+    weights.give_module("logit", "decoder.output")
+
+
+def _give_norm(weights: Translation, theirs: str, ours: str) -> None:
+    weights.give(f"{theirs}.a_2", f"{ours}.weight")
+    weights.give(f"{theirs}.b_2", f"{ours}.bias")

@@ -1,0 +1,105 @@
+"""From a released checkpoint to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from legenda.errors import UserError, nearest
+from legenda.files import checked
+from legenda.importers.translation import Translation
+from legenda.importers.words import read_words
+from legenda.models import Captioner
+from legenda.text import Vocabulary
+
+KINDS = {
+    "aoanet": "AoANet, husthuaan/AoANet, and the ablations of its Table 4",
+}
+"""The released codes whose weights can be read."""
+
+_PLAIN = (np.ndarray, np.dtype, np._core.multiarray._reconstruct, np._core.multiarray.scalar, type(np.dtype(np.uint32)))
+
+
+def load(
+    kind: str,
+    weights: str | Path | Mapping[str, Tensor],
+    *,
+    num_heads: int = 8,
+    vocabulary: str | Path | Vocabulary | None = None,
+    **options: Any,
+) -> Captioner:
+    """A released model, in evaluation mode, as a model of ours: same log-probabilities, same captions.
+
+    weights: a checkpoint (.pth, .pt, .npz, .safetensors), or its tensors under their released names; a "module." before
+    all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and shapes;
+    what they cannot tell is said here: num_heads, and any option of the model, such as `reading` or `dropout`.
+    vocabulary: the release's own file of words (see `read_words`), or a Vocabulary; without it the model gives tokens
+    only. The model has the rule of search of its release, special ids included.
+
+    Raises UserError for an unknown kind, for a file that cannot be read, and for a tensor that is missing, left over or
+    misshapen, by its released name.
+    """
+    if kind not in KINDS:
+        raise UserError(f"there is no kind of weights {kind!r}; {nearest(kind, KINDS)}")
+    if isinstance(weights, str | Path):
+        source, tensors = str(weights), read_tensors(Path(weights))
+    else:
+        source, tensors = f"the {kind} weights", weights
+    module = import_module(f"legenda.importers.{kind}")
+    build: Callable[..., Captioner] = getattr(module, f"load_{kind}")
+    model = build(Translation(tensors, source), num_heads=num_heads, **options)
+    if vocabulary is not None:
+        model.vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else read_words(kind, Path(vocabulary))
+        _check(model, model.vocabulary, source)
+    return model
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint file; a .pth is read without running anything that is in it."""
+    remedy = "give a .pth, .pt, .npz or .safetensors file with the state dict of the released model"
+    match path.suffix:
+        case ".safetensors":
+            return checked(lambda: safetensors.torch.load_file(path), path, remedy)
+        case ".npz":
+
+            def read() -> dict[str, Tensor]:
+                with np.load(path, allow_pickle=False) as arrays:
+                    return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
+
+            return checked(read, path, remedy)
+        case ".pth" | ".pt" | ".bin":
+            # Checkpoints of training hold the state of numpy's random numbers beside the weights.
+            with torch.serialization.safe_globals([*_PLAIN]):
+                content = checked(lambda: torch.load(path, map_location="cpu", weights_only=True), path, remedy)
+            return _state_dict(content, path, remedy)
+        case _:
+            raise UserError(f"{path} is no checkpoint that can be read; {remedy}")
+
+
+def _state_dict(content: Any, path: Path, remedy: str) -> dict[str, Tensor]:
+    """The tensors of what a checkpoint holds, be it the state dict or a dictionary with one in it."""
+    if isinstance(content, Mapping):
+        for candidate in (content, content.get("state_dict"), content.get("model")):
+            if isinstance(candidate, Mapping) and candidate:
+                tensors = {str(name): value for name, value in candidate.items() if isinstance(value, Tensor)}
+                if len(tensors) == len(candidate):
+                    return tensors
+    raise UserError(f"{path} holds no state dict; {remedy}")
+
+
+def _check(model: Captioner, vocabulary: Vocabulary, source: str) -> None:
+    words = model.config.vocab_size
+    if len(vocabulary) != words:
+        raise UserError(
+            f"the vocabulary has {len(vocabulary)} words with the special ones but {source} has {words}; give the file "
+            "that the model was trained with"
+        )
+    model.decoding = replace(model.decoding, begin_id=vocabulary.begin_id, end_id=vocabulary.end_id)

@@ -1,0 +1,73 @@
+"""Pickles of others, read without running anything that is in them."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import pickle
+from pathlib import Path
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.files import checked
+
+
+class Plain:
+    """An object of a class that is not ours: its attributes, and none of its methods."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state if isinstance(state, dict) else {})
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("argparse", "Namespace"): argparse.Namespace,
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("collections", "Counter"): collections.Counter,
+    ("collections", "defaultdict"): collections.defaultdict,
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "int"): int,
+    ("builtins", "float"): float,
+    ("builtins", "list"): list,
+    ("builtins", "dict"): dict,
+    ("builtins", "str"): str,
+}
+_EMPTIED = {("data.vocab", "Vocab"), ("data.field", "TextField"), ("vocab", "Vocab")}
+"""Classes of the released codes of which only the attributes are wanted."""
+
+
+class _Restricted(pickle.Unpickler):
+    """Knows plain containers and numbers, and refuses every other name before it is imported."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = {"__builtin__": "builtins"}.get(module, module)
+        if (module, name) in _ALLOWED:
+            return _ALLOWED[module, name]
+        if (module, name) in _EMPTIED:
+            return Plain
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name in ("scalar", "_reconstruct"):
+            import numpy
+
+            return getattr(numpy._core.multiarray, name)
+        if module == "numpy" and name in ("dtype", "ndarray"):
+            import numpy
+
+            return getattr(numpy, name)
+        raise UserError(f"it holds {module}.{name}, which is no plain data and is not run")
+
+
+def read_pickle(path: Path) -> Any:
+    """What a pickle of plain data holds: numbers, texts, containers and numpy arrays.
+
+    Objects of the released codes' own vocabulary classes come as their bare attributes. Raises UserError, naming the
+    file, for anything else in it: nothing that a pickle names is imported or called but what stands in the list above.
+    """
+    remedy = "give the release's own file, or its vocabulary as a text with one word a line"
+
+    def read() -> Any:
+        with path.open("rb") as file:
+            return _Restricted(file, encoding="latin-1").load()
+
+    return checked(read, path, remedy)

@@ -1,0 +1,137 @@
+"""AoANet's decoder and its ablations: an LSTM that looks at the regions once per word (section 3.2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
+from legenda.models.decoder import Decoder
+from legenda.models.recurrent import WordLSTM, pick_rows
+from legenda.regions import Memory
+
+if TYPE_CHECKING:
+    from legenda.models.aoanet import AoANetConfig
+
+
+@dataclass(frozen=True, eq=False)
+class AoANetState:
+    """All `(B, K, D)`: hidden state and cell of the LSTM, the context, and those of the second LSTM where there is one.
+
+    attention: where the last word looked.
+    """
+
+    hidden: Float[Tensor, "B K D"]
+    cell: Float[Tensor, "B K D"]
+    context: Float[Tensor, "B K D"]
+    second: tuple[Tensor, Tensor] | None
+    attention: Float[Tensor, "B K H N"] | None = None
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> AoANetState:
+        """The state of rows `beams` of each image."""
+        return AoANetState(
+            pick_rows(self.hidden, beams),
+            pick_rows(self.cell, beams),
+            pick_rows(self.context, beams),
+            None if self.second is None else (pick_rows(self.second[0], beams), pick_rows(self.second[1], beams)),
+            None if self.attention is None else pick_rows(self.attention, beams),
+        )
+
+
+class AoANetDecoder(Decoder):
+    """Word and image through an LSTM, its state asks the regions, and both make the context that chooses the word."""
+
+    def __init__(self, config: AoANetConfig) -> None:
+        super().__init__()
+        D, scaled = config.dim, config.attended_dim if config.multi_head else config.dim
+        self.dim = D
+        self.paper = config.reading == "paper"
+        self.embedding = nn.Embedding(config.vocab_size, config.word_channels)
+        self.dropout = nn.Dropout(config.dropout)
+        self.context_dropout = nn.Dropout(config.dropout if config.context_dropout else 0.0)
+        self.lstm = WordLSTM(config.word_channels, D, D)
+        self.query_norm = StdLayerNorm(D) if config.multi_head and not self.paper else None
+        self.attention = (
+            MultiHeadAttention(D, config.num_heads, dropout=config.attention_dropout, inner_dim=scaled, output=False)
+            if config.multi_head
+            else AdditiveAttention(D, D, config.additive_dim)
+        )
+        query_dim = scaled if self.paper and config.multi_head else D
+        self.linear = nn.Linear(scaled + D, D) if config.context == "linear" else None
+        self.second_lstm = nn.LSTMCell(scaled + D, D) if config.context in ("lstm", "lstm_aoa") else None
+        self.aoa = None
+        if config.context == "aoa":
+            self.aoa = AttentionOnAttention(scaled, query_dim, D)
+        elif config.context == "lstm_aoa":
+            self.aoa = AttentionOnAttention(D, D, D)
+        self.output = nn.Linear(D, config.vocab_size, bias=not self.paper)
+
+    def project(self, memory: Memory) -> Memory:
+        """Keys and values of the regions, shared by all rows; the additive attention's values are the regions."""
+        if isinstance(self.attention, AdditiveAttention):
+            pair = (self.attention.key(memory.states), memory.states)
+        else:
+            pair = self.attention.keys_values(memory.states, memory.states)
+        return replace(memory, pooled=memory.summary, keys_values=(pair,))
+
+    def start(self, memory: Memory, rows: int) -> AoANetState:
+        """All zeros."""
+        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
+        return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], AoANetState]:
+        """One word for each row."""
+        state = self._advance(self._read(tokens), state, memory, self.lstm.weights(), need_weights=True)
+        return self.output(self.dropout(state.context)), state
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Word by word, since each context enters the next step; words and output layer are read all at once."""
+        state = self.start(memory, tokens.shape[1])
+        weights = self.lstm.weights()
+        contexts = []
+        for read in self._read(tokens).unbind(dim=2):
+            state = self._advance(read, state, memory, weights, need_weights=False)
+            contexts.append(state.context)
+        return self.output(self.dropout(torch.stack(contexts, dim=2)))
+
+    def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:
+        words = self.embedding(tokens)
+        return self.lstm.read(self.dropout(words if self.paper else F.relu(words)))
+
+    def _advance(
+        self, read: Tensor, state: AoANetState, memory: Memory, weights: Tensor, *, need_weights: bool
+    ) -> AoANetState:
+        """Eqs. 12 to 14 for one position of all rows."""
+        seen = memory.summary.unsqueeze(1) + self.context_dropout(state.context)
+        hidden, cell = self.lstm.advance(read, seen, state.hidden, state.cell, weights)
+        attended, looked = self._look(hidden, memory, need_weights=need_weights)
+        second = None
+        if self.linear is not None:
+            context = F.relu(self.linear(torch.cat([attended, hidden], dim=-1)))
+        elif self.second_lstm is not None and state.second is not None:
+            before = tuple(part.flatten(0, 1) for part in state.second)
+            after = self.second_lstm(torch.cat([attended, hidden], dim=-1).flatten(0, 1), before)
+            second = (after[0].view_as(hidden), after[1].view_as(hidden))
+            context = second[0] if self.aoa is None else self.aoa(second[0], hidden)
+        else:
+            assert self.aoa is not None
+            projected = self.paper and isinstance(self.attention, MultiHeadAttention)
+            context = self.aoa(attended, self.attention.query(hidden) if projected else hidden)
+        attention = None if looked is None else looked.transpose(1, 2)
+        return AoANetState(hidden, cell, context, second, attention)
+
+    def _look(self, hidden: Float[Tensor, "B K D"], memory: Memory, *, need_weights: bool) -> Attended:
+        keys, values = memory.keys_values[0]
+        if isinstance(self.attention, AdditiveAttention):
+            return self.attention(hidden, keys, values, memory.mask)
+        asked = hidden if self.query_norm is None else self.query_norm(hidden)
+        return self.attention.attend(
+            self.attention.queries(asked), keys, values, memory.mask, need_weights=need_weights
+        )

@@ -1,0 +1,48 @@
+"""The LSTM of the decoders that go word by word, with what is known beforehand computed for all words at once."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class WordLSTM(nn.LSTMCell):
+    """An LSTM cell whose input is a word beside something that depends on the step before.
+
+    The gates are linear in both, so the share of the words is one product for all positions of all rows (`read`), and
+    a step (`advance`) multiplies only the rest. Weights are those of torch's cell with the word first in its input.
+    """
+
+    def __init__(self, word_dim: int, other_dim: int, hidden_dim: int) -> None:
+        super().__init__(word_dim + other_dim, hidden_dim)
+        self.word_dim = word_dim
+
+    def read(self, words: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows gates"]:
+        """What the words add to the gates, biases included."""
+        return F.linear(words, self.weight_ih[:, : self.word_dim], self.bias_ih + self.bias_hh)
+
+    def weights(self) -> Float[Tensor, "gates inputs"]:
+        """The matrix of `advance`, put together once for all steps."""
+        return torch.cat([self.weight_ih[:, self.word_dim :], self.weight_hh], dim=1)
+
+    def advance(
+        self,
+        read: Float[Tensor, "*rows gates"],
+        other: Float[Tensor, "*rows O"],
+        hidden: Float[Tensor, "*rows D"],
+        cell: Float[Tensor, "*rows D"],
+        weights: Float[Tensor, "gates inputs"],
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
+        """Hidden state and cell after one word."""
+        gates = read + F.linear(torch.cat([other, hidden], dim=-1), weights)
+        enter, keep, new, leave = gates.chunk(4, dim=-1)
+        cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * cell.tanh(), cell
+
+
+def pick_rows(x: Tensor, beams: Tensor) -> Tensor:
+    """Of `(B, K, ...)`, the rows that `beams` `(B, K')` names for each image."""
+    image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
+    return x[image, beams]

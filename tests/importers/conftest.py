@@ -1,0 +1,54 @@
+"""Numbers that the released codes computed, kept beside the tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The arrays of one fixture: weights under `sd/`, inputs under `in/`, results under `out/` and so on."""
+
+    arrays: dict[str, np.ndarray]
+
+    def weights(self, prefix: str = "sd/", *, double: bool = False) -> dict[str, Tensor]:
+        """The state dict, in float64 when asked for."""
+        found = {name.removeprefix(prefix): self[name] for name in self.arrays if name.startswith(prefix)}
+        return {
+            name: value.double() if double and value.is_floating_point() else value for name, value in found.items()
+        }
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.from_numpy(self.arrays[name])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+
+@pytest.fixture(scope="session")
+def numbers():
+    """`numbers("aoanet_full")`: the fixture of that name."""
+
+    def read(name: str) -> Numbers:
+        with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+            return Numbers({key: np.array(arrays[key]) for key in arrays.files})
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def to_length():
+    """`to_length(x, T)`: the last axis filled up with zeros, as the releases fill their rows of tokens."""
+
+    def fill(x: Tensor, T: int) -> Tensor:
+        return torch.nn.functional.pad(x, (0, T - x.shape[-1]))
+
+    return fill
