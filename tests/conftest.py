@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jaxtyping import install_import_hook
@@ -43,3 +43,22 @@ def draw_regions() -> Callable[..., Regions]:
         return Regions(features, torch.cat([corners, corners + sizes], dim=-1), mask)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def sized() -> Callable[..., dict[str, Any]]:
+    """Those of the given options that a model has: `sized("xlan", dim=16, ff_dim=24)`.
+
+    `dropout` stands for every kind of dropout that the model has.
+    """
+    from dataclasses import fields
+
+    from legenda.models import describe_model
+
+    def choose(name: str, *, dropout: float | None = None, **options: Any) -> dict[str, Any]:
+        own = {field.name for field in fields(describe_model(name).config)}
+        rates = {} if dropout is None else {kind: dropout for kind in own if kind.split("_")[-1] == "dropout"}
+        rates.pop("context_dropout", None)  # AoANet's switch
+        return {**rates, **{key: value for key, value in options.items() if key in own}}
+
+    return choose

@@ -38,3 +38,9 @@ def test_the_extractor_to_copy_extracts(tmp_path):
     store = FeatureStore.open(tmp_path / "f.safetensors")
     assert (report.images, store.feature_dim, store.has_boxes) == (1, 3, True)
     assert store.read(["a"]).mask.sum() == 16
+
+
+def test_the_example_of_the_page_on_scores_runs(capsys):
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    exec(compile(page.split("```python\n")[1].split("```")[0], "metrics.md", "exec"), {})
+    assert capsys.readouterr().out.endswith(" 3 the references scored\n")

@@ -71,7 +71,7 @@ def test_models_and_recipes_are_listed(capsys):
 
 MISTAKES = [
     (("trian",), "there is no such command; did you mean train?"),
-    (("zzz",), "choose from caption, demo, evaluate, extract, models, recipes, train"),
+    (("zzz",), f"choose from {', '.join(sorted(COMMANDS))}"),
     (("recipes", "scenes.ngsn"), "there is no recipe 'scenes.ngsn'; did you mean scenes.ngsan?"),
     (("recipes", "scenes.ngsan", "more"), "Unrecognized options: more"),
     (("models", "--all"), "there is no option --all; choose from --help"),
@@ -97,6 +97,14 @@ MISTAKES = [
     (("evaluate", "nowhere", "--split", "dev"), "'train', 'val', 'test'"),
     (("evaluate", "nowhere", "--beam-siz", "3"), "there is no option --beam-siz; did you mean --beam-size?"),
     (("evaluate", "nowhere", "--beam-size", "wide"), "--beam-size"),
+    (("evaluate", "nowhere", "--algorithm", "mine"), "--test-features and --algorithm are for --submit"),
+    (("score",), "PREDICTIONS"),
+    (("score", "a.json"), "REFERENCES"),
+    (("score", "a.json", "b.json"), "a.json cannot be read"),
+    (("score", "a.json", "b.json", "--metric", "BLEU"), "there is no option --metric; did you mean --metrics?"),
+    (("score", "a.json", "b.json", "--resamples", "0"), "--resamples must be at least 1, not 0"),
+    (("score", "a.json", "b.json", "--seed", "-1"), "--seed must not be negative, and -1 is"),
+    (("score", "a.json", "b.json", "--references-per-image", "0"), "--references-per-image must be at least 1"),
     (("caption", "a.png"), "--model"),
     (("caption", "--model", "nowhere"), "name at least one picture, folder or pattern"),
     (("caption", "a.png", "--modl", "nowhere"), "there is no option --modl; did you mean --model?"),

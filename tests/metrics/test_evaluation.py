@@ -3,12 +3,21 @@
 import json
 import subprocess
 import sys
+import warnings
+from collections.abc import Callable
 from statistics import fmean
 
 import pytest
 
 from legenda.errors import UserError
-from legenda.metrics import evaluate
+from legenda.metrics import METRICS, WITHOUT_JAVA, DocumentFrequencies, MeteorScores, Scores, SpiceScores
+from legenda.metrics import evaluate as evaluate_all
+
+
+def evaluate(predictions, references, **settings) -> Scores:
+    """What needs no Java, which takes seconds to start."""
+    return evaluate_all(predictions, references, **{"metrics": WITHOUT_JAVA, **settings})
+
 
 REFERENCES = {
     7: ["A goat climbs a wall.", "the goat's on a wall"],
@@ -24,6 +33,7 @@ PYCOCOEVALCAP = {
     "BLEU-4": "Bleu_4",
     "ROUGE-L": "ROUGE_L",
     "CIDEr-D": "CIDEr",
+    "CIDEr": "CIDEr_plain",
 }
 
 
@@ -33,10 +43,12 @@ PYCOCOEVALCAP = {
 )
 def test_a_thousand_images_score_as_in_pycocoevalcap(shared, predictions, references, tokenized):
     fixture = json.loads((shared / "fixtures/metrics_fakecap.json").read_text(encoding="utf-8"))
-    scores = evaluate(fixture[predictions], fixture[references], tokenized=tokenized)
-    assert scores.documents == 1000
+    scores = evaluate(fixture[predictions], fixture[references], metrics=[*PYCOCOEVALCAP], tokenized=tokenized)
+    assert (scores.documents, scores.df) == (1000, "the references scored")
     for name, theirs in PYCOCOEVALCAP.items():
         assert scores[name] == pytest.approx(fixture["corpus"][theirs], abs=1e-9)
+        if name == "CIDEr":
+            continue  # the fixture has no single images' plain CIDEr
         ours = {image: values[name] for image, values in scores.per_image.items()}
         assert ours == pytest.approx(fixture["per_image"][theirs], abs=1e-9, rel=1e-9)
 
@@ -51,6 +63,8 @@ def test_the_shape_of_the_scores():
     assert json.loads(scores.to_json()) == {
         "corpus": scores.corpus,
         "documents": 3,
+        "df": "the references scored",
+        "notices": [],
         "per_image": {str(image): values for image, values in scores.per_image.items()},
     }
 
@@ -95,6 +109,117 @@ def test_mistakes_are_named(predictions, references, message):
         evaluate(predictions, references)
 
 
+@pytest.fixture
+def programs(monkeypatch) -> Callable[..., None]:
+    """Says what METEOR and SPICE answer: their scores, or the complaint with which they fail."""
+
+    def prepare(meteor: str | MeteorScores, spice: str | SpiceScores) -> None:
+        def program(answer: str | MeteorScores | SpiceScores) -> type:
+            class Program:
+                def __init__(self, *_: object) -> None: ...
+
+                def __enter__(self) -> "Program":
+                    return self
+
+                def __exit__(self, *_: object) -> None: ...
+
+                def score(self, *_: object) -> MeteorScores | SpiceScores:
+                    if isinstance(answer, str):
+                        raise UserError(answer)
+                    return answer
+
+            return Program
+
+        monkeypatch.setattr("legenda.metrics.evaluation.Meteor", program(meteor))
+        monkeypatch.setattr("legenda.metrics.evaluation.Spice", program(spice))
+
+    return prepare
+
+
+def test_auto_leaves_out_what_is_missing_as_none_with_one_notice(programs):
+    programs("install the extra", "fetch the jars")
+    with pytest.warns(UserWarning, match="^no METEOR: install the extra; no SPICE: fetch the jars$") as warned:
+        scores = evaluate_all(PREDICTIONS, REFERENCES)
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert list(scores.corpus) == [*NAMES, "METEOR", "SPICE"]
+    assert scores["METEOR"] is scores["SPICE"] is None
+    assert all(values["METEOR"] is None for values in scores.per_image.values())
+    assert scores.notices == ("no METEOR: install the extra", "no SPICE: fetch the jars")
+    assert json.loads(scores.to_json())["corpus"]["METEOR"] is None
+
+
+def test_auto_has_what_is_there(programs):
+    meteor = MeteorScores(0.25, [0.5, 0.25, 0.0], [(1.0,), (2.0,), (3.0,)])
+    programs(meteor, SpiceScores(0.125, [0.25, None, 0.0], {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        scores = evaluate_all(PREDICTIONS, REFERENCES)
+    assert (scores["METEOR"], scores["SPICE"], scores.notices) == (0.25, 0.125, ())
+    assert [values["SPICE"] for values in scores.per_image.values()] == [0.25, None, 0.0]
+    assert scores.counts["METEOR"] == meteor.counts
+
+
+@pytest.mark.parametrize("name", ["METEOR", "SPICE"])
+def test_a_missing_program_asked_for_by_name_is_a_mistake(programs, name):
+    programs("install the extra", "install the extra")
+    with pytest.raises(UserError, match=r"^install the extra$"):
+        evaluate(PREDICTIONS, REFERENCES, metrics=["BLEU-1", name])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "names"),
+    [
+        ("CIDEr", ["CIDEr"]),
+        (["CIDEr-D", "BLEU-4"], ["BLEU-4", "CIDEr-D"]),
+        (["ROUGE-L", "BLEU"], ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L"]),
+        (WITHOUT_JAVA, NAMES),
+    ],
+)
+def test_metrics_are_chosen_by_name(metrics, names):
+    scores = evaluate(PREDICTIONS, REFERENCES, metrics=metrics)
+    assert list(scores.corpus) == names
+    everything = evaluate(PREDICTIONS, REFERENCES, metrics=[*NAMES, "CIDEr"])
+    assert scores.corpus == {name: everything[name] for name in names}
+    assert (scores.documents is None) == (not {"CIDEr", "CIDEr-D"} & set(names))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [("CIDER", "no metric 'CIDER'; did you mean CIDEr?"), (["meteor"], "choose from BLEU, BLEU-1"), ([], "no metric")],
+)
+def test_unknown_metrics_are_named(metrics, message):
+    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+        evaluate(PREDICTIONS, REFERENCES, metrics=metrics)
+    assert set(NAMES) < set(METRICS)
+
+
+def test_document_frequencies_may_come_from_elsewhere():
+    others = {**REFERENCES, 10: ["A wall, a kite."], 11: ["the sea"]}
+    own = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D")
+    theirs = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=others)
+    assert (theirs.documents, theirs.df) == (5, "references given")
+    assert theirs["CIDEr-D"] != own["CIDEr-D"]
+    counted = DocumentFrequencies.from_references([[["a", "wall", "a", "kite"]], [["the", "sea"]]])
+    given = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=counted)
+    assert (given.documents, given.df) == (2, "frequencies given")
+    assert evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=REFERENCES).corpus == own.corpus
+    with pytest.raises(UserError, match="Image 3 has an empty list of references"):
+        evaluate(PREDICTIONS, REFERENCES, df={3: []})
+
+
+@pytest.mark.parametrize("sign", list("\n\r\v\f\x1c\x1d\x1e\u2028\u2029"))
+def test_a_line_break_in_a_caption_is_a_space(sign):
+    plain = evaluate({1: "a red kite", 2: "a dog"}, {1: ["the red kite"], 2: ["a big dog"]})
+    broken = evaluate({1: f"a red{sign}kite", 2: "a dog"}, {1: [f"the{sign}red kite"], 2: ["a big dog"]})
+    assert broken == plain
+
+
+def test_other_control_characters_are_nothing():
+    plain = evaluate({1: "a red kite"}, {1: ["the red kite"]})
+    assert evaluate({1: "a \x00red\x07 kite\x7f"}, {1: ["the \x1bred kite"]}) == plain
+
+
 def test_import_is_light():
-    code = "import sys, legenda.metrics; print([m for m in ('torch', 'numpy', 'scipy') if m in sys.modules])"
+    code = "import sys, legenda.metrics; print([m for m in ('torch', 'scipy', 'numba', 'http') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -11,11 +11,26 @@ from torch import nn
 
 import legenda
 from legenda import Regions, UserError
-from legenda.attention import MaskedBatchNorm, MaskedInstanceNorm, MultiHeadAttention
+from legenda.attention import (
+    AdditiveAttention,
+    MaskedBatchNorm,
+    MaskedInstanceNorm,
+    MultiHeadAttention,
+    XLinearAttention,
+)
 from legenda.models import Captioner, describe_model
 
 VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
-SMALL = {"vocab_size": VOCABULARY, "feature_dim": FEATURES, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
+SMALL = {
+    "vocab_size": VOCABULARY,
+    "feature_dim": FEATURES,
+    "dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "additive_dim": 12,
+    "mid_dim": 4,
+}
 COUNTS = (5, 3, 1)
 """Real regions of the three images of a batch."""
 
@@ -40,9 +55,13 @@ CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS
 @functools.cache
 def _build(case: str) -> Captioner:
     name, options = CASES[case]
-    fields = {field.name for field in dataclasses.fields(describe_model(name).config)}
+    entry = describe_model(name)
+    fields = {field.name for field in dataclasses.fields(entry.config)}
+    own = {key: SMALL[key] for key in SMALL if key in fields}
+    if "num_layers" in entry.settings:
+        own["num_layers"] = min(entry.settings["num_layers"], own["num_layers"])
     torch.manual_seed(0)
-    model = legenda.create_model(name, **{key: SMALL[key] for key in SMALL if key in fields}, **options)
+    model = legenda.create_model(name, **{**own, **options})
     for parameter in model.parameters():  # so that no bias is 0 and no scale 1
         parameter.data.add_(torch.randn_like(parameter) * 0.15)
     for module in model.modules():
@@ -166,12 +185,17 @@ def _without_effect(model) -> set[str]:
     """
     found = set()
     for name, module in model.named_modules():
+        if isinstance(module, AdditiveAttention):
+            found.add(f"{name}.score.bias")
+        if isinstance(module, XLinearAttention) and module.spatial.bias is not None:
+            found.add(f"{name}.spatial.bias")
         if not isinstance(module, MultiHeadAttention):
             continue
         if isinstance(module.query_norm, MaskedInstanceNorm):
             found.add(f"{name}.query.bias")
         # Layer normalisation is not linear in what is added: there the bias counts, though the shift after it does not.
-        if module.key_norm is None or isinstance(module.key_norm, MaskedInstanceNorm | MaskedBatchNorm):
+        linear = module.key_norm is None or isinstance(module.key_norm, MaskedInstanceNorm | MaskedBatchNorm)
+        if linear and module.rescale is None:
             found.add(f"{name}.key.bias")
         if module.key_norm is not None:
             shifts = (part for part, _ in module.key_norm.named_parameters() if part.split(".")[-1] == "bias")

@@ -50,6 +50,37 @@ def test_what_each_slot_adds_to_the_baseline(name, options, more):
     assert count(name, **options) == 40_202_000 + more
 
 
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("aoanet_base", 39.09),
+        ("aoanet_refine", 89.49),
+        ("aoanet_refine_aoa", 83.17),
+        ("aoanet_lstm", 49.58),
+        ("aoanet_aoa", 41.18),
+        ("aoanet_mh", 41.19),
+        ("aoanet_mh_lstm", 51.68),
+        ("aoanet_mh_aoa", 43.28),
+        ("aoanet", 87.37),
+    ],
+)
+def test_table_4_of_aoanet(name, printed):
+    """Sizes of the release's ablations, computed from its code, with 10,369 words and the end."""
+    with torch.device("meta"):
+        parameters = legenda.create_model(name, vocab_size=10370).parameter_count
+    assert round(parameters / 1e6, 2) == printed
+
+
+def test_aoanet_to_the_last_parameter():
+    with torch.device("meta"):
+        model = legenda.create_model("aoanet", vocab_size=10370)
+    assert model.parameter_count == 87_369_858
+    assert sum(p.numel() for p in model.encoder.layers.parameters()) == 6 * (
+        3 * (1024 * 1024 + 1024) + (2048 * 2048 + 2048) + 2 * 1024
+    )
+    assert model.decoder.embedding.weight.numel() == 10_618_880
+
+
 def test_frozen_parameters_do_not_count():
     model = legenda.create_model("transformer", vocab_size=7, feature_dim=3, dim=8, num_heads=2, ff_dim=4, num_layers=1)
     everything = model.parameter_count

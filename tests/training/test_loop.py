@@ -364,7 +364,7 @@ def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_p
 
 
 @pytest.mark.parametrize("name", legenda.list_models())
-def test_every_model_can_learn_sixteen_scenes_by_heart(name, tmp_path):
+def test_every_model_can_learn_sixteen_scenes_by_heart(name, tmp_path, sized):
     """Even plain attention can: it remembers which things a picture shows."""
     data = open_scenes(16)
     data = dataclasses.replace(data, validation=data.train)
@@ -377,7 +377,7 @@ def test_every_model_can_learn_sixteen_scenes_by_heart(name, tmp_path):
         validation_beam=1,
         best_by="truth",
     )
-    options = {"dim": 48, "num_heads": 4, "ff_dim": 96, "geometry_dim": 16, "dropout": 0.0}
+    options = sized(name, dropout=0.0, dim=48, num_heads=4, ff_dim=96, geometry_dim=16, additive_dim=32)
     trained = run(tmp_path / "run", training, data, name, **options)
     assert trained.best == 1.0
     model = legenda.load(tmp_path / "run")

@@ -6,6 +6,7 @@ Nothing heavy is imported here, so help and mistakes answer at once.
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
 
 from legenda.errors import UserError, nearest
 
@@ -15,7 +16,9 @@ COMMANDS = {
     "train": "train a recipe into a run folder; called again, it goes on where it was stopped",
     "evaluate": "caption a split with a trained model and score it",
     "caption": "caption your own pictures with a trained model",
+    "score": "score captions in a file against references, and compare two files",
     "extract": "turn pictures into a features file with an extractor",
+    "import": "turn weights of a released code into a run folder",
     "models": "list the models with paper and number of parameters",
 }
 
@@ -47,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise UserError(f"there is no such command; {nearest(command, COMMANDS)}")
-    import_module(f"legenda.apps.{command}").run(arguments)
+    module = f"{command}_" if iskeyword(command) else command
+    import_module(f"legenda.apps.{module}").run(arguments)
 
 
 def _help() -> str:

@@ -1,9 +1,9 @@
-"""`legenda evaluate`: captions and scores of a split."""
+"""`legenda evaluate`: captions and scores of a split, or captions for COCO's server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
@@ -11,10 +11,19 @@ from legenda.apps.options import parse
 from legenda.errors import UserError
 from legenda.files import write_json
 
+if TYPE_CHECKING:
+    from legenda.apps.runs import OpenRun
+    from legenda.data.caption_sets import CaptionSet
+
 
 @dataclass(frozen=True)
 class Options:
-    """Captions a split of the run's data, scores it, and writes both to evaluation_SPLIT.json in the run folder."""
+    """Captions a split of the run's data, scores it, and writes both to evaluation_SPLIT.json in the run folder.
+
+    With --submit it writes instead the two files of COCO's captioning server, captions_val2014_NAME_results.json and
+    captions_test2014_NAME_results.json. The run's annotations and features must then hold all of val2014, and
+    --test-features all of test2014.
+    """
 
     run: tyro.conf.Positional[Path]
     """A run folder."""
@@ -22,23 +31,29 @@ class Options:
     """Which images."""
     beam_size: int = 3
     """Hypotheses that the search keeps."""
+    submit: Path | None = None
+    """The folder for the files of COCO's server."""
+    test_features: Path | None = None
+    """The features of test2014, by the run's extractor; for --submit."""
+    algorithm: str | None = None
+    """The NAME in the names of the server's files; the run folder's where it is not given."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Prints the scores and writes the file."""
+    """Prints the scores, or the files for the server, and writes the files."""
     options = parse(Options, arguments, "evaluate")
+    if options.submit is None and (options.test_features or options.algorithm):
+        raise UserError("--test-features and --algorithm are for --submit; name its folder too")
     from legenda.apps.runs import open_run
-    from legenda.training.validation import describe_images, score_captions
 
     opened = open_run(options.run)
+    if options.submit is not None:
+        _submit(options, opened, options.submit)
+        return
+    from legenda.training.validation import score_captions
+
     split = opened.data().split(options.split)
-    wanted = opened.config.get("extractor")
-    if split.extractor != wanted:
-        raise UserError(
-            f"{split.source} was made by the extractor {split.extractor}, but {options.run} was trained on features of "
-            f"{wanted}; put the features of that extractor in their place"
-        )
-    captions = describe_images(opened.model, split, beam_size=options.beam_size)
+    captions = _describe(opened, split, options.beam_size)
     scores = score_captions(captions, split)
     path = write_evaluation(options.run, options.split, options.beam_size, captions, scores)
     for name, value in scores.items():
@@ -54,3 +69,41 @@ def write_evaluation(
     settings = {"split": split, "images": len(captions), "beam_size": beam_size}
     write_json(path, {**settings, "scores": scores, "captions": captions})
     return path
+
+
+def _submit(options: Options, opened: "OpenRun", folder: Path) -> None:
+    from legenda.apps.submission import coco_sets, write_submission
+
+    sets = coco_sets(opened, options.test_features)
+    for pictures in sets.values():
+        _check_extractor(opened, pictures)
+    captions = {part: _describe(opened, pictures, options.beam_size) for part, pictures in sets.items()}
+    paths = write_submission(folder, options.algorithm or opened.folder.resolve().name, captions)
+    for path, told in zip(paths, captions.values(), strict=True):
+        print(f"{path}: {len(told)} images")
+
+
+def _describe(opened: "OpenRun", pictures: "CaptionSet", beam_size: int) -> dict[str, str]:
+    """Captions of all pictures, with a bar of progress."""
+    from legenda.apps.progress import progress_bar
+    from legenda.training.validation import describe_images
+
+    _check_extractor(opened, pictures)
+    done = 0
+    with progress_bar(f"captioning {pictures.source}") as show:
+
+        def heard(positions: Sized, *_: object) -> None:
+            nonlocal done
+            done += len(positions)
+            show(done, len(pictures))
+
+        return describe_images(opened.model, pictures, beam_size=beam_size, heard=heard)
+
+
+def _check_extractor(opened: "OpenRun", pictures: "CaptionSet") -> None:
+    wanted = opened.config.get("extractor")
+    if pictures.extractor != wanted:
+        raise UserError(
+            f"{pictures.source} was made by the extractor {pictures.extractor}, but {opened.folder} was trained on "
+            f"features of {wanted}; put the features of that extractor in their place"
+        )

@@ -29,5 +29,5 @@ def run(arguments: Sequence[str]) -> None:
         table.add_row(name, f"{count:,}", entry.summary, entry.paper, entry.row)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)  # a pipe has no width: no line is broken
+        console = Console(width=400)  # a pipe has no width: no line is broken
     console.print(table)

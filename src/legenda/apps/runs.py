@@ -49,6 +49,13 @@ class OpenRun:
     def extractor(self, given: str | None) -> Extractor:
         """The extractor of the run's features: a built-in one, or the `given` file, which must be the same."""
         wanted = str(self.config.get("extractor"))
+        if "imported" in self.config:
+            if given is None:
+                raise UserError(
+                    f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
+                    "as in --with my_extractor.py"
+                )
+            return load_extractor(given, builtin=BUILTIN)
         if given is None and wanted not in BUILTIN:
             raise UserError(
                 f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "

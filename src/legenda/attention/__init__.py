@@ -2,6 +2,8 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
+from legenda.attention.branches import Branches
+from legenda.attention.distance import DistanceRescale
 from legenda.attention.geometry import (
     Geometry,
     GeometryBias,
@@ -13,12 +15,15 @@ from legenda.attention.geometry import (
 from legenda.attention.multi_head import Attended, MultiHeadAttention
 from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
 from legenda.attention.options import AttentionOptions, PairGeometry, create_self_attention
+from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [
     "AdditiveAttention",
     "Attended",
     "AttentionOnAttention",
     "AttentionOptions",
+    "Branches",
+    "DistanceRescale",
     "Geometry",
     "GeometryBias",
     "GeometryEmbedding",
@@ -27,6 +32,7 @@ __all__ = [
     "MultiHeadAttention",
     "PairGeometry",
     "StdLayerNorm",
+    "XLinearAttention",
     "absolute_geometry",
     "create_norm",
     "create_self_attention",

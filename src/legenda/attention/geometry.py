@@ -1,4 +1,4 @@
-"""Geometry-aware self-attention: where two regions lie to each other biases their score (NG-SAN, section 4.2)."""
+"""Where regions lie, and geometry-aware self-attention, whose scores it biases (NG-SAN, section 4.2)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,43 @@ BIASES: tuple[Bias, ...] = ("content", "query", "key")
 FLOOR = 1e-3
 """The least relative distance and the least box side, so that every logarithm is finite."""
 
+_LEAST_FACTOR = 1e-6
+"""What the factors of RelativeBias are at least, as in the code of Herdade et al."""
+
+_OFF_GRID = 0.05
+"""How far, in cells, a corner may lie from that of a grid's cell, for boxes that are kept in half precision."""
+
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
     """What the slots of one layer's self-attention may read about where regions lie.
 
-    embedded: the embedding G of each pair of regions, for GeometryBias; distance: how far the regions of each pair lie
-    from each other, in cells or in shares of the picture.
+    embedded: the embedding G of each pair of regions, for GeometryBias, or its waves, for RelativeBias; distance: how
+    far the regions of each pair lie from each other, in cells; window: True where region i may look at region j.
     """
 
     embedded: Float[Tensor, "B N N G"] | None = None
     distance: Float[Tensor, "B N N"] | None = None
+    window: Bool[Tensor, "B N N"] | None = None
+
+
+def cell_places(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], cells: int) -> Float[Tensor, "B N 2"]:
+    """Column and row of each region, in cells.
+
+    The cells of a grid lie at whole numbers, whatever the size of the grid; other regions at their centres, in a
+    picture that counts `cells` x `cells` cells. Boxes belong to a grid where all real ones of a picture are of one size
+    that goes a whole number of times into the picture, and lie at multiples of it. Padded regions lie at 0, 0.
+    """
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    corner, size = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
+    padding = ~mask.unsqueeze(-1)
+    side = size.masked_fill(padding, 0.0).sum(dim=1, keepdim=True) / mask.sum(dim=1)[:, None, None]
+    count = (1 / side.clamp(min=FLOOR)).round()
+    index = (corner * count).round()
+    beside = torch.maximum((corner * count - index).abs(), (size * count - 1).abs())
+    grid = ((beside < _OFF_GRID) | padding).all(dim=-1).all(dim=-1)
+    centre = (corner + size / 2) * cells
+    return torch.where(grid[:, None, None], index, centre).masked_fill(padding, 0.0)
 
 
 def relative_geometry(
@@ -111,9 +137,40 @@ class GeometryBias(nn.Module):
         return bias if self.factor == 1.0 else bias * self.factor
 
 
-def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
-    """Sinusoids of centre, width and height, `dim / 4` channels each, concatenated ("absolute" of Table 4).
+def relative_waves(relative: Float[Tensor, "B N N 4"], dim: int) -> Float[Tensor, "B N N dim"]:
+    """Sinusoids of the four features of each pair, `dim / 4` channels each (Herdade et al., 2019, section 3.3).
 
+    The features are taken 100 times and the wave lengths rise towards 1000 * 2 pi, as in their code.
+    """
+    return sinusoids(relative * 100.0, dim // 4, base=1000.0).flatten(-2)
+
+
+class RelativeBias(nn.Module):
+    """log(ReLU(W_g waves)): relative position embedding, which multiplies the weights by a learned factor of each pair
+    and head (Herdade et al., 2019, Eqs. 6 and 7; "RelPE" in MD-SAN, Table VII).
+    """
+
+    def __init__(self, num_heads: int, geometry_dim: int, *, head_dim: int) -> None:
+        """head_dim: channels of a query, by whose root the scores are divided after this is added, and this is not."""
+        super().__init__()
+        self.factor = head_dim**0.5
+        self.linear = nn.Linear(geometry_dim, num_heads)
+
+    def forward(
+        self, query: Float[Tensor, "B N D"], key: Float[Tensor, "B N D"], geometry: Geometry
+    ) -> Float[Tensor, "B H N N"]:
+        """The bias of every pair and head; contents play no part."""
+        del query, key
+        assert geometry.embedded is not None
+        factors = F.relu(self.linear(geometry.embedded)).movedim(-1, 1)
+        return factors.clamp(min=_LEAST_FACTOR).log() * self.factor
+
+
+def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
+    """Sinusoids of centre, width and height, `dim / 4` channels each, concatenated ("absolute" of NG-SAN's Table 4).
+
+    It serves as "AbsPE" of MD-SAN's Table VII too, whose paper says no more than that it is DETR's: there only the
+    places of a grid's cells are embedded, which here are joined by sizes that are the same for all of them.
     Added to the regions after the input layer; it has no parameters. Wave lengths as in `sinusoids`.
     """
     corner, far = boxes[..., :2], boxes[..., 2:]
@@ -121,8 +178,8 @@ def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, 
     return sinusoids(values, dim // 4).flatten(-2)
 
 
-def sinusoids(positions: Float[Tensor, "*shape"], dim: int) -> Float[Tensor, "*shape dim"]:
-    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi towards 10000 * 2 pi."""
-    frequency = 10000.0 ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
+def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:
+    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi towards base * 2 pi."""
+    frequency = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
     angle = positions.unsqueeze(-1) * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

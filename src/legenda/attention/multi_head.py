@@ -1,4 +1,4 @@
-"""Multi-head attention with three slots: a norm for queries or keys, a bias for the scores, a rescale of them."""
+"""Multi-head attention with slots: norms of queries or keys, a bias and a rescale of the scores, heads that talk."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class MultiHeadAttention(nn.Module):
     score_bias: `bias(query (B, T, D), key (B, S, D), geometry) -> (B, H, T, S)`, added to Q K^T before the division by
     sqrt(d_k) (GSA: NG-SAN, Eq. 10);
     rescale: `rescale(scores (B, H, T, S), geometry) -> (B, H, T, S)` of the divided scores, before the mask (DSA).
+
+    Where the geometry has a window, no query looks outside it.
     """
 
     def __init__(
@@ -37,26 +39,38 @@ class MultiHeadAttention(nn.Module):
         *,
         dropout: float = 0.0,
         inner_dim: int | None = None,
+        query_dim: int | None = None,
         output: bool = True,
+        talking: bool = False,
+        head_drop: float = 0.0,
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         score_bias: nn.Module | None = None,
         rescale: nn.Module | None = None,
     ) -> None:
-        """inner_dim: channels of queries, keys and values over all heads, `dim` unless told.
+        """inner_dim: channels of queries, keys and values over all heads, `dim` unless told; query_dim: those of the
+        queries and keys where they differ from the values' (Bhojanapalli et al., 2020).
 
         output: whether the heads are projected back to `dim`; without it they come out side by side, `inner_dim` wide.
+        talking: linear maps over the heads before and after the softmax (Shazeer et al., 2020, "Talking-heads").
+        head_drop: in training each head is erased with this probability, for a whole batch at once, and the others are
+        divided by 1 - head_drop.
         """
         super().__init__()
         inner_dim = dim if inner_dim is None else inner_dim
-        if inner_dim % num_heads:
-            raise ValueError(f"dim {inner_dim} cannot be shared out to {num_heads} heads")
+        query_dim = inner_dim if query_dim is None else query_dim
+        for channels in (inner_dim, query_dim):
+            if channels % num_heads:
+                raise ValueError(f"dim {channels} cannot be shared out to {num_heads} heads")
         self.num_heads = num_heads
         self.dropout = dropout
-        self.query = nn.Linear(dim, inner_dim)
-        self.key = nn.Linear(dim, inner_dim)
+        self.head_drop = head_drop
+        self.query = nn.Linear(dim, query_dim)
+        self.key = nn.Linear(dim, query_dim)
         self.value = nn.Linear(dim, inner_dim)
         self.output = nn.Linear(inner_dim, dim) if output else nn.Identity()
+        self.mix_scores = nn.Linear(num_heads, num_heads, bias=False) if talking else None
+        self.mix_weights = nn.Linear(num_heads, num_heads, bias=False) if talking else None
         self.query_norm = query_norm
         self.key_norm = key_norm
         self.score_bias = score_bias
@@ -70,12 +84,14 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "B S"] | None = None,
         geometry: Geometry | None = None,
         *,
+        pairs: Bool[Tensor, "B T S"] | None = None,
         causal: bool = False,
         need_weights: bool = False,
     ) -> Attended:
         """Attends from T queries to S keys and values.
 
         mask: True where a key is real; with a query norm, keys and queries are the same regions and share it.
+        pairs: True where query t may see key s, if the key is real.
         geometry: whatever the bias and rescale slots read. causal: query t sees keys 0..t only.
         """
         q = self.query(query)
@@ -83,13 +99,14 @@ class MultiHeadAttention(nn.Module):
             q = self.query_norm(q, mask)
         keys, values = self.keys_values(key, value, mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
-        if bias is None and self.rescale is None and not need_weights:
-            return self._fused(self._split(q), keys, values, mask, causal)
-        return self._weighed(self._split(q), keys, values, mask, causal, bias, geometry)
+        seen = _all_of(mask, pairs, None if geometry is None else geometry.window)
+        if bias is None and self.rescale is None and self.mix_scores is None and not need_weights:
+            return self._fused(self._split(q), keys, values, seen, causal)
+        return self._weighed(self._split(q), keys, values, seen, causal, bias, geometry)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None
-    ) -> tuple[Float[Tensor, "B H S d"], Float[Tensor, "B H S d"]]:
+    ) -> tuple[Float[Tensor, "B H S d"], Float[Tensor, "B H S e"]]:
         """Projected keys and values, split into heads: what a decoder keeps instead of projecting it again."""
         k = self.key(key)
         if self.key_norm is not None:
@@ -104,7 +121,7 @@ class MultiHeadAttention(nn.Module):
         self,
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S d"],
+        values: Float[Tensor, "B H S e"],
         mask: Bool[Tensor, "B S"] | None = None,
         *,
         need_weights: bool = False,
@@ -118,8 +135,8 @@ class MultiHeadAttention(nn.Module):
         self,
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S d"],
-        mask: Bool[Tensor, "B S"] | None,
+        values: Float[Tensor, "B H S e"],
+        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
         causal: bool,
     ) -> Attended:
         """Torch's fused kernel, for plain scores whose weights nobody asks for."""
@@ -127,18 +144,18 @@ class MultiHeadAttention(nn.Module):
             queries,
             keys,
             values,
-            attn_mask=None if mask is None else _allowed(queries, keys, mask, causal),
+            attn_mask=None if mask is None else allowed_pairs(queries, keys, mask, causal),
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=causal and mask is None,  # the kernel takes either, not both
         )
-        return Attended(self.output(attended.transpose(1, 2).flatten(2)), None)
+        return Attended(self._merge(attended), None)
 
     def _weighed(
         self,
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
-        values: Float[Tensor, "B H S d"],
-        mask: Bool[Tensor, "B S"] | None,
+        values: Float[Tensor, "B H S e"],
+        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
         causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
         geometry: Geometry | None,
@@ -149,21 +166,50 @@ class MultiHeadAttention(nn.Module):
         scores = scores * keys.shape[-1] ** -0.5
         if self.rescale is not None:
             scores = self.rescale(scores, geometry)
+        if self.mix_scores is not None:
+            scores = _across_heads(self.mix_scores, scores)
         if mask is not None or causal:
-            scores = scores.masked_fill(~_allowed(queries, keys, mask, causal), float("-inf"))
+            scores = scores.masked_fill(~allowed_pairs(queries, keys, mask, causal), float("-inf"))
         weights = scores.softmax(dim=-1)
+        if self.mix_weights is not None:
+            weights = _across_heads(self.mix_weights, weights)
         dropped = F.dropout(weights, self.dropout, self.training)
-        return Attended(self.output((dropped @ values).transpose(1, 2).flatten(2)), weights)
+        return Attended(self._merge(dropped @ values), weights)
+
+    def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:
+        if self.training and self.head_drop:
+            kept = torch.rand(self.num_heads) >= self.head_drop
+            heads = heads * (kept / (1 - self.head_drop)).to(heads)[:, None, None]
+        return self.output(heads.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
-def _allowed(
-    queries: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mask: Bool[Tensor, "B S"] | None, causal: bool
+def _across_heads(mix: nn.Linear, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
+    return mix(x.movedim(1, -1)).movedim(-1, 1)
+
+
+def _all_of(
+    mask: Bool[Tensor, "B S"] | None, pairs: Bool[Tensor, "B T S"] | None, window: Bool[Tensor, "B T S"] | None
+) -> Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None:
+    """Where all that are there say True; of the shape of `mask` where it is alone."""
+    if pairs is not None and window is not None:
+        pairs = pairs & window
+    pairs = window if pairs is None else pairs
+    if mask is None or pairs is None:
+        return mask if pairs is None else pairs
+    return pairs & mask.unsqueeze(1)
+
+
+def allowed_pairs(
+    queries: Float[Tensor, "B H T d"],
+    keys: Float[Tensor, "B H S d"],
+    mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
+    causal: bool,
 ) -> Bool[Tensor, ...]:
     """Where queries may look under a mask, causally, or both, in a shape that broadcasts to `(B, H, T, S)`."""
-    real = None if mask is None else mask[:, None, None, :]
+    real = None if mask is None else mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
     if real is not None and not causal:
         return real  # broadcasts by itself: no tensor of all queries and keys is made
     past = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool, device=queries.device).tril()

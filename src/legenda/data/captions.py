@@ -35,7 +35,11 @@ def read_karpathy(path: str | Path, *, restval: str = "train") -> list[Captioned
     Raises UserError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
     """
     path = Path(path)
-    content = parse_json(_text(path), path, _REMEDY)
+    return parse_karpathy(parse_json(read_plain_or_gzipped(path, _REMEDY), path, _REMEDY), path, restval=restval)
+
+
+def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
+    """The images in JSON that came from `path`, as `read_karpathy` gives them."""
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_REMEDY}")
     entries = _get(path, "the file", content, "images", list)
@@ -45,10 +49,11 @@ def read_karpathy(path: str | Path, *, restval: str = "train") -> list[Captioned
     return images
 
 
-def _text(path: Path) -> str:
+def read_plain_or_gzipped(path: Path, remedy: str) -> str:
+    """Reads a UTF-8 text file, gzipped where its name ends in .gz; UserError names the file and the `remedy`."""
     if path.suffix != ".gz":
-        return read_text(path, _REMEDY)
-    return checked(lambda: gzip.decompress(path.read_bytes()).decode(), path, _REMEDY)
+        return read_text(path, remedy)
+    return checked(lambda: gzip.decompress(path.read_bytes()).decode(), path, remedy)
 
 
 def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:

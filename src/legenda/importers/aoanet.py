@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.importers.translation import Translation
+from legenda.importers.translation import HEADS, Translation
 from legenda.models import Captioner, create_model
 
 
-def load_aoanet(weights: Translation, *, num_heads: int, **options: Any) -> Captioner:
+def load_aoanet(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
     """The model of a released state dict; which ablation and which sizes, its names and shapes tell.
 
     The last word of the release's vocabulary is its unknown word, which beam search does not say (spec, section 5).
@@ -27,7 +27,7 @@ def load_aoanet(weights: Translation, *, num_heads: int, **options: Any) -> Capt
         "feature_dim": weights.size(f"{embedded}.weight", 1),
         "dim": dim,
         "word_dim": weights.size("embed.0.weight", 1),
-        "num_heads": num_heads,
+        "num_heads": HEADS if num_heads is None else num_heads,
         "num_layers": layers,
         "refiner_aoa": not layers or f"{first}self_attn.aoa_layer.0.weight" in weights,
         "refiner_ff": f"{first}feed_forward.w_1.weight" in weights,

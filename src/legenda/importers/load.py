@@ -21,7 +21,10 @@ from legenda.models import Captioner
 from legenda.text import Vocabulary
 
 KINDS = {
-    "aoanet": "AoANet, husthuaan/AoANet, and the ablations of its Table 4",
+    "aoanet": "AoANet and the ablations of its Table 4 (husthuaan/AoANet)",
+    "xlan": "X-LAN (JDAI-CV/image-captioning)",
+    "xtransformer": "X-Transformer (JDAI-CV/image-captioning)",
+    "mdsan": "MD-SAN, its plain and its multi-branch form (Young499/image-captioning-MDSANet)",
 }
 """The released codes whose weights can be read."""
 
@@ -32,7 +35,7 @@ def load(
     kind: str,
     weights: str | Path | Mapping[str, Tensor],
     *,
-    num_heads: int = 8,
+    num_heads: int | None = None,
     vocabulary: str | Path | Vocabulary | None = None,
     **options: Any,
 ) -> Captioner:
@@ -40,7 +43,8 @@ def load(
 
     weights: a checkpoint (.pth, .pt, .npz, .safetensors), or its tensors under their released names; a "module." before
     all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and shapes;
-    what they cannot tell is said here: num_heads, and any option of the model, such as `reading` or `dropout`.
+    what they cannot tell is said here: num_heads (8 unless told; X-Linear blocks tell it themselves), and any option of
+    the model, such as `dropout`.
     vocabulary: the release's own file of words (see `read_words`), or a Vocabulary; without it the model gives tokens
     only. The model has the rule of search of its release, special ids included.
 

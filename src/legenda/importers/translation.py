@@ -11,6 +11,9 @@ from torch import Tensor
 from legenda.errors import UserError
 from legenda.models import Captioner
 
+HEADS = 8
+"""The heads of every released model."""
+
 _WRAPPER = "module."
 """What torch's DataParallel puts before every name."""
 

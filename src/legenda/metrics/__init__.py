@@ -1,5 +1,31 @@
 """Scores of captions."""
 
-from legenda.metrics.evaluation import Scores, evaluate
+from legenda.metrics.cider import DocumentFrequencies
+from legenda.metrics.diversity import Diversity, Oracle, measure_diversity, score_oracle, share_novel, vocabulary_size
+from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
+from legenda.metrics.meteor import Meteor, MeteorScores
+from legenda.metrics.significance import Difference, Interval, compare, intervals
+from legenda.metrics.spice import Spice, SpiceScores, download_corenlp
 
-__all__ = ["Scores", "evaluate"]
+__all__ = [
+    "METRICS",
+    "WITHOUT_JAVA",
+    "Difference",
+    "Diversity",
+    "DocumentFrequencies",
+    "Interval",
+    "Meteor",
+    "MeteorScores",
+    "Oracle",
+    "Scores",
+    "Spice",
+    "SpiceScores",
+    "compare",
+    "download_corenlp",
+    "evaluate",
+    "intervals",
+    "measure_diversity",
+    "score_oracle",
+    "share_novel",
+    "vocabulary_size",
+]

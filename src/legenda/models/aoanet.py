@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float
@@ -87,6 +87,10 @@ class AoANetConfig(AttentionOptions, ModelConfig):
             raise UserError("multi_head_scale above 1 needs multi_head")
         if self.geometry == "absolute":
             raise UserError("geometry='absolute' belongs to the Transformer; choose query, key or content")
+        if self.reading == "paper" and (self.branches > 1 or self.branch_residual or self.attention == "x_linear"):
+            raise UserError(
+                "reading='paper' gates with the projected query of a single attention; leave out its options"
+            )
         self.check(self.dim)
 
     @property
@@ -116,7 +120,7 @@ class AoANetConfig(AttentionOptions, ModelConfig):
 class RefinerLayer(nn.Module):
     """Self-attention among regions whose result each region's own query gates (Figure 4), or Figure 6a without."""
 
-    def __init__(self, config: AoANetConfig) -> None:
+    def __init__(self, config: AoANetConfig, layer: int) -> None:
         super().__init__()
         D = config.dim
         self.paper = config.reading == "paper"
@@ -125,6 +129,7 @@ class RefinerLayer(nn.Module):
             config,
             D,
             config.num_heads,
+            layer=layer,
             dropout=config.attention_dropout,
             inner_dim=config.attended_dim,
             output=not config.refiner_aoa,
@@ -157,7 +162,7 @@ class RefinerLayer(nn.Module):
             x = self._around(self.feed_forward_norm, x, self.feed_forward)
         return x
 
-    def _around(self, norm: nn.Module, x: Tensor, sublayer) -> Tensor:
+    def _around(self, norm: nn.Module, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Released: x + f(norm(x)); as printed: norm(x + f(x)) (Eq. 7)."""
         if self.paper:
             return norm(x + self.dropout(sublayer(x)))
@@ -167,7 +172,9 @@ class RefinerLayer(nn.Module):
         attended = self.attention(y, y, y, mask, geometry).values
         if self.aoa is None:
             return attended
-        return self.aoa(attended, self.attention.query(y) if self.paper else y)
+        if self.paper and isinstance(self.attention, MultiHeadAttention):
+            y = self.attention.query(y)
+        return self.aoa(attended, y)
 
 
 class AoANetEncoder(Encoder):
@@ -181,7 +188,7 @@ class AoANetEncoder(Encoder):
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.embedded_norm = MaskedBatchNorm(config.dim) if config.use_bn == 2 else None
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(RefinerLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(RefinerLayer(config, layer) for layer in range(config.num_layers))
         self.norm = StdLayerNorm(config.dim) if config.num_layers and not self.paper else None
         self.geometry = PairGeometry(config, config.num_layers)
         self.pooled = None if config.mean_feats else nn.Linear(config.feature_dim, config.dim)
@@ -214,13 +221,18 @@ class AoANetEncoder(Encoder):
     @torch.no_grad()
     def _begin_alike(self) -> None:
         """The release copies one layer six times, and in it one matrix for queries, keys and values."""
-        for number, layer in enumerate(self.layers):
-            assert isinstance(layer, RefinerLayer)
-            if isinstance(layer.attention, MultiHeadAttention):
-                layer.attention.key.load_state_dict(layer.attention.query.state_dict())
-                layer.attention.value.load_state_dict(layer.attention.query.state_dict())
-            if number:
-                layer.load_state_dict(copy.deepcopy(self.layers[0].state_dict()))
+        for layer in self.layers:
+            for attention in filter(_is_square, layer.modules()):
+                attention.key.load_state_dict(attention.query.state_dict())
+                attention.value.load_state_dict(attention.query.state_dict())
+        for layer in list(self.layers)[1:]:
+            if layer.state_dict().keys() == self.layers[0].state_dict().keys():  # unless some have fewer branches
+                layer.load_state_dict(self.layers[0].state_dict())
+
+
+def _is_square(module: nn.Module) -> TypeGuard[MultiHeadAttention]:
+    """Whether queries, keys and values of an attention are equally wide."""
+    return isinstance(module, MultiHeadAttention) and module.query.weight.shape == module.value.weight.shape
 
 
 def _norm(config: AoANetConfig) -> nn.Module:

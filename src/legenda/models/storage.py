@@ -58,9 +58,9 @@ def load(folder: str | Path) -> Captioner:
     described = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
     try:
         section = described["model"]
-        options = {key: tuple(v) if isinstance(v, list) else v for key, v in section["options"].items()}
+        options = _tuples(section["options"])
         model = create_model(section["name"], **options)
-        rule = {key: tuple(v) if isinstance(v, list) else v for key, v in section["decoding"].items()}
+        rule = _tuples(section["decoding"])
         model.decoding = DecodingRule(**rule)
         if max(model.decoding.ids) >= model.config.vocab_size:
             raise UserError("decoding names ids outside the vocabulary")
@@ -77,6 +77,11 @@ def load(folder: str | Path) -> Captioner:
                 f"{section['options']['vocab_size']}; put back the vocabulary the model was trained with"
             )
     return model.eval()
+
+
+def _tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """Values as they were before JSON made lists of them."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def load_weights(model: Captioner, path: Path) -> None:

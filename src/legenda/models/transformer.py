@@ -89,9 +89,11 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention among regions, with whatever its slots hold, and a feed-forward layer."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
-        self.attention = create_self_attention(config, config.dim, config.num_heads, dropout=config.dropout)
+        self.attention = create_self_attention(
+            config, config.dim, config.num_heads, layer=layer, dropout=config.dropout
+        )
         self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
         self.around_attention = Residual(config.dim, config.dropout, config.norm_first)
         self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
@@ -108,14 +110,15 @@ class EncoderLayer(nn.Module):
 class TransformerEncoder(Encoder):
     """Linear, ReLU and L layers of self-attention over the regions (NG-SAN, section 3.2)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, last_norm: bool = True) -> None:
+        """last_norm: whether a normalisation follows the last layer."""
         super().__init__()
         self.needs_boxes = config.needs_boxes
         self.absolute = config.geometry == "absolute"
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.dim)
+        self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.geometry = PairGeometry(config, config.num_layers)
         xavier(self)
 
@@ -124,13 +127,26 @@ class TransformerEncoder(Encoder):
         mask = regions.valid
         padding = ~mask.unsqueeze(-1)  # may hold anything, even NaN, which no later mask would stop
         x = F.relu(self.input(regions.features.masked_fill(padding, 0.0)))
-        if self.absolute:
-            assert regions.boxes is not None
-            x = x + absolute_geometry(regions.boxes.masked_fill(padding, 0.0), x.shape[-1])
-        x = self.dropout(x)
+        boxes = None if regions.boxes is None else regions.boxes.masked_fill(padding, 0.0)
+        levels = [self._placed(x, boxes)]
         for layer, geometry in zip(self.layers, self.geometry(regions), strict=True):
-            x = layer(x, mask, geometry)
-        return Memory(self.norm(x), mask)
+            levels.append(layer(levels[-1], mask, geometry))
+        return self._remember(levels[1:], mask)
+
+    def _remember(self, levels: list[Tensor], mask: Bool[Tensor, "B N"]) -> Memory:
+        """What the layers' outputs, the first layer's first, become for the decoder."""
+        return Memory(self.norm(levels[-1]), mask)
+
+    def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        """What the first layer reads of the input layer's channels."""
+        return self.dropout(self._with_places(x, boxes))
+
+    def _with_places(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        """The regions with the sinusoids of their boxes, where absolute geometry is asked for."""
+        if not self.absolute:
+            return x
+        assert boxes is not None
+        return x + absolute_geometry(boxes, x.shape[-1])
 
 
 KeysValues = tuple[Tensor, Tensor]
@@ -139,7 +155,10 @@ KeysValues = tuple[Tensor, Tensor]
 class DecoderLayer(nn.Module):
     """Self-attention over the words so far, attention to the image, a feed-forward layer."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig, *, double_norm: bool = False) -> None:
+        """double_norm: each attention has a residual connection and a normalisation of its own within those around it,
+        as the releases of the Meshed-Memory Transformer and MD-SAN have.
+        """
         super().__init__()
         self.words = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
         self.image = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
@@ -147,29 +166,52 @@ class DecoderLayer(nn.Module):
         self.around_words = Residual(config.dim, config.dropout, config.norm_first)
         self.around_image = Residual(config.dim, config.dropout, config.norm_first)
         self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
+        self.within_words = Residual(config.dim, config.dropout, False) if double_norm else None
+        self.within_image = Residual(config.dim, config.dropout, False) if double_norm else None
 
     def forward(
-        self, x: Float[Tensor, "B K T D"], image: KeysValues, mask: Bool[Tensor, "B N"]
+        self,
+        x: Float[Tensor, "B K T D"],
+        image: KeysValues,
+        mask: Bool[Tensor, "B N"],
+        heard: Bool[Tensor, "B K T T"] | None = None,
     ) -> Float[Tensor, "B K T D"]:
-        """All positions at once; `image` holds the keys and values of the regions."""
+        """All positions at once; `image` holds the keys and values of the regions.
+
+        heard: which of the words up to it each position may hear; None for all.
+        """
         B, K, T, D = x.shape
         x = x.view(B * K, T, D)
         read = self.around_words.before(x)
-        x = self.around_words.after(x, self.words(read, read, read, causal=True).values)
+        words = self.words(read, read, read, pairs=None if heard is None else heard.flatten(0, 1), causal=True).values
+        x = self.around_words.after(x, _within(self.within_words, read, words))
         # The rows of an image are one long row of queries: its keys and values are never repeated.
         return self._look(x.view(B, K * T, D), image, mask, need_weights=False)[0].view(B, K, T, D)
 
     def step(
-        self, x: Float[Tensor, "B K D"], said: KeysValues, image: KeysValues, mask: Bool[Tensor, "B N"]
+        self,
+        x: Float[Tensor, "B K D"],
+        said: KeysValues,
+        image: KeysValues,
+        mask: Bool[Tensor, "B N"],
+        heard: Bool[Tensor, "B K T"] | None = None,
     ) -> tuple[Float[Tensor, "B K D"], KeysValues, Float[Tensor, "B H K N"]]:
-        """One position: the states, the grown keys and values of the words, and the weights over the regions."""
+        """One position: the states, the grown keys and values of the words, and the weights over the regions.
+
+        heard: which of the words so far, this one included, it may hear; None for all.
+        """
         B, K, D = x.shape
         read = self.around_words.before(x).view(B * K, 1, D)
         key, value = self.words.keys_values(read, read)
         keys = torch.cat([said[0], key.unflatten(0, (B, K))], dim=3)
         values = torch.cat([said[1], value.unflatten(0, (B, K))], dim=3)
-        heard = self.words.attend(self.words.queries(read), keys.flatten(0, 1), values.flatten(0, 1)).values
-        x = self.around_words.after(x, heard.view(B, K, D))
+        words = self.words.attend(
+            self.words.queries(read),
+            keys.flatten(0, 1),
+            values.flatten(0, 1),
+            None if heard is None else heard.flatten(0, 1),
+        ).values
+        x = self.around_words.after(x, _within(self.within_words, read, words).view(B, K, D))
         x, weights = self._look(x, image, mask, need_weights=True)
         assert weights is not None
         return x, (keys, values), weights
@@ -177,19 +219,33 @@ class DecoderLayer(nn.Module):
     def _look(
         self, x: Float[Tensor, "B Q D"], image: KeysValues, mask: Bool[Tensor, "B N"], *, need_weights: bool
     ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
-        queries = self.image.queries(self.around_image.before(x))
-        seen = self.image.attend(queries, *image, mask, need_weights=need_weights)
-        x = self.around_image.after(x, seen.values)
+        x, weights = self._attended(x, image, mask, need_weights=need_weights)
         x = self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
-        return x, seen.weights
+        return x, weights
+
+    def _attended(
+        self, x: Float[Tensor, "B Q D"], image: KeysValues, mask: Bool[Tensor, "B N"], *, need_weights: bool
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+        """What x becomes by looking at the image, and the weights over its regions."""
+        read = self.around_image.before(x)
+        seen = self.image.attend(self.image.queries(read), *image, mask, need_weights=need_weights)
+        return self.around_image.after(x, _within(self.within_image, read, seen.values)), seen.weights
+
+
+def _within(residual: Residual | None, x: Tensor, y: Tensor) -> Tensor:
+    return y if residual is None else residual.after(x, y)
 
 
 @dataclass(frozen=True, eq=False)
 class TransformerState:
-    """Keys and values of the words so far, for each layer `(B, K, H, t, d)`, and where the last word looked."""
+    """Keys and values of the words so far, for each layer `(B, K, H, t, d)`, and where the last word looked.
+
+    heard: which of these words the next ones may hear; None where they may hear all.
+    """
 
     length: int
     keys_values: tuple[KeysValues, ...]
+    heard: Bool[Tensor, "B K t"] | None = None
     attention: Float[Tensor, "B K H N"] | None = None
 
     def reorder(self, beams: Int[Tensor, "B K"]) -> TransformerState:
@@ -198,6 +254,7 @@ class TransformerState:
         return replace(
             self,
             keys_values=tuple((keys[image, beams], values[image, beams]) for keys, values in self.keys_values),
+            heard=None if self.heard is None else self.heard[image, beams],
             attention=None if self.attention is None else self.attention[image, beams],
         )
 
@@ -205,16 +262,32 @@ class TransformerState:
 class TransformerDecoder(Decoder):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        double_norm: bool = False,
+        last_norm: bool = True,
+        output_bias: bool = True,
+        pad_id: int | None = None,
+    ) -> None:
+        """double_norm: as in DecoderLayer; last_norm: whether a normalisation follows the last layer.
+
+        pad_id: a word that no other one hears, and after which all words are equally likely.
+        """
         super().__init__()
         self.num_heads = config.num_heads
+        self.pad_id = pad_id
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.dim)
-        self.output = nn.Linear(config.dim, config.vocab_size)
+        self.layers = nn.ModuleList(self._layer(config, double_norm) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
+        self.output = nn.Linear(config.dim, config.vocab_size, bias=output_bias)
         xavier(self)
         nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
+
+    def _layer(self, config: TransformerConfig, double_norm: bool) -> DecoderLayer:
+        return DecoderLayer(config, double_norm=double_norm)
 
     @property
     def _stack(self) -> list[DecoderLayer]:
@@ -229,7 +302,8 @@ class TransformerDecoder(Decoder):
         """No words yet: empty keys and values."""
         B, _, D = memory.states.shape
         empty = memory.states.new_zeros(B, rows, self.num_heads, 0, D // self.num_heads)
-        return TransformerState(0, tuple((empty, empty) for _ in self.layers))
+        heard = None if self.pad_id is None else memory.mask.new_zeros(B, rows, 0)
+        return TransformerState(0, tuple((empty, empty) for _ in self.layers), heard)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
@@ -237,22 +311,34 @@ class TransformerDecoder(Decoder):
         """One word for each row; only the attention over the words so far grows with their number."""
         x = self._embed(tokens.unsqueeze(-1), state.length).squeeze(2)
         grown: list[KeysValues] = []
-        weights = None
+        weights = now = later = None
+        if self.pad_id is not None and state.heard is not None:
+            # Every word hears itself, so that none is without a key.
+            now = torch.cat([state.heard, torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)], dim=-1)
+            later = torch.cat([state.heard, tokens.ne(self.pad_id).unsqueeze(-1)], dim=-1)
         for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
-            x, kept, weights = layer.step(x, said, image, memory.mask)
+            x, kept, weights = layer.step(x, said, image, memory.mask, now)
             grown.append(kept)
         attention = None if weights is None else weights.transpose(1, 2)
-        return self.output(self.norm(x)), TransformerState(state.length + 1, tuple(grown), attention)
+        return self._logits(x, tokens), TransformerState(state.length + 1, tuple(grown), later, attention)
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """All positions at once."""
-        x = self._embed(tokens, 0)
+        x, heard = self._embed(tokens, 0), None
+        if self.pad_id is not None:
+            itself = torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
+            heard = tokens.ne(self.pad_id).unsqueeze(-2) | itself
         for layer, image in zip(self._stack, memory.keys_values, strict=True):
-            x = layer(x, image, memory.mask)
-        return self.output(self.norm(x))
+            x = layer(x, image, memory.mask, heard)
+        return self._logits(x, tokens)
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
+        """What the first layer reads; `first` is the position of the first token, counted from 0."""
         x = self.embedding(tokens)
         D = x.shape[-1]
         place = torch.arange(first, first + tokens.shape[-1], device=x.device, dtype=x.dtype)
         return self.dropout(x * math.sqrt(D) + sinusoids(place, D))
+
+    def _logits(self, x: Float[Tensor, "B K *T D"], tokens: Int[Tensor, "B K *T"]) -> Float[Tensor, "B K *T V"]:
+        logits = self.output(self.norm(x))
+        return logits if self.pad_id is None else logits.masked_fill(tokens.eq(self.pad_id).unsqueeze(-1), 0.0)

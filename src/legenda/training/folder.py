@@ -23,6 +23,13 @@ def check_folder(folder: Path) -> None:
         raise UserError(f"{folder} is not empty and holds no run; name another folder with --out")
 
 
+def check_new_folder(folder: Path) -> None:
+    """UserError unless `folder` is new or empty."""
+    check_folder(folder)
+    if (folder / CONFIG).exists():
+        raise UserError(f"{folder} holds a run already; name another folder with --out, or {_DELETE}")
+
+
 def claim_folder(folder: Path, config: dict[str, Any], vocabulary: Vocabulary) -> None:
     """Makes the folder this run's own, or checks that it already is, and clears what a killed write left."""
     check_folder(folder)

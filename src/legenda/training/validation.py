@@ -10,7 +10,7 @@ import torch
 from legenda.data.caption_sets import CaptionSet
 from legenda.decoding import Decoded, beam_search
 from legenda.errors import UserError
-from legenda.metrics import evaluate
+from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.models import Captioner
 from legenda.regions import Regions
 
@@ -52,7 +52,7 @@ def describe_images(
 
 
 def score_captions(captions: dict[str, str], split: CaptionSet) -> dict[str, float | None]:
-    """The corpus scores of captions against a split's references, with what else the split measures."""
+    """The corpus scores that need no Java, of captions against a split's references, and what the split measures."""
     references = dict(zip(split.identities, split.references, strict=True))
-    scores: dict[str, float | None] = dict(evaluate(captions, references).corpus)
+    scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus
     return scores | (split.score(captions) if split.score is not None else {})

@@ -1,0 +1,44 @@
+"""`legenda import`: weights of a released code become a run folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from legenda.apps.options import parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """Turns a released checkpoint into a run folder that every other command takes.
+
+    Sizes and ablations are read from the names and shapes of the tensors.
+    """
+
+    kind: tyro.conf.Positional[str]
+    """The released code: aoanet, xlan, xtransformer or mdsan."""
+    weights: tyro.conf.Positional[Path]
+    """Its checkpoint: .pth, .pt, .npz or .safetensors."""
+    vocabulary: Path
+    """Its words: a text with one a line, cocotalk.json, infos_*.pkl or vocab.pkl; nothing in a pickle is run."""
+    out: Path | None = None
+    """The run folder (default: runs/KIND)."""
+    num_heads: int = 8
+    """Attention heads, which the tensors do not tell."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Writes the run folder and says what to do with it."""
+    options = parse(Options, arguments, "import")
+    from legenda.importers import load
+    from legenda.training.folder import check_new_folder
+
+    out = Path("runs") / options.kind if options.out is None else options.out
+    check_new_folder(out)
+    model = load(options.kind, options.weights, num_heads=options.num_heads, vocabulary=options.vocabulary)
+    model.save(out, imported={"kind": options.kind, "weights": str(options.weights.resolve())})
+    print(
+        f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words\n"
+        f"next: legenda caption PICTURES --model {out} --with EXTRACTOR.py"
+    )

@@ -1,0 +1,46 @@
+"""Local windows: a region looks only at regions near it, as in Swin and HaloNet (MD-SAN, Table IX)."""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Window = Literal["none", "swin", "halo"]
+
+
+def swin_windows(places: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
+    """Whether two regions lie in the same window of `size` x `size` cells (Liu et al., 2021).
+
+    shift: how many cells the windows are moved right and down. Windows at the border are then cut off, which is what
+    the masks of Swin's cyclic shift come to.
+    """
+    block = ((places - shift) / size).floor()
+    return (block.unsqueeze(2) == block.unsqueeze(1)).all(dim=-1)
+
+
+def halo_windows(places: Float[Tensor, "B N 2"], size: int, halo: int) -> Bool[Tensor, "B N N"]:
+    """Whether a key lies in the query's block of `size` x `size` cells or at most `halo` cells around it
+    (Vaswani et al., 2021); row i is the query, column j the key.
+    """
+    corner = ((places / size).floor() * size).unsqueeze(2)
+    key = places.unsqueeze(1)
+    return ((key >= corner - halo) & (key < corner + size + halo)).all(dim=-1)
+
+
+def local_windows(
+    window: Window, places: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
+) -> tuple[Bool[Tensor, "B N N"] | None, Bool[Tensor, "B N N"] | None]:
+    """Where queries may look in the first and every other layer, and in the layers between; None for everywhere.
+
+    Swin's windows are moved by half their size in the layers between. Padded regions may look everywhere, so that no
+    query is without a key.
+    """
+    match window:
+        case "none":
+            return None, None
+        case "swin":
+            near = swin_windows(places, size, 0), swin_windows(places, size, size // 2)
+        case "halo":
+            near = (halo_windows(places, size, halo),) * 2
+    padding = ~mask.unsqueeze(2)
+    return near[0] | padding, near[1] | padding

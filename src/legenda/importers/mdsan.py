@@ -1,0 +1,104 @@
+"""Weights of the released MD-SAN, of its forms without distances or branches, and of the Meshed Transformer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.importers.translation import HEADS, Translation
+from legenda.models import Captioner, DecodingRule, create_model
+
+PAD, BEGIN, END = 1, 2, 3
+"""Ids of the release's vocabulary; 0 is the unknown word."""
+
+
+def load_mdsan(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
+    """The model of a state dict of Young499/image-captioning-MDSANet.
+
+    Sizes, layers, branches of each layer, and whether distances rescale the scores are read from the tensors;
+    `options` are further ones of the model. A state dict of aimagelab/meshed-memory-transformer without memory slots
+    gives `meshed`. The state of a search that the releases keep among their buffers is passed over. Raises UserError
+    naming the tensor that is missing, left over, or of the wrong shape.
+    """
+    layers = weights.count("encoder.layers.{}.")
+    told = weights.count("decoder.layers.{}.")
+    if layers != told or not layers:
+        raise UserError(
+            f"{weights.source} has {layers} layers in the encoder and {told} in the decoder; give the state dict of a "
+            "released MD-SAN, which has as many in both"
+        )
+    weights.ignore(*(name for name, value in weights.tensors.items() if ".running_" in name or not value.numel()))
+    sizes = {
+        "vocab_size": weights.size("decoder.word_emb.weight"),
+        "dim": weights.size("decoder.word_emb.weight", 1),
+        "feature_dim": weights.size("encoder.fc.weight", 1),
+        "ff_dim": weights.size("encoder.layers.0.pwff.fc1.weight"),
+        "num_heads": HEADS if num_heads is None else num_heads,
+        "num_layers": layers,
+        "positions": weights.size("decoder.pos_emb.weight"),
+        "pad_id": PAD,
+    }
+    meshed = any(".fc_alpha" in name for name in weights.tensors)
+    give = _give_meshed if meshed else _give_mdsan
+    model = create_model("meshed" if meshed else "mdsan", **{**sizes, **give(weights, layers), **options})
+    model.decoding = DecodingRule(begin_id=BEGIN, end_id=END, max_length=20)
+    weights.give_module("encoder.fc", "encoder.input")
+    weights.give_module("encoder.layer_norm", "encoder.input_norm")
+    weights.give("decoder.word_emb.weight", "decoder.embedding.weight")
+    weights.give("decoder.pos_emb.weight", "decoder.places")
+    weights.give("decoder.fc.weight", "decoder.output.weight")
+    for layer in range(layers):
+        for name in (f"encoder.layers.{layer}", f"decoder.layers.{layer}"):
+            weights.give_module(f"{name}.pwff.fc1", f"{name}.feed_forward.0")
+            weights.give_module(f"{name}.pwff.fc2", f"{name}.feed_forward.3")
+            weights.give_module(f"{name}.pwff.layer_norm", f"{name}.around_feed_forward.norm")
+    return weights.fill(model)
+
+
+def _give_mdsan(weights: Translation, layers: int) -> dict[str, Any]:
+    """Hands over what only MD-SAN has, and tells its distances and branches."""
+    branches = [max(1, weights.count(f"encoder.layers.{layer}.mhatts.{{}}.")) for layer in range(layers)]
+    several = tuple(layer + 1 for layer, count in enumerate(branches) if count > 1)
+    if set(branches) - {1, max(branches)}:
+        raise UserError(f"{weights.source} has {branches} branches in its layers; layers have one or equally many")
+    learned = [name for name in weights.tensors if name.endswith((".attention.W", ".attention.V"))]
+    for name in learned:  # heads x 1 x 1 there
+        if weights.tensors[name].shape[1:] == (1, 1):
+            weights.tensors[name] = weights.tensors[name].flatten()
+    for layer, count in enumerate(branches):
+        name = f"encoder.layers.{layer}"
+        for branch in range(count):
+            theirs, ours = f"{name}.mhatts.{branch}", f"{name}.attention.branches.{branch}"
+            _give_attention(weights, theirs, f"{ours}.attention", f"{ours}.norm")
+            if learned:
+                weights.give(f"{theirs}.attention.W", f"{ours}.attention.rescale.weight")
+                weights.give(f"{theirs}.attention.V", f"{ours}.attention.rescale.shift")
+        weights.give_module(f"{name}.lnorm", f"{name}.around_attention.norm")
+        name = f"decoder.layers.{layer}"
+        for theirs, ours, norm in (("self_att", "words", "lnorm1"), ("enc_att", "image", "lnorm2")):
+            _give_attention(weights, f"{name}.{theirs}", f"{name}.{ours}", f"{name}.within_{ours}.norm")
+            weights.give_module(f"{name}.{norm}", f"{name}.around_{ours}.norm")
+    return {
+        "distance": "manhattan" if learned else "none",
+        "branches": max(branches),
+        "branch_layers": several if len(several) < layers else (),
+    }
+
+
+def _give_meshed(weights: Translation, layers: int) -> dict[str, Any]:
+    """Hands over what only the Meshed Transformer has."""
+    for layer in range(layers):
+        name = f"encoder.layers.{layer}"
+        _give_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.around_attention.norm")
+        name = f"decoder.layers.{layer}"
+        _give_attention(weights, f"{name}.self_att", f"{name}.words", f"{name}.around_words.norm")
+        _give_attention(weights, f"{name}.enc_att", f"{name}.image", f"{name}.around_image.norm")
+        for level in range(layers):
+            weights.give_module(f"{name}.fc_alpha{level + 1}", f"{name}.gates.{level}")
+    return {}
+
+
+def _give_attention(weights: Translation, theirs: str, ours: str, norm: str) -> None:
+    for their, our in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
+        weights.give_module(f"{theirs}.attention.fc_{their}", f"{ours}.{our}")
+    weights.give_module(f"{theirs}.layer_norm", norm)

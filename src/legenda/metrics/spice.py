@@ -1,0 +1,197 @@
+"""SPICE, scored by its authors' Java program with Stanford's parser, which the user fetches.
+
+Sources: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", 2016; pycocoevalcap 1.2 for the
+program and its options.
+"""
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.files import checked, whole_file
+from legenda.metrics.java import PLAIN, find_java, find_program, java_version
+from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
+
+VARIABLE = "LEGENDA_SPICE_JARS"
+"""The environment variable that names the folder of jars where none is given."""
+
+CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+CORENLP_URL = "https://nlp.stanford.edu/software/stanford-corenlp-full-2015-12-09.zip"
+
+_MAIN = "edu.anu.spice.SpiceScorer"
+_ENGINE = "META-INF/services/javax.script.ScriptEngineFactory"
+_FIRST_WITHOUT_ENGINE = 15
+# What the program's serialiser reads by reflection, which Java forbids from release 16 on.
+_OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
+_FETCH = "fetch them with: legenda score --download-spice FOLDER"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class SpiceScores:
+    """SPICE of a corpus and of each image, in 0..1, and the F score of each kind of proposition, by its name.
+
+    None stands where nothing can be said: neither caption nor references hold a proposition of the kind. The corpus'
+    SPICE is the mean over the images that have one, and None when no image has.
+    """
+
+    corpus: float | None
+    per_image: list[float | None]
+    categories: dict[str, list[float | None]]
+
+
+class Spice:
+    """The SPICE program with the jars of a folder; each call of `score` is one run of it.
+
+    jars: a folder with the two jars of Stanford CoreNLP 3.6.0 and, for Java 15 and later, those of a JavaScript engine
+        (Nashorn 15 and the jars it needs); without it, the folder that LEGENDA_SPICE_JARS names.
+    cache: a folder where the program keeps parsed captions from one run to the next, or None.
+    timeout: seconds after which a run is given up.
+    Raises UserError, saying what is missing and how to get it.
+    """
+
+    def __init__(
+        self, jars: str | Path | None = None, *, cache: str | Path | None = None, timeout: float = 14_400.0
+    ) -> None:
+        self.jars, self.cache, self.timeout = _find_jars(jars), cache, timeout
+        self.program = find_program("SPICE", "spice/spice-1.0.jar")
+        self.java = find_java()
+        self.version = java_version(self.java)
+        if self.version >= _FIRST_WITHOUT_ENGINE and not _has_engine(self.jars):
+            raise UserError(
+                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; put the jars of Nashorn 15 into "
+                f"{self.jars} or set {JAVA_VARIABLE} to a Java from 8 to 14 that has one"
+            )
+
+    def command(self, captions: Path, out: Path) -> list[str]:
+        """The command line that scores the JSON file `captions` into the JSON file `out`."""
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED] if self.version > 8 else []
+        classes = (self.program, self.program.parent / "lib" / "*", self.jars / "*")
+        cache = [] if self.cache is None else ["-cache", str(self.cache)]
+        options = [*cache, "-out", str(out), "-subset", "-silent"]
+        return [
+            *(str(self.java), *opened, "-Xmx8G", *PLAIN),
+            *("-cp", os.pathsep.join(map(str, classes)), _MAIN, str(captions), *options),
+        ]
+
+    def score(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> SpiceScores:
+        """Scores one caption an image against its references: tokens joined by spaces, as PTB tokens are.
+
+        Raises UserError when the program fails, takes too long, or leaves an image out.
+        """
+        images = [
+            {"image_id": number, "test": candidate, "refs": list(group)}
+            for number, (candidate, group) in enumerate(zip(candidates, references, strict=True))
+        ]
+        with tempfile.TemporaryDirectory(prefix="legenda-spice-") as folder:
+            captions, out = Path(folder, "captions.json"), Path(folder, "scores.json")
+            captions.write_text(json.dumps(images), encoding="utf-8")
+            if self.cache is not None:
+                Path(self.cache).mkdir(parents=True, exist_ok=True)
+            self._run(self.command(captions, out))
+            return parse_spice(
+                checked(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again"), len(images)
+            )
+
+    def _run(self, command: Sequence[str]) -> None:
+        try:
+            ended = subprocess.run(command, capture_output=True, timeout=self.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"SPICE took more than {self.timeout:g} seconds and was ended; score fewer images"
+            ) from None
+        except OSError as error:
+            raise UserError(f"{self.java} does not start ({error.strerror}); set {JAVA_VARIABLE}") from error
+        if ended.returncode != 0:
+            lines = (ended.stderr + ended.stdout).decode("utf-8", "replace").splitlines()
+            reason = next((line.strip() for line in lines if "Exception" in line or "Error" in line), "no reason given")
+            raise UserError(f"SPICE ended with exit code {ended.returncode} ({reason}); mend that and try again")
+
+
+def parse_spice(results: Any, images: int) -> SpiceScores:
+    """Reads what the program wrote of images numbered from 0: a list of `image_id` and `scores` by category.
+
+    A value that is no finite number counts as none. Raises UserError for an image left out and for another layout.
+    """
+    try:
+        scores: Mapping[int, Mapping[str, Any]] = {int(entry["image_id"]): entry["scores"] for entry in results}
+        ordered = [scores[number] for number in range(images)]
+        names = sorted({name for entry in ordered for name in entry} - {"All"})
+        overall = [_finite(entry["All"]["f"]) for entry in ordered]
+        categories = {
+            name: [_finite(entry[name]["f"]) if name in entry else None for entry in ordered] for name in names
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"SPICE's output lacks a score ({error!r}); try again") from error
+    known = [value for value in overall if value is not None]
+    return SpiceScores(fmean(known) if known else None, overall, categories)
+
+
+def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Callable[[int, int], None]) -> list[Path]:
+    """Fetches Stanford CoreNLP 3.6.0 (about 400 MB) and leaves its two jars in a folder; gives their paths.
+
+    progress: hears the bytes that have come, and how many there will be (0 where the server does not say).
+    Raises UserError when there is no network or the archive is not whole; no part of a jar is then left behind.
+    """
+    import urllib.error  # late, for they load all of HTTP
+    import urllib.request
+    from http.client import HTTPException
+
+    folder = Path(folder)
+    paths = [folder / name for name in CORENLP]
+    remedy = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder} yourself"
+    with tempfile.TemporaryFile() as archive:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                total, done = int(answer.headers.get("Content-Length") or 0), 0
+                while block := answer.read(_BLOCK):
+                    done += archive.write(block)
+                    progress(done, total)
+        except (OSError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise UserError(f"{url} cannot be fetched ({reason}); {remedy}") from error
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                members = {Path(name).name: name for name in opened.namelist()}
+                for path in paths:
+                    with opened.open(members[path.name]) as packed, whole_file(path) as partial:
+                        partial.write_bytes(packed.read())
+        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            raise UserError(f"{url} did not give the archive of CoreNLP 3.6.0 ({error}); {remedy}") from error
+    return paths
+
+
+def _find_jars(given: str | Path | None) -> Path:
+    named = given or os.environ.get(VARIABLE)
+    if not named:
+        raise UserError(f"SPICE needs a folder with the jars of Stanford CoreNLP 3.6.0; {_FETCH}, then set {VARIABLE}")
+    folder = Path(named)
+    if missing := [name for name in CORENLP if not (folder / name).is_file()]:
+        raise UserError(f"{folder} lacks {' and '.join(missing)}, which SPICE needs; {_FETCH}")
+    return folder
+
+
+def _has_engine(folder: Path) -> bool:
+    for path in folder.glob("*.jar"):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as jar:
+                if _ENGINE in jar.namelist():
+                    return True
+    return False
+
+
+def _finite(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,108 @@
+"""MD-SAN: distance-sensitive attention in several branches, between Transformer halves (Ji et al., TMM 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from legenda.attention import sinusoids
+from legenda.attention.distance import Distance
+from legenda.errors import UserError
+from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from legenda.regions import Memory, Regions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MdsanConfig(TransformerConfig):
+    """Sizes and slots of `mdsan` and its ablations; the defaults are those of the released code."""
+
+    num_layers: int = 3
+    """Layers of the encoder, and of the decoder."""
+    distance: Distance = "manhattan"
+    """The distance that rescales the scores (Eq. 6 and Table VII); none leaves them."""
+    branches: int = 3
+    """Attentions whose mean is taken (Eq. 9)."""
+    branch_drop: float = 0.4
+    """Probability that training leaves out each of several branches (Eqs. 10 and 11)."""
+    reading: Literal["released", "paper"] = "released"
+    """released: a residual connection and a layer normalisation inside each branch, and two of them around each
+    attention of the decoder, where the paper has one; positions of words that are random but never trained, where the
+    paper has sinusoids."""
+    positions: int = 55
+    """Words that a caption may have, and a first place that none takes."""
+    pad_id: int | None = None
+    """The word that fills up captions, which no other one hears; None where there is none."""
+    zero_rows_are_padding: bool = True
+    """Regions whose features are all 0 do not count, besides those that the mask leaves out."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.positive("positions")
+
+    @property
+    def normed_branches(self) -> bool:
+        """Whether each branch has a residual connection and a layer normalisation of its own."""
+        return self.reading == "released" if self.branch_residual is None else self.branch_residual
+
+    def build_encoder(self) -> MdsanEncoder:
+        """The encoder of section IV."""
+        return MdsanEncoder(self)
+
+    def build_decoder(self) -> MdsanDecoder:
+        """The decoder of section IV."""
+        return MdsanDecoder(self)
+
+
+class MdsanEncoder(TransformerEncoder):
+    """Linear, ReLU, layer normalisation, and L layers of attention as the options name it."""
+
+    def __init__(self, config: MdsanConfig) -> None:
+        super().__init__(config, last_norm=config.norm_first)
+        self.input_norm = nn.LayerNorm(config.dim)
+        self.zero_rows_are_padding = config.zero_rows_are_padding
+
+    def forward(self, regions: Regions) -> Memory:
+        """Encoded regions; rows of padded regions are finite and mean nothing.
+
+        A picture of nothing but zero rows keeps them all.
+        """
+        if self.zero_rows_are_padding:
+            something = regions.valid & (regions.features != 0).any(dim=-1)
+            mask = torch.where(something.any(dim=1, keepdim=True), something, regions.valid)
+            regions = replace(regions, mask=mask)
+        return super().forward(regions)
+
+    def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        return self._with_places(self.input_norm(self.dropout(x)), boxes)
+
+
+class MdsanDecoder(TransformerDecoder):
+    """The Transformer's decoder, whose words are neither scaled nor dropped out and take their places from a table.
+
+    The table is no parameter, but checkpoints hold it: that of the released code cannot be computed, because its random
+    numbers were written over the sinusoids.
+    """
+
+    places: Float[Tensor, "positions D"]
+
+    def __init__(self, config: MdsanConfig) -> None:
+        released = config.reading == "released"
+        super().__init__(
+            config, double_norm=released, last_norm=config.norm_first, output_bias=False, pad_id=config.pad_id
+        )
+        nn.init.xavier_uniform_(self.embedding.weight)
+        table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
+        self.register_buffer("places", nn.init.xavier_uniform_(table) if released else table)
+
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
+        last = first + tokens.shape[-1]
+        if last >= len(self.places):
+            raise UserError(
+                f"this model has places for {len(self.places) - 1} words, not {last}; give shorter captions or create "
+                f"it with positions={last + 1}"
+            )
+        return self.embedding(tokens) + self.places[first + 1 : last + 1]

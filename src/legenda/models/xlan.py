@@ -1,0 +1,175 @@
+"""X-LAN: X-Linear attention in encoder and decoder (Pan et al., CVPR 2020); the encoder is in x_linear.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention import Attended
+from legenda.attention.additive import AdditiveAttention
+from legenda.attention.x_linear import Act, XLinearAttention, create_act
+from legenda.models.decoder import Decoder
+from legenda.models.recurrent import WordLSTM, pick_rows
+from legenda.models.x_linear import XLinearConfig, XLinearEncoder
+from legenda.regions import Memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLanConfig(XLinearConfig):
+    """Sizes and switches of X-LAN and the rows of its Table 3; the defaults are those of the released code.
+
+    The paper prints less than the release has. `reading="paper"` takes away the normalisation and the biases inside
+    the X-Linear blocks, the biases in Eqs. 8 and 10, the normalisation after Eq. 10, and the layer with
+    normalisation that the release puts between attention and GLU. It gives keys and values an update of their own each
+    (Eq. 8; the last layer's keys are read by nobody and have none), and the LSTM reads word, image and context side by
+    side instead of word beside the sum of image and context (section 3.3.3). What is a number is in the named model
+    `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1), the plain ELU (alpha 1), and no activation
+    after the embedding of regions and words. Dropout, of which the paper says nothing, stays.
+    """
+
+    reading: Literal["released", "paper"] = "released"
+    """Which of the two is followed where they differ."""
+    attention: Literal["x_linear", "conventional"] = "x_linear"
+    """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
+    word_act: Act = "celu"
+    """Of the word embedding."""
+    context_dropout: float = 0.5
+    """Of the context where it enters the next step."""
+
+    @property
+    def literal(self) -> bool:
+        """Whether the equations are followed as printed."""
+        return self.reading == "paper"
+
+    def build_encoder(self) -> XLinearEncoder:
+        """The encoder of section 3.3.2."""
+        return XLinearEncoder(self)
+
+    def build_decoder(self) -> XLanDecoder:
+        """The decoder of section 3.3.3."""
+        return XLanDecoder(self)
+
+
+@dataclass(frozen=True, eq=False)
+class XLanState:
+    """Hidden state, cell and context of every row, and what the image adds to the gates of all its rows.
+
+    attention: where the last word looked.
+    """
+
+    image: Float[Tensor, "B gates"]
+    hidden: Float[Tensor, "B K D"]
+    cell: Float[Tensor, "B K D"]
+    context: Float[Tensor, "B K D"]
+    attention: Float[Tensor, "B K H N"] | None = None
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> XLanState:
+        """The state of rows `beams` of each image."""
+        return XLanState(
+            self.image,
+            pick_rows(self.hidden, beams),
+            pick_rows(self.cell, beams),
+            pick_rows(self.context, beams),
+            None if self.attention is None else pick_rows(self.attention, beams),
+        )
+
+
+class XLanDecoder(Decoder):
+    """Word, image and context through an LSTM, whose state asks the regions; both make the next context."""
+
+    def __init__(self, config: XLanConfig) -> None:
+        super().__init__()
+        D = self.dim = config.dim
+        self.embedding = nn.Embedding(config.vocab_size, D)
+        self.act = create_act(config.word_act, config.alpha)
+        self.word_dropout = nn.Dropout(config.word_dropout)
+        self.context_dropout = nn.Dropout(config.context_dropout)
+        # The gates are linear: as released the context shares the weights of the image, to which it is added.
+        self.lstm = WordLSTM(2 * D if config.literal else D, D, D)
+        self.attention = nn.ModuleList(
+            config.create_block()
+            if config.attention == "x_linear"
+            else AdditiveAttention(D, D, config.num_heads * config.mid_channels)
+            for _ in range(config.decoder_layers)
+        )
+        self.dropout = nn.Dropout(config.decoder_dropout)
+        self.gather = None
+        if not config.literal:
+            self.gather = nn.Sequential(nn.Linear((config.decoder_layers + 1) * D, D), nn.LayerNorm(D))
+        self.to_context = nn.Linear(2 * D, 2 * D)
+        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.output = nn.Linear(D, config.vocab_size)
+
+    @property
+    def _looks(self) -> list[XLinearAttention | AdditiveAttention]:
+        return cast("list[XLinearAttention | AdditiveAttention]", list(self.attention))
+
+    def project(self, memory: Memory) -> Memory:
+        """Keys and values of the regions for each block, and the vector of each image, shared by all rows."""
+        states = memory.states
+        projected = tuple(
+            attention.keys_values(states, states)
+            if isinstance(attention, XLinearAttention)
+            else (attention.key(states), states)
+            for attention in self._looks
+        )
+        return Memory(states, memory.mask, memory.summary, projected)
+
+    def start(self, memory: Memory, rows: int) -> XLanState:
+        """All zeros, and the share of the image in the gates."""
+        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
+        image = F.linear(memory.summary, self.lstm.weight_ih[:, self.dim : 2 * self.dim])
+        return XLanState(image, zeros, zeros, zeros)
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], XLanState]:
+        """One word for each row."""
+        state = self._advance(self._read(tokens) + state.image.unsqueeze(1), state, memory, self.lstm.weights())
+        return self.output(self.output_dropout(state.context)), state
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Word by word, since each context enters the next step; words and output layer are read all at once."""
+        state = self.start(memory, tokens.shape[1])
+        read = self._read(tokens) + state.image[:, None, None]
+        weights = self.lstm.weights()
+        contexts = []
+        for word in read.unbind(dim=2):
+            state = self._advance(word, state, memory, weights)
+            contexts.append(state.context)
+        return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
+
+    def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:
+        """What the words add to the gates."""
+        words = self.word_dropout(self.act(self.embedding(tokens)))
+        return F.linear(words, self.lstm.weight_ih[:, : self.dim], self.lstm.bias_ih + self.lstm.bias_hh)
+
+    def _advance(self, read: Tensor, state: XLanState, memory: Memory, weights: Tensor) -> XLanState:
+        """One position of all rows."""
+        before = self.context_dropout(state.context)
+        hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, weights)
+        query, seen, looked = hidden, [hidden], None
+        for attention, (keys, values) in zip(self._looks, memory.keys_values, strict=True):
+            found = _look(attention, query, keys, values, memory)
+            query, looked = self.dropout(found.values), found.weights
+            seen.append(query)
+        attended = query if self.gather is None else self.gather(torch.cat(seen, dim=-1))
+        context = F.glu(self.to_context(torch.cat([attended, hidden], dim=-1)))
+        return XLanState(state.image, hidden, cell, context, None if looked is None else looked.transpose(1, 2))
+
+
+def _look(
+    attention: XLinearAttention | AdditiveAttention,
+    query: Float[Tensor, "B K D"],
+    keys: Tensor,
+    values: Tensor,
+    memory: Memory,
+) -> Attended:
+    if isinstance(attention, XLinearAttention):
+        return attention.attend(attention.queries(query), keys, values, memory.mask)
+    return attention(query, keys, values, memory.mask)

@@ -1,0 +1,224 @@
+"""`legenda score`: files in, tables and JSON out, and one sentence for every mistake."""
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legenda.apps.cli import main
+from legenda.metrics import WITHOUT_JAVA, compare, evaluate, intervals, measure_diversity
+from legenda.metrics.spice import CORENLP
+
+REFERENCES = {
+    "1": ["A goat climbs a wall.", "The goat's on a wall."],
+    "2": ["Two boats at sea.", "two boats", "A pair of boats out at sea."],
+    "3": ["A kite over the beach.", "A kite, high up."],
+    "4": ["A dog runs in the park.", "A running dog."],
+}
+PREDICTIONS = {"1": "a goat on a wall", "2": "two boats at sea", "3": "", "4": "a dog runs"}
+OTHERS = {"1": "a wall", "2": "boats", "3": "a kite", "4": "a cat"}
+FAST = "--metrics BLEU ROUGE-L CIDEr-D"
+
+
+@pytest.fixture
+def score(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+    """Runs `legenda score` in a folder of its own: exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+    coco = [
+        {"image_id": image, "id": n, "caption": c} for image, group in REFERENCES.items() for n, c in enumerate(group)
+    ]
+    write("references.json", {"images": [], "annotations": coco})
+    write("predictions.json", [{"image_id": int(image), "caption": caption} for image, caption in PREDICTIONS.items()])
+    write("others.json", OTHERS)
+
+    def call(line: str) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main(["score", *line.split()])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def write(name: str, content: Any) -> None:
+    Path(name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def row(out: str, name: str) -> list[str]:
+    """The cells of the first row of a table that begins with a name."""
+    return next(line.split() for line in out.splitlines() if line.split()[:1] == [name])
+
+
+def test_scores_and_intervals_are_shown_and_written(score):
+    code, out, err = score(f"predictions.json references.json {FAST} --out scores.json --resamples 200 --seed 3")
+    assert (code, err) == (0, "")
+    expected = evaluate(PREDICTIONS, REFERENCES, metrics=WITHOUT_JAVA)
+    spread = intervals(expected, resamples=200, seed=3)
+    for name, value in expected.corpus.items():
+        assert row(out, name) == [name, f"{value:.4f}", f"{spread[name].low:.4f}", "..", f"{spread[name].high:.4f}"]
+    assert "scores: 4 images; document frequencies of 4 images: the references scored\n" in out
+    assert "4 captions of 4 images use 10 different words" in out
+    written = json.loads(Path("scores.json").read_text())
+    assert written["predictions"] == "predictions.json"
+    assert (written["resamples"], written["seed"], written["vocabulary"]) == (200, 3, 10)
+    assert {key: written["scores"][key] for key in expected.to_dict()} == json.loads(expected.to_json())
+    assert written["scores"]["intervals"]["CIDEr-D"] == vars(spread["CIDEr-D"])
+
+
+def test_missing_programs_are_null_with_one_notice(score, monkeypatch):
+    monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
+    monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
+    monkeypatch.setenv("LEGENDA_JAVA", "/bin/sh")
+    code, out, err = score("predictions.json references.json --against others.json --out scores.json --resamples 10")
+    assert code == 0
+    assert [line.split(":")[0] for line in err.splitlines()] == ["no METEOR", "no SPICE"]
+    assert "pip install 'legenda[meteor]'" in err
+    assert row(out, "METEOR") == ["METEOR", "none", "none"]
+    scores = json.loads(Path("scores.json").read_text())["scores"]
+    assert scores["corpus"]["METEOR"] is scores["intervals"]["METEOR"] is scores["per_image"]["1"]["SPICE"] is None
+    assert len(scores["notices"]) == 2
+    code, out, err = score("predictions.json references.json --metrics METEOR")
+    assert (code, out) == (2, "")
+    assert err.startswith("legenda score: METEOR needs the program meteor-1.5.jar")
+
+
+def test_two_files_are_compared(score):
+    code, out, _ = score(f"predictions.json references.json {FAST} --against others.json --out scores.json")
+    assert code == 0
+    first, second = (evaluate(told, REFERENCES, metrics=WITHOUT_JAVA) for told in (PREDICTIONS, OTHERS))
+    found = compare(first, second)["ROUGE-L"]
+    table = out.split("against others.json (second)")[1]
+    cells = row(table, "ROUGE-L")
+    assert cells[1:4] == [f"{first['ROUGE-L']:.4f}", f"{second['ROUGE-L']:.4f}", f"{found.difference:+.4f}"]
+    assert cells[-1] == f"{found.p:.4f}"
+    against = json.loads(Path("scores.json").read_text())["scores"]["against"]
+    assert against["differences"]["ROUGE-L"] == vars(found)
+    assert against["corpus"] == second.corpus
+
+
+def test_c5_and_c40(score):
+    write("many.json", {"2": REFERENCES["2"] * 10, "4": REFERENCES["4"] * 20})
+    code, out, _ = score(
+        f"predictions.json references.json {FAST} --references-per-image 2 --c40 many.json --out scores.json"
+    )
+    assert code == 0
+    written = json.loads(Path("scores.json").read_text())
+    few = {image: group[:2] for image, group in REFERENCES.items()}
+    many = {"2": REFERENCES["2"] * 10, "4": REFERENCES["4"] * 20}
+    chosen = {image: PREDICTIONS[image] for image in many}
+    assert written["c5"]["corpus"] == evaluate(PREDICTIONS, few, metrics=WITHOUT_JAVA).corpus
+    assert written["c40"]["corpus"] == evaluate(chosen, many, metrics=WITHOUT_JAVA).corpus
+    assert written["c40"]["documents"] == 2
+    assert "c5: 4 images" in out
+    assert "c40: 2 images" in out
+
+
+def test_document_frequencies_of_another_file(score):
+    write("more.json", {**REFERENCES, "5": ["A cat."], "6": ["A red wall."]})
+    code, out, _ = score("predictions.json references.json --df more.json --metrics CIDEr-D CIDEr --out scores.json")
+    assert code == 0
+    assert "document frequencies of 6 images: more.json" in out
+    written = json.loads(Path("scores.json").read_text())["scores"]
+    expected = evaluate(
+        PREDICTIONS, REFERENCES, metrics=["CIDEr", "CIDEr-D"], df=json.loads(Path("more.json").read_text())
+    )
+    assert written["corpus"] == expected.corpus
+    assert (written["df"], written["documents"]) == ("more.json", 6)
+
+
+def test_a_split_of_karpathys_layout_and_its_training_captions(score):
+    images = [
+        {
+            "filename": f"{image}.jpg",
+            "cocoid": int(image),
+            "split": split,
+            "sentences": [{"raw": c} for c in REFERENCES[image]],
+        }
+        for image, split in (("1", "test"), ("2", "test"), ("3", "train"), ("4", "val"))
+    ]
+    write("karpathy.json", {"images": images})
+    write("two.json", {"1": "A kite, high up", "2": "two boats"})
+    code, out, _ = score("two.json karpathy.json --split test --metrics BLEU-1 --training karpathy.json")
+    assert code == 0
+    assert "scores: 2 images\n" in out
+    assert "0.0 % of the captions are not in karpathy.json" in out
+    code, _, err = score("two.json karpathy.json --metrics BLEU-1")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "two.json lacks 2 of the 4 images with references, such as 3; predict them, name a --split, or" in err
+    code, out, _ = score("two.json karpathy.json --metrics BLEU-1 --only-predicted")
+    assert code == 0
+    assert "scores: 2 images\n" in out
+
+
+def test_several_captions_are_measured_for_diversity(score):
+    samples = {image: [PREDICTIONS[image], OTHERS[image]] for image in PREDICTIONS}
+    write("samples.json", samples)
+    code, out, err = score("samples.json references.json --out scores.json")
+    assert (code, err) == (0, "")
+    found = measure_diversity(samples, df=REFERENCES)
+    assert row(out, "self-CIDEr") == ["self-CIDEr", f"{found.self_cider:.4f}"]
+    assert row(out, "distinct-2") == ["distinct-2", f"{found.distinct[1]:.4f}"]
+    assert row(out, "mBLEU-4") == ["mBLEU-4", f"{found.mbleu[3]:.4f}"]
+    written = json.loads(Path("scores.json").read_text())
+    assert (written["diversity"]["documents"], written["diversity"]["df"]) == (4, "references.json")
+    both = [evaluate(told, REFERENCES, metrics="CIDEr-D") for told in (PREDICTIONS, OTHERS)]
+    each = {image: [scores.per_image[image]["CIDEr-D"] for scores in both] for image in samples}
+    assert written["oracle"]["CIDEr-D"]["per_image"] == each
+    assert float(row(out, "CIDEr-D")[1]) == pytest.approx(sum(map(max, each.values())) / 4, abs=1e-4)
+
+
+MISTAKES = [
+    (
+        {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"},
+        "",
+        "odd.json has captions for 1 images without references, such as 5",
+    ),
+    ({"1": "a", "2": "b"}, "", "odd.json lacks 2 of the 4 images with references, such as 3"),
+    ({"8": "a"}, "--only-predicted", "odd.json has no image in common with the references"),
+    ([{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}], "", "more than one caption for image 1"),
+    ({"1": "a", "2": None}, "", "the caption of image 2 is NoneType"),
+    (PREDICTIONS, "--metrics BLEU CIDER", "there is no metric 'CIDER'; did you mean CIDEr?"),
+    (PREDICTIONS, "--against samples.json", "samples.json has 2 captions for image 1; only one can be compared"),
+    (PREDICTIONS, "--against few.json --only-predicted", "odd.json and few.json are of different images"),
+    (PREDICTIONS, "--split val", "references.json does not say which images are of the split val"),
+    (PREDICTIONS, "--df nothing.json", "nothing.json cannot be read"),
+    (PREDICTIONS, "--metrics SPICE --spice-jars nowhere", "nowhere lacks stanford-corenlp-3.6.0.jar and"),
+    ({n: ["a", "b"] for n in REFERENCES}, "--against others.json", "--against and --c40 are for one; leave them out"),
+    ({"1": ["a", "b"], "2": ["a"], "3": ["a"], "4": ["a"]}, "", "image '2' needs a list of at least 2 captions"),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "said"), MISTAKES)
+def test_a_mistake_is_one_sentence_and_nothing_is_written(score, content, options, said):
+    write("odd.json", content)
+    write("few.json", {"1": "a"})
+    write("samples.json", {image: ["a", "b"] for image in REFERENCES})
+    fast = "" if "--metrics" in options else "--metrics BLEU-1"
+    code, out, err = score(f"odd.json references.json {fast} {options} --out scores.json --resamples 5")
+    assert (code, out) == (2, "")
+    assert err.startswith("legenda score: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not Path("scores.json").exists()
+
+
+def test_the_parser_of_spice_is_fetched(score, monkeypatch):
+    with zipfile.ZipFile("corenlp.zip", "w") as packed:
+        for name in CORENLP:
+            packed.writestr(f"x/{name}", name)
+    url = Path("corenlp.zip").resolve().as_uri()
+    monkeypatch.setattr("legenda.metrics.spice.download_corenlp.__kwdefaults__", {"url": url})
+    code, out, err = score("--download-spice jars")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [f"jars/{name}" for name in CORENLP]
+    assert "export LEGENDA_SPICE_JARS=jars" in out
+    Path("corenlp.zip").unlink()
+    code, out, err = score("--download-spice more")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "cannot be fetched" in err

@@ -1,0 +1,165 @@
+"""Places, distances and distance-sensitive attention, by hand and by law."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legenda import Regions
+from legenda.attention import Geometry, MultiHeadAttention
+from legenda.attention.distance import DistanceRescale, pair_distances
+from legenda.attention.geometry import cell_places
+
+GRID = [[column, row] for row in range(7) for column in range(7)]
+
+
+def places_of(regions, cells=7):
+    return cell_places(regions.boxes, regions.valid, cells)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 30), st.integers(1, 30), st.sampled_from([torch.float32, torch.float64, torch.float16]))
+def test_cells_of_any_grid_lie_at_whole_numbers(rows, columns, dtype):
+    regions = Regions.from_grid(torch.zeros(2, rows * columns, 1), rows, columns)
+    assert regions.boxes is not None
+    found = cell_places(regions.boxes.to(dtype), regions.valid, 7)
+    expected = torch.tensor([[column, row] for row in range(rows) for column in range(columns)], dtype=found.dtype)
+    if rows * columns > 1:
+        assert torch.equal(found, expected.expand(2, -1, -1))
+
+
+def test_a_grid_in_any_order_with_padding_that_holds_anything():
+    order = torch.randperm(49, generator=torch.Generator().manual_seed(0))
+    boxes = Regions.from_grid(torch.zeros(1, 49, 1), 7, 7).boxes[:, order]
+    mask = torch.arange(49).unsqueeze(0) < 20
+    places = cell_places(boxes.masked_fill(~mask.unsqueeze(-1), float("nan")), mask, 5)
+    assert torch.equal(places[0, :20], torch.tensor(GRID, dtype=torch.float)[order][:20])
+    assert (places[0, 20:] == 0).all()
+
+
+def test_other_regions_lie_at_their_centres():
+    boxes = torch.tensor([[[0.0, 0.0, 0.5, 1.0], [0.5, 0.25, 0.9, 0.75], [0.2, 0.2, 0.4, 0.4]]])
+    found = cell_places(boxes, torch.ones(1, 3, dtype=torch.bool), 7)
+    torch.testing.assert_close(found, torch.tensor([[[1.75, 3.5], [4.9, 3.5], [2.1, 2.1]]]))
+    # Of equal sizes, but not where the cells of a grid would be.
+    boxes = torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 0.75, 1.0]]])
+    found = cell_places(boxes, torch.ones(1, 2, dtype=torch.bool), 10)
+    torch.testing.assert_close(found, torch.tensor([[[2.5, 2.5], [5.0, 7.5]]]))
+
+
+def test_each_picture_of_a_batch_has_its_own_places(draw_regions):
+    grid = Regions.from_grid(torch.zeros(1, 6, 4), 2, 3)
+    other = draw_regions((6,), dim=4)
+    both = Regions.stack([grid, other])
+    assert torch.equal(places_of(both), torch.cat([places_of(grid), places_of(other)]))
+
+
+def test_distances_by_hand():
+    places = torch.tensor([[[0.0, 0.0], [3.0, 4.0], [1.0, 6.0]]])
+    manhattan = [[0, 7, 7], [7, 0, 4], [7, 4, 0]]
+    euclidean = [[0, 5, math.sqrt(37)], [5, 0, math.sqrt(8)], [math.sqrt(37), math.sqrt(8), 0]]
+    chebyshev = [[0, 4, 6], [4, 0, 2], [6, 2, 0]]
+    for distance, expected in (("manhattan", manhattan), ("euclidean", euclidean), ("chebyshev", chebyshev)):
+        torch.testing.assert_close(pair_distances(places, distance), torch.tensor([expected]).float())
+    assert pair_distances(places, "none") is None
+
+
+def test_the_released_table_of_distances():
+    """Whole numbers from 0 to 12 between the cells of 7 x 7."""
+    found = pair_distances(places_of(Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)), "manhattan")
+    assert found is not None
+    expected = [[abs(a - c) + abs(b - d) for c, d in GRID] for a, b in GRID]
+    assert found.tolist() == [expected]
+
+
+def build(scaling, weights=(0.5, -0.25), shifts=(0.3, -1.0)):
+    rescale = DistanceRescale(2, scaling).double()
+    rescale.weight.data = torch.tensor(weights, dtype=torch.float64)
+    if rescale.shift is not None:
+        rescale.shift.data = torch.tensor(shifts, dtype=torch.float64)
+    return rescale
+
+
+def by_hand(scaling, w, v, r):
+    match scaling:
+        case "sigmoid":
+            return (1 + math.exp(v)) / (1 + math.exp(v - w * r))
+        case "linear":
+            return min(max(w * r, 0), 2)
+        case "quadratic":
+            return min(max(w * r * r, 0), 2)
+        case "scalar":
+            return w * r
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scaling", ["sigmoid", "linear", "quadratic", "scalar"])
+def test_factors_and_scores_by_hand(scaling):
+    rescale = build(scaling)
+    distance = torch.tensor([[[0.0, 1.0, 12.0], [1.0, 0.0, 2.5], [12.0, 2.5, 0.0]]], dtype=torch.float64)
+    scores = torch.tensor([[-1.0, 2.0, 3.0]], dtype=torch.float64).expand(1, 2, 3, 3)
+    found = rescale(scores, Geometry(distance=distance))
+    for head, (w, v) in enumerate([(0.5, 0.3), (-0.25, -1.0)]):
+        for i in range(3):
+            for j, score in enumerate([0.0, 2.0, 3.0]):  # the negative score becomes 0
+                expected = score * by_hand(scaling, w, v, distance[0, i, j].item())
+                assert found[0, head, i, j].item() == pytest.approx(expected, abs=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 12))
+def test_the_sigmoid_is_one_at_distance_zero_and_stays_within_its_range(w, v, r):
+    rescale = build("sigmoid", (w, w), (v, v))
+    factors = rescale.factors(torch.tensor([[[0.0, r], [r, 0.0]]], dtype=torch.float64))
+    assert factors[0, 0, 0, 0].item() == pytest.approx(1, abs=1e-12)
+    assert 0 <= factors.min().item() <= factors.max().item() <= 1 + math.exp(v) + 1e-9
+    assert (factors[0, 0, 0, 1].item() >= 1) == (w * r >= 0) or abs(w * r) < 1e-9
+
+
+@pytest.mark.parametrize("scaling", ["sigmoid", "linear", "quadratic", "scalar"])
+def test_gradients_are_finite_where_the_printed_form_overflows(scaling):
+    rescale = build(scaling, (-8.0, 8.0), (0.0, 0.0)).float()
+    distance = torch.tensor([[[0.0, 12.0], [640.0, 0.0]]])
+    rescale(torch.ones(1, 2, 2, 2), Geometry(distance=distance)).sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in rescale.parameters())
+    printed = torch.tensor(-8.0, requires_grad=True)
+    (2 / (1 + (-printed * 12).exp())).backward()
+    assert printed.grad is not None
+    assert printed.grad.isnan()
+
+
+@pytest.mark.parametrize("scaling", ["sigmoid", "linear", "quadratic", "scalar"])
+def test_how_they_begin(scaling):
+    torch.manual_seed(0)
+    drawn = torch.stack([DistanceRescale(8, scaling, "xavier").weight.detach() for _ in range(200)])
+    bound = math.sqrt(6 / 9)
+    assert drawn.abs().max().item() == pytest.approx(bound, rel=0.01)
+    assert (drawn < 0).any().item() == (scaling in ("sigmoid", "scalar"))
+    assert drawn.abs().mean().item() == pytest.approx(bound / 2, rel=0.05)
+    plain = DistanceRescale(8, scaling, "one")
+    assert torch.equal(plain.weight.detach(), torch.ones(8))
+    assert (plain.shift is not None) == (scaling == "sigmoid")
+    assert plain.shift is None or torch.equal(plain.shift.detach(), torch.zeros(8))
+
+
+@torch.no_grad()
+def test_attention_by_hand():
+    """Eq. 8 with one head and two regions at distance 3."""
+    attention = MultiHeadAttention(2, 1, rescale=build("sigmoid", (0.5,), (0.3,))).double()
+    attention.rescale.weight.data, attention.rescale.shift.data = (
+        torch.tensor([0.5], dtype=torch.float64),
+        torch.tensor([0.3], dtype=torch.float64),
+    )
+    for linear in (attention.query, attention.key, attention.value, attention.output):
+        linear.weight.copy_(torch.eye(2))
+        linear.bias.zero_()
+    x = torch.tensor([[[1.0, 2.0], [-1.0, 3.0]]], dtype=torch.float64)
+    distance = torch.tensor([[[0.0, 3.0], [3.0, 0.0]]], dtype=torch.float64)
+    found = attention(x, x, x, None, Geometry(distance=distance), need_weights=True)
+    far = (1 + math.exp(0.3)) / (1 + math.exp(0.3 - 1.5))
+    own, other = 5 / math.sqrt(2), 5 / math.sqrt(2) * far
+    share = math.exp(own) / (math.exp(own) + math.exp(other))
+    assert found.weights[0, 0, 0].tolist() == pytest.approx([share, 1 - share])
+    assert found.values[0, 0].tolist() == pytest.approx([share - (1 - share), 2 * share + 3 * (1 - share)])

@@ -1,0 +1,226 @@
+"""X-Linear attention: the equations written out, its gradients, and what it must never make."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from legenda.attention import Geometry, GeometryBias
+from legenda.attention.x_linear import XLinearAttention
+
+B, T, S, D, H = 2, 3, 5, 8, 2
+
+
+@pytest.fixture
+def draw():
+    """Random double numbers of a shape, the same in every run."""
+    generator = torch.Generator().manual_seed(0)
+    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.fixture
+def mask():
+    return torch.tensor([[True] * 5, [True, False, True, False, False]])
+
+
+def build(**options):
+    torch.manual_seed(0)
+    block = XLinearAttention(D, options.pop("num_heads", H), **options).double().eval()
+    for parameter in block.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return block
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for part in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(part, torch.Tensor):
+                self.elements = max(self.elements, part.numel())
+        return found
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_released_block_written_out(draw, mask, causal):
+    """Specification of the release, section 1: one query, one head and one key at a time."""
+    block = build(mid_dim=3, alpha=1.3)
+    query, keys = draw(B, T, D), draw(B, S, D)
+
+    def embed(part, x):
+        x = part.linear(x)
+        x = torch.where(x > 0, x, 1.3 * (torch.exp(x / 1.3) - 1)).view(H, -1)
+        x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
+        return x * part.norm.weight.view(H, -1) + part.norm.bias.view(H, -1)
+
+    found = block(query, keys, keys, mask, causal=causal, need_weights=True)
+    for b in range(B):
+        for t in range(T):
+            seen = [n for n in range(S) if mask[b, n] and (n <= t or not causal)]
+            q, u = embed(block.query_key, query[b, t]), embed(block.query_value, query[b, t])
+            for h in range(H):
+                inner = [F.relu(block.pair(q[h] * embed(block.key, keys[b, n])[h])) for n in seen]
+                scores = torch.stack([block.spatial(x)[0] for x in inner])
+                beta = scores.exp() / scores.exp().sum()
+                gate = torch.sigmoid(block.channel(sum(inner) / len(inner)))
+                value = sum(beta[i] * embed(block.value, keys[b, n])[h] for i, n in enumerate(seen))
+                part = slice(h * D // H, (h + 1) * D // H)
+                torch.testing.assert_close(found.values[b, t, part], u[h] * value * gate)
+                torch.testing.assert_close(found.weights[b, h, t, seen], beta)
+                assert found.weights[b, h, t].sum() == pytest.approx(1)
+
+
+@torch.no_grad()
+def test_the_paper_s_block_written_out(draw):
+    """Equations 2 to 6 with keys and values of their own, as printed: one head, no norm, no bias."""
+    block = build(num_heads=1, norm=False, bias=False, act="relu")
+    assert block.pair.out_features == D // 2
+    assert all(name.endswith("weight") for name, _ in block.named_parameters())
+    query, keys, values = draw(B, T, D), draw(B, S, D), draw(B, S, D)
+    found = block(query, keys, values).values
+    W_k, W_q_k, W_v, W_q_v = (
+        part.linear.weight for part in (block.key, block.query_key, block.value, block.query_value)
+    )
+    for b in range(B):
+        for t in range(T):
+            Q = query[b, t]
+            inner = F.relu((F.relu(keys[b] @ W_k.T) * F.relu(W_q_k @ Q)) @ block.pair.weight.T)
+            beta_s = (inner @ block.spatial.weight[0]).softmax(dim=0)
+            beta_c = torch.sigmoid(block.channel.weight @ inner.mean(dim=0))
+            expected = beta_c * (beta_s @ (F.relu(values[b] @ W_v.T) * F.relu(W_q_v @ Q)))
+            torch.testing.assert_close(found[b, t], expected)
+
+
+def test_elu_levels_out_where_alpha_says():
+    block = build(alpha=0.4)
+    act = block.key.act
+    assert act(torch.tensor(-50.0)).item() == pytest.approx(-0.4)
+    assert act(torch.tensor(2.0)).item() == 2
+    assert act(torch.tensor(-0.4)).item() == pytest.approx(0.4 * (math.exp(-1) - 1))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients(draw, mask, bias, causal):
+    block = build(mid_dim=3, bias=bias)
+    parameters = dict(block.named_parameters())
+
+    def run(query, keys, values, *weights):
+        given = dict(zip(parameters, weights, strict=True))
+        return torch.func.functional_call(block, given, (query, keys, values, mask), {"causal": causal}).values
+
+    inputs = [x.requires_grad_() for x in (draw(B, 2, D), draw(B, S, D), draw(B, S, D))]
+    assert torch.autograd.gradcheck(run, (*inputs, *parameters.values()), fast_mode=True)
+
+
+def test_gradients_of_gradients(draw):
+    block = build(num_heads=1, mid_dim=2)
+    inputs = [x.requires_grad_() for x in (draw(1, 2, D), draw(1, 3, D))]
+    assert torch.autograd.gradgradcheck(lambda query, keys: block(query, keys, keys).values, inputs, fast_mode=True)
+
+
+def test_no_product_of_all_queries_and_keys_is_made(draw):
+    """Not images x queries x keys x dim: neither on the way there nor back."""
+    queries, keys, mask = draw(2, 12, D), draw(2, 7, D), torch.ones(2, 7, dtype=torch.bool)
+    block = build(mid_dim=2)
+    with Largest() as largest:
+        block(queries, keys, keys, mask).values.sum().backward()
+    assert largest.elements == 2 * 12 * 7 * H * 2  # B': half a channel of each product
+    assert largest.elements < 2 * 12 * 7 * D
+
+
+@torch.no_grad()
+def test_projected_once_is_the_same(draw, mask):
+    block = build()
+    query, keys = draw(B, T, D), draw(B, S, D)
+    kept = block.keys_values(keys, keys)
+    expected = block(query, keys, keys, mask)
+    assert expected.weights is None
+    for t in range(T):
+        found = block.attend(block.queries(query[:, t : t + 1]), *kept, mask)
+        torch.testing.assert_close(found.values[:, 0], expected.values[:, t])
+
+
+@torch.no_grad()
+def test_a_mask_for_each_query(draw, mask):
+    block = build()
+    query, keys = draw(B, T, D), draw(B, S, D)
+    masks = mask.unsqueeze(1).repeat(1, T, 1)
+    masks[0, 1, 2:] = False
+    found = block(query, keys, keys, masks).values
+    expected = block(query, keys, keys, mask).values
+    torch.testing.assert_close(found[:, [0, 2]], expected[:, [0, 2]])
+    torch.testing.assert_close(found[0, 1], block(query[:1], keys[:1, :2], keys[:1, :2]).values[0, 1])
+
+
+@torch.no_grad()
+def test_what_padding_holds_and_the_order_of_regions_do_not_count(draw, mask):
+    block = build()
+    query, keys = draw(B, T, D), draw(B, S, D)
+    expected = block(query, keys, keys, mask).values
+    other = torch.where(mask.unsqueeze(-1), keys, 1e3)
+    torch.testing.assert_close(block(query, other, other, mask).values, expected)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(block(query, keys[:, order], keys[:, order], mask[:, order]).values, expected)
+
+
+@torch.no_grad()
+def test_slots_and_windows_act_on_the_scores(draw):
+    regions = draw(B, S, D)
+    geometry = Geometry(embedded=draw(B, S, S, 4).relu())
+    plain = build()
+    biased = build(score_bias=GeometryBias(D, H, 4, ("content", "query")))
+    biased.load_state_dict(plain.state_dict(), strict=False)
+    weights = plain(regions, regions, regions, need_weights=True).weights
+    found = biased(regions, regions, regions, None, geometry, need_weights=True).weights
+    bias = biased.score_bias(regions, regions, geometry)
+    torch.testing.assert_close(found, (weights.log() + bias).softmax(dim=-1))
+
+    halved = build(rescale=Halve())
+    found = halved(regions, regions, regions, need_weights=True).weights
+    torch.testing.assert_close(found, (weights.log() / 2).softmax(dim=-1))
+
+    window = torch.eye(S, dtype=torch.bool).expand(B, S, S).clone()
+    window[:, :, 0] = True
+    found = plain(regions, regions, regions, torch.ones(B, S, dtype=torch.bool), Geometry(window=window)).values
+    alone = plain(regions[:, 3:4], regions[:, [0, 3]], regions[:, [0, 3]]).values[:, 0]
+    torch.testing.assert_close(found[:, 3], alone)
+
+
+class Halve(torch.nn.Module):
+    def forward(self, scores, _):
+        return scores / 2
+
+
+def test_dropout_is_for_training_only(draw):
+    regions = draw(B, S, D)
+    block = build(dropout=0.5)
+    assert torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
+    block.train()
+    assert not torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
+
+
+def test_half_precision_gives_nearly_the_same(draw, mask):
+    block = build().float()
+    regions = draw(B, S, D).float()
+    gradients = []
+    for enabled in (False, True):
+        block.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            values = block(regions, regions, regions, mask).values
+        values.float()[:, 0].square().sum().backward()
+        gradients.append((values, block.pair.weight.grad.clone(), block.key.linear.weight.grad.clone()))
+    for precise, rough in zip(*gradients, strict=True):
+        assert (precise - rough).abs().max() < 0.05 * precise.abs().max()
+        assert not torch.equal(precise, rough.float())
+
+
+def test_heads_share_the_width():
+    with pytest.raises(ValueError, match="cannot be shared out"):
+        XLinearAttention(10, 4)

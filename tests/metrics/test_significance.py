@@ -1,0 +1,146 @@
+"""Resampling: sums that give the scores back, exact small cases, and laws."""
+
+from itertools import product
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from legenda.errors import UserError
+from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, intervals
+from legenda.metrics.significance import _meteor, _parts
+
+WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
+
+
+def captions(seed: int, images: int, length: int = 8) -> dict[int, str]:
+    generator = np.random.default_rng(seed)
+    return {image: " ".join(generator.choice(WORDS, length)) for image in range(images)}
+
+
+REFERENCES = {image: [caption, "a dog runs"] for image, caption in captions(0, 60).items()}
+BETTER = {image: " ".join(group[0].split()[:6]) for image, group in REFERENCES.items()}
+WORSE = captions(1, 60)
+
+
+def scored(predictions: dict[int, str]) -> Scores:
+    return evaluate(predictions, REFERENCES, metrics=WITHOUT_JAVA)
+
+
+def of_means(values: list[float | None]) -> Scores:
+    known = [value for value in values if value is not None]
+    return Scores({"SPICE": fmean(known)}, {n: {"SPICE": value} for n, value in enumerate(values)}, None, None)
+
+
+@pytest.mark.parametrize("predictions", [BETTER, WORSE, dict.fromkeys(WORSE, "")])
+def test_sums_over_all_images_give_the_scores(predictions):
+    scores = scored(predictions)
+    for name, part in _parts(scores).items():
+        assert float(part.score(part.sums.sum(0))) == pytest.approx(scores[name], rel=1e-12)
+        if name.startswith("BLEU"):
+            alone = [values[name] for values in scores.per_image.values()]
+            assert part.score(part.sums) == pytest.approx(alone, rel=1e-9)
+
+
+def test_the_formula_of_meteor_equals_the_program():
+    # The counts and scores that METEOR 1.5 gives of "the cats sit" and "a cat sat", of two like sentences, and of none.
+    told = [
+        ("3 3 1 1 0 0 0 0 1 1 0 0 1 1 0 0 0 0 0 0 1 2 2", 0.6 * (1 - 0.6 * 0.5**0.2)),
+        ("4 4 2 2 2 2 2 2 0 0 0 0 0 0 0 0 0 0 0 0 1 4 4", 1.0),
+        ("0 2 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", 0.0),
+    ]
+    counts = np.array([[float(number) for number in line.split()] for line, _ in told])
+    assert _meteor(counts) == pytest.approx([score for _, score in told], abs=1e-12)
+
+
+def test_the_interval_of_a_mean_is_that_of_its_standard_error():
+    values = np.random.default_rng(5).normal(0.5, 0.1, 400)
+    found = intervals(of_means(values.tolist()), resamples=4000)["SPICE"]
+    error = values.std() / np.sqrt(400)
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.15 * error)
+    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.15 * error)
+
+
+def test_intervals_hold_their_scores_and_depend_on_the_seed_alone():
+    scores = scored(WORSE)
+    found = intervals(scores, resamples=300)
+    assert list(found) == list(scores.corpus)
+    assert all(found[name].low < scores[name] < found[name].high for name in ("BLEU-1", "ROUGE-L", "CIDEr-D"))
+    assert intervals(scores, resamples=300) == found
+    assert intervals(scores, resamples=300, seed=1) != found
+    narrow = intervals(scores, resamples=300, confidence=0.5)["BLEU-1"]
+    assert found["BLEU-1"].low < narrow.low < narrow.high < found["BLEU-1"].high
+
+
+def test_images_alike_have_no_spread():
+    same = evaluate(dict.fromkeys(range(9), "a dog"), {n: ["a dog", "the dog runs"] for n in range(9)}, metrics="BLEU")
+    for name, found in intervals(same, resamples=50).items():
+        assert (found.low, found.high) == pytest.approx((same[name], same[name]))
+
+
+def test_the_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
+    scores = scored(WORSE)
+    found = intervals(scores, resamples=50), compare(scores, scored(BETTER), resamples=50)
+    monkeypatch.setattr("legenda.metrics.significance._AT_ONCE", 60 * 7)
+    again = intervals(scores, resamples=50), compare(scores, scored(BETTER), resamples=50)
+    for first, second in zip(found, again, strict=True):
+        for name in first:
+            assert vars(first[name]) == pytest.approx(vars(second[name]))
+
+
+def test_a_file_against_itself_differs_by_nothing():
+    scores = scored(WORSE)
+    for found in compare(scores, scores, resamples=100).values():
+        assert (found.difference, found.low, found.high, found.p) == (0, 0, 0, 1)
+
+
+def test_a_clear_difference_is_found_and_changes_its_sign_with_the_order():
+    forth = compare(scored(BETTER), scored(WORSE), resamples=200)
+    back = compare(scored(WORSE), scored(BETTER), resamples=200)
+    for name, found in forth.items():
+        assert found.difference > 0
+        assert found.low > 0
+        assert found.p == 1 / 201
+        assert back[name].difference == pytest.approx(-found.difference)
+        assert (back[name].low, back[name].high) == pytest.approx((-found.high, -found.low))
+        assert back[name].p == found.p
+
+
+def test_p_of_a_few_images_is_that_of_all_ways_to_swap():
+    first, second = [0.9, 0.5, 0.7, 0.6, 0.8, 0.3], [0.4, 0.6, 0.5, 0.5, 0.6, 0.4]
+    gaps = np.subtract(first, second)
+    ways = [abs((gaps * signs).sum()) for signs in product((1, -1), repeat=6)]
+    exact = np.mean([way >= abs(gaps.sum()) - 1e-12 for way in ways])
+    found = compare(of_means(first), of_means(second), resamples=20_000)["SPICE"]
+    assert found.difference == pytest.approx(gaps.mean())
+    assert found.p == pytest.approx(exact, abs=0.01)
+
+
+def test_images_without_a_score_do_not_count():
+    scores = of_means([0.5, None, 0.5, None, 0.5])
+    found = intervals(scores, resamples=100)["SPICE"]
+    # A draw of none but the images without a score counts as 0; of five images it is rare.
+    assert (found.low, found.high) == (0.5, 0.5)
+    none = Scores({"METEOR": None}, {1: {"METEOR": None}}, None, None)
+    assert intervals(none, resamples=2) == {"METEOR": None}
+    assert compare(none, none, resamples=2) == {"METEOR": None}
+
+
+def test_the_order_of_images_does_not_matter():
+    turned = dict(reversed(WORSE.items()))
+    straight = compare(scored(BETTER), scored(WORSE), resamples=50)["ROUGE-L"]
+    assert vars(compare(scored(BETTER), scored(turned), resamples=50)["ROUGE-L"]) == pytest.approx(vars(straight))
+
+
+def test_what_cannot_be_compared_is_named():
+    scores = scored(WORSE)
+    fewer = evaluate({1: "a"}, {1: ["a"]}, metrics=WITHOUT_JAVA)
+    with pytest.raises(UserError, match="of different images"):
+        compare(scores, fewer)
+    other = evaluate(WORSE, REFERENCES, metrics=WITHOUT_JAVA, df={1: ["a"], 2: ["b"]})
+    with pytest.raises(UserError, match="other document frequencies"):
+        compare(scores, other)
+    with pytest.raises(UserError, match="resamples must be at least 1, not 0"):
+        intervals(scores, resamples=0)
+    with pytest.raises(UserError, match="confidence must lie between 0 and 1"):
+        intervals(scores, confidence=95)

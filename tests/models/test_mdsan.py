@@ -1,0 +1,211 @@
+"""MD-SAN: its sizes, its readings, what pads and rows of zeros mean, and its attention in other models."""
+
+import pytest
+import torch
+from torch import nn
+
+import legenda
+from legenda import Regions, UserError
+from legenda.attention import sinusoids
+from legenda.decoding import beam_search
+
+WORDS, FEATURES, DIM, HEADS = 11, 6, 16, 2
+SMALL = {"vocab_size": WORDS, "feature_dim": FEATURES, "dim": DIM, "num_heads": HEADS, "num_layers": 2, "ff_dim": 24}
+
+
+def build(name, **options):
+    torch.manual_seed(0)
+    model = legenda.create_model(name, **SMALL, **options).double().eval()
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def double(regions):
+    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+
+
+def steps(model, memory, tokens):
+    state, logits = model.decoder.start(memory, tokens.shape[1]), []
+    for word in tokens.unbind(dim=-1):
+        following, state = model.decoder.step(word, state, memory)
+        logits.append(following)
+    return torch.stack(logits, dim=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "parameters", "printed"),
+    [
+        ("mdsan", {}, 39_884_432, 39.9),
+        ("mdsan", {"branches": 1}, 33_574_448, 33.6),
+        ("mdsan", {"branches": 2}, 36_729_440, 36.7),
+        ("mdsan", {"branches": 4}, 43_039_424, 43.0),
+        ("mdsan_dsa", {}, 33_574_448, 33.6),
+        ("mdsan_plain", {}, 33_574_400, 33.6),
+        ("mdsan_msa", {}, 39_884_432 - 144, 39.9),
+        ("mdsan_msa_m2", {}, 36_729_440 - 96, 36.7),
+        ("mdsan_msa_m4", {}, 43_039_424 - 192, 43.0),
+        # Without the normalisations inside 9 branches and inside 6 attentions of the decoder.
+        ("mdsan_paper", {}, 39_884_432 - 15 * 1024, 39.9),
+        ("mdsan_talking", {}, 33_574_400 + 3 * 128, 33.6),
+        ("mdsan_heads", {}, 33_574_400 + 3 * (3 * 1024 * 513 + 512 * 1024), 39.9),
+        ("mdsan_heads_drop", {}, 39_875_072, 39.9),
+        ("mdsan_large", {}, 39_875_072, 39.9),
+        ("mdsan_extendqk", {}, 33_574_400 + 3 * 2 * 3584 * 513, 44.6),
+        ("mdsan_msa_2", {}, 33_574_448 + 2 * (1_050_624 + 1024 + 16), 35.7),
+        ("mdsan_msa_13", {}, 33_574_448 + 4 * (1_050_624 + 1024 + 16), 37.8),
+        ("mdsan_swin", {}, 33_574_400, 33.6),
+        ("mdsan_relpe", {}, 33_574_400 + 3 * 8 * 65, 33.6),
+    ],
+)
+def test_parameters_of_tables_5_10_and_12(name, options, parameters, printed):
+    with torch.device("meta"):
+        found = legenda.create_model(name, vocab_size=10201, **options).parameter_count
+    assert found == parameters
+    assert round(found / 1e6, 1) == printed
+
+
+@torch.no_grad()
+def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regions):
+    model = build("mdsan_paper", distance="none", branches=1)
+    shape = {"d_model": DIM, "nhead": HEADS, "dim_feedforward": 24, "batch_first": True}
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**shape), 2, enable_nested_tensor=False)
+    decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 2)
+    encoder.double().eval()
+    decoder.double().eval()
+    for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
+        copy(ours, theirs, {"attention": "self_attn"}, ["attention", "feed_forward"])
+    for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
+        copy(ours, theirs, {"words": "self_attn", "image": "multihead_attn"}, ["words", "image", "feed_forward"])
+    regions = double(draw_regions((4, 3), dim=FEATURES))
+    tokens = torch.randint(WORDS, (2, 1, 5), generator=torch.Generator().manual_seed(1))
+    padding = ~regions.valid
+    states = encoder(
+        model.encoder.input_norm(model.encoder.input(regions.features).relu()), src_key_padding_mask=padding
+    )
+    words = model.decoder.embedding(tokens.squeeze(1)) + sinusoids(torch.arange(1, 6).double(), DIM)
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    decoded = decoder(words, states, tgt_mask=later, memory_key_padding_mask=padding)
+    assert model.decoder.output.bias is None
+    torch.testing.assert_close(model(regions, tokens).squeeze(1), model.decoder.output(decoded))
+
+
+def copy(ours, theirs, attentions, norms):
+    for own, other in attentions.items():
+        own, other = getattr(ours, own), getattr(theirs, other)
+        other.in_proj_weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
+        other.in_proj_bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
+        other.out_proj.load_state_dict(own.output.state_dict())
+    theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
+    theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
+    for number, name in enumerate(norms, start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"around_{name}").norm.state_dict())
+
+
+def test_what_the_readings_change():
+    released, paper = build("mdsan"), build("mdsan_paper")
+    assert released.config.normed_branches
+    assert released.decoder.layers[0].within_words is not None
+    assert not paper.config.normed_branches
+    assert paper.decoder.layers[0].within_words is paper.decoder.layers[0].within_image is None
+    assert build("mdsan_paper", branch_residual=True).config.normed_branches
+    fresh = legenda.create_model("mdsan_paper", **SMALL).decoder.places
+    torch.testing.assert_close(fresh, sinusoids(torch.arange(55).float(), DIM))
+    random = legenda.create_model("mdsan", vocab_size=WORDS, feature_dim=FEATURES).decoder.places
+    bound = (6 / (55 + 512)) ** 0.5
+    assert random.shape == (55, 512)
+    assert random.abs().max().item() == pytest.approx(bound, rel=1e-3)
+    assert random.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+
+
+@torch.no_grad()
+def test_words_do_not_hear_pads_and_nothing_follows_from_one(draw_regions):
+    model, plain = build("mdsan", pad_id=1), build("mdsan")
+    regions = double(draw_regions((4, 3), dim=FEATURES))
+    memory = model.encode(regions)
+    tokens = torch.tensor([[[2, 5, 1, 6, 1, 7], [1, 1, 4, 5, 6, 7]]]).expand(2, -1, -1)
+    logits = model.decoder(tokens, memory)
+    assert (logits[tokens == 1] == 0).all()
+    torch.testing.assert_close(steps(model, memory, tokens), logits)
+    model.decoder.embedding.weight[1] += 3.0
+    torch.testing.assert_close(model.decoder(tokens, memory), logits)
+    words = torch.randint(2, WORDS, (2, 2, 6), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model.decoder(words, memory), plain(regions, words))
+
+
+@torch.no_grad()
+def test_a_search_reorders_what_may_be_heard(draw_regions):
+    model = build("mdsan", pad_id=1)
+    memory = model.encode(double(draw_regions((4, 3), dim=FEATURES)))
+    tokens = torch.tensor([[[2, 1], [2, 5]]]).expand(2, -1, -1)
+    state = model.decoder.start(memory, 2)
+    for word in tokens.unbind(dim=-1):
+        _, state = model.decoder.step(word, state, memory)
+    beams = torch.tensor([[1, 0, 0], [0, 1, 1]])
+    following = torch.tensor([[3, 4, 5], [6, 7, 1]])
+    found, _ = model.decoder.step(following, state.reorder(beams), memory)
+    rows = torch.stack([tokens[image, beams[image]] for image in range(2)])
+    whole = model.decoder(torch.cat([rows, following.unsqueeze(-1)], dim=-1), memory)
+    torch.testing.assert_close(found, whole[:, :, -1])
+
+
+@torch.no_grad()
+def test_rows_of_zeros_are_padding(draw_regions):
+    model = build("mdsan")
+    regions = double(draw_regions((5, 5, 5), dim=FEATURES))
+    tokens = torch.randint(WORDS, (3, 1, 4), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[True] * 5, [True, False, True, True, False], [False] * 5])
+    zeros = Regions(regions.features * mask.unsqueeze(-1), regions.boxes)
+    found = model(zeros, tokens)
+    masked = Regions(regions.features[:2], regions.boxes[:2], mask[:2])
+    torch.testing.assert_close(found[:2], model(masked, tokens[:2]))
+    assert torch.equal(model.encode(zeros).mask[:2], mask[:2])
+    assert found.isfinite().all()
+    kept = build("mdsan", zero_rows_are_padding=False)
+    assert kept.encode(zeros).mask.all()
+    assert not torch.allclose(kept(zeros, tokens)[1], found[1])
+
+
+def test_a_caption_longer_than_the_table_of_places(draw_regions):
+    model = build("mdsan", positions=4)
+    regions = double(draw_regions((2,), dim=FEATURES))
+    assert model(regions, torch.zeros(1, 1, 3, dtype=torch.long)).shape == (1, 1, 3, WORDS)
+    with pytest.raises(UserError, match=r"places for 3 words, not 4; .* positions=5"):
+        model(regions, torch.zeros(1, 1, 4, dtype=torch.long))
+    with pytest.raises(UserError, match="places for 3 words"):
+        beam_search(model, regions, beam_size=2, max_length=5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ngsan", {"branches": 3, "branch_drop": 0.4, "distance": "manhattan"}),
+        ("transformer", {"branches": 2, "branch_residual": True, "norm_first": True}),
+        ("mdsan", {"norm": "in", "geometry": "query", "norm_first": True}),
+        ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "reading": "paper"}),
+        ("mdsan_dsa", {"decoder": "transformer(num_layers=1)"}),
+        ("ngsan", {"decoder": "mdsan(num_layers=1)"}),
+        ("ngsan", {"decoder": "meshed"}),
+        ("meshed", {"decoder": "transformer", "branches": 2, "distance": "euclidean"}),
+    ],
+)
+def test_its_parts_in_other_models_and_theirs_in_it(name, options, draw_regions):
+    model = build(name, **options)
+    regions = double(draw_regions((4, 2), dim=FEATURES))
+    tokens = torch.randint(WORDS, (2, 3, 4), generator=torch.Generator().manual_seed(0))
+    logits = model(regions, tokens)
+    torch.testing.assert_close(steps(model, model.encode(regions), tokens), logits)
+    alone = Regions(regions.features[1:, :2], regions.boxes[1:, :2])
+    torch.testing.assert_close(model(alone, tokens[1:])[0], logits[1])
+
+
+def test_training_leaves_branches_out():
+    model = build("mdsan", dropout=0.0).train()
+    regions = Regions.from_grid(torch.randn(1, 6, FEATURES).double(), 2, 3)
+    tokens = torch.zeros(1, 1, 2, dtype=torch.long)
+    torch.manual_seed(0)
+    found = {round(model(regions, tokens)[0, 0, 0, 0].item(), 9) for _ in range(12)}
+    assert len(found) > 6
+    plain = build("mdsan", dropout=0.0, branch_drop=0.0)
+    torch.testing.assert_close(plain.train()(regions, tokens), plain.eval()(regions, tokens))

@@ -1,0 +1,192 @@
+"""X-LAN and X-Transformer: sizes counted from the release, the paper's equations written out, and memory."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from legenda import UserError
+from legenda.models import Captioner
+from legenda.models.xlan import XLanConfig
+from legenda.models.xtransformer import XTransformerConfig
+
+WORDS = 9488
+PAPER = {"reading": "paper", "num_heads": 1, "alpha": 1.0, "region_act": "none", "word_act": "none"}
+SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2}
+
+
+def create(config):
+    with torch.device("meta"):
+        return Captioner(config)
+
+
+def count(*modules):
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+def test_parameters_of_the_released_x_lan():
+    """Specification, section 9: 75,189,781 in these parts."""
+    model = create(XLanConfig(vocab_size=WORDS))
+    encoder, decoder = model.encoder, model.decoder
+    assert count(decoder.embedding) == 9_715_712
+    assert count(encoder.input) == 2_098_176
+    assert count(encoder.layers, encoder.summary, encoder.summary_norm) == 30_539_780
+    assert count(decoder.attention, decoder.gather) == 6_323_457
+    assert count(decoder.lstm) == 12_591_104
+    assert count(decoder.to_context) == 4_196_352
+    assert count(decoder.output) == 9_725_200
+    assert model.parameter_count == 75_189_781
+
+
+def test_parameters_of_the_released_x_transformer():
+    """Specification, section 9: 137,521,826 in these parts."""
+    model = create(XTransformerConfig(vocab_size=WORDS))
+    encoder, decoder = model.encoder, model.decoder
+    assert count(encoder.input, encoder.norm) == 1_575_168
+    assert count(encoder) == 1_575_168 + 53_834_118
+    assert count(decoder.layers) == 58_083_084
+    assert count(decoder.embedding) == 7_286_784
+    assert count(decoder.embedding_norm) == 1_536
+    assert count(decoder.output) == 7_296_272
+    assert count(decoder.gather, decoder.norm) == 8_260_608
+    assert count(decoder.from_image, decoder.from_words) == 1_184_256
+    assert count(decoder) == 82_112_540
+    assert model.parameter_count == 137_521_826
+
+
+D, D_C = 1024, 512
+BLOCK = 4 * D * (D + 1) + 4 * 2 * D + (64 * 129 + 65 + 128 * 65)
+"""A released block: four embeddings with GroupNorm, W_B, w_b and W_e of one head."""
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        # A layer: a block, W of Eq. 8 with its LayerNorm, and its share of W_G.
+        *(({"num_layers": n}, 75_189_781 - (4 - n) * (BLOCK + 2 * D * D + D + 2 * D + D * D)) for n in range(5)),
+        # The ELU has no parameters (section 4.3, "in a parameter-free fashion").
+        ({"act": "relu"}, 75_189_781),
+        # W_k, W_q and W_a of Eq. 1 instead of a block.
+        ({"attention": "conventional"}, 75_189_781 - BLOCK + 2 * (D * D_C + D_C) + D_C + 1),
+        # One head, no norm and no biases in the blocks; an update of the keys in all layers but the last; no norm after
+        # W_G; no layer after the attention; the context's own columns in the LSTM.
+        (
+            PAPER,
+            75_189_781
+            - 5 * (BLOCK - (4 * D * D + D_C * D + D_C + D * D_C))
+            + 3 * (2 * D * D + 2 * D)
+            - 4 * D
+            - D
+            - 2 * D
+            - (2 * D * D + D + 2 * D)
+            + 4 * D * D,
+        ),
+    ],
+)
+def test_parameters_of_the_variants(options, parameters):
+    assert create(XLanConfig(vocab_size=WORDS, **options)).parameter_count == parameters
+
+
+@torch.no_grad()
+def test_the_paper_written_out(draw_regions):
+    """Equations 7, 8 and 10 and section 3.3.3, one image, one row and one step at a time."""
+    torch.manual_seed(0)
+    model = Captioner(XLanConfig(**{**SMALL, **PAPER, "num_layers": 3})).eval()
+    encoder, decoder = model.encoder, model.decoder
+    regions = draw_regions((5, 3), dim=6)
+    tokens = torch.randint(11, (2, 3, 4), generator=torch.Generator().manual_seed(1))
+    logits = model(regions, tokens)
+    for image, n in enumerate((5, 3)):
+        V = K = F.linear(regions.features[image, :n], encoder.input.weight, encoder.input.bias)
+        v = V.mean(dim=0)
+        seen = [v]
+        for m, layer in enumerate(encoder.layers):
+            v = layer.attention(v.view(1, 1, -1), K[None], V[None]).values.view(-1)
+            V = update(layer.update_values, v, V)
+            K = K if m == 2 else update(layer.update_keys, v, K)
+            seen.append(v)
+        whole = encoder.summary.weight @ torch.cat(seen)
+        for row in tokens[image]:
+            h = c = context = torch.zeros(16)
+            for t, word in enumerate(row):
+                x = torch.cat([decoder.embedding.weight[word], whole, context])
+                h, c = decoder.lstm(x, (h, c))
+                v_d = decoder.attention[0](h.view(1, 1, -1), V[None], V[None]).values.view(-1)
+                context = F.glu(decoder.to_context(torch.cat([v_d, h])), dim=-1)
+                found = logits[image, (tokens[image] == row).all(dim=1).nonzero()[0, 0], t]
+                torch.testing.assert_close(found, decoder.output(context), atol=1e-5, rtol=0)
+
+
+def update(part, attended, x):
+    wide = torch.cat([attended.expand_as(x), x], dim=-1)
+    return part.norm(F.relu(wide @ part.linear.weight.T) + x)
+
+
+def test_an_end_inside_a_row_is_not_looked_at(draw_regions):
+    """X-Transformer masks id 0 after the first place (specification of the release, section 3.3)."""
+    torch.manual_seed(0)
+    model = Captioner(XTransformerConfig(**SMALL, ff_dim=24, decoder_layers=2)).eval()
+    kept = []
+    model.decoder.embedding.register_forward_hook(lambda _module, _inputs, embedded: kept.append(embedded))
+    logits = model(draw_regions((5,), dim=6), torch.tensor([[[0, 4, 0, 7, 0]]]))[0, 0]
+    for place, read in enumerate(([0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 1, 3, 4])):
+        (gradient,) = torch.autograd.grad(logits[place].square().sum(), kept[0], retain_graph=True)
+        sizes = gradient[0, 0].abs().amax(dim=-1)
+        assert (sizes > 1e-4).nonzero().flatten().tolist() == read
+        assert sizes.count_nonzero() == len(read)
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for part in found if isinstance(found, tuple | list) else (found,):
+            if isinstance(part, torch.Tensor):
+                self.elements = max(self.elements, part.numel())
+        return found
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        XLanConfig(vocab_size=7, feature_dim=6, dim=32, num_heads=2, mid_dim=4, num_layers=1),
+        XLanConfig(vocab_size=7, feature_dim=6, dim=32, num_layers=1, mid_dim=8, **PAPER),
+        XTransformerConfig(vocab_size=7, feature_dim=6, dim=32, num_heads=2, mid_dim=4, num_layers=1, ff_dim=32),
+    ],
+)
+def test_regions_are_never_repeated_for_rows(config, draw_regions):
+    """No tensor of images x rows x regions x dim, neither forward nor backward, neither at once nor step by step."""
+    images, rows, words, count = 2, 9, 3, 41
+    torch.manual_seed(0)
+    model = Captioner(config)
+    regions = draw_regions((count,) * images, dim=6)
+    tokens = torch.randint(7, (images, rows, words))
+    with Largest() as largest:
+        memory = model.encode(regions)
+        model.decoder.step(tokens[..., 0], model.decoder.start(memory, rows), memory)
+    assert largest.elements < images * rows * count * config.dim
+    with Largest() as largest:
+        model(regions, tokens).sum().backward()
+    assert largest.elements < images * rows * words * count * config.dim
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "complaint"),
+    [
+        (XLanConfig, {"num_heads": 3}, "multiple of num_heads=3"),
+        (XLanConfig, {"num_layers": -1}, "num_layers must be 0 or more"),
+        (XLanConfig, {"decoder_layers": 0}, "decoder_layers must be at least 1"),
+        (XLanConfig, {"num_heads": 16}, "mid_dim=None must be at least 1"),
+        (XLanConfig, {"alpha": 0.0}, "alpha must be above 0"),
+        (XLanConfig, {"mid_dropout": 1.0}, "mid_dropout=1.0 must lie in 0..1"),
+        (XTransformerConfig, {"ff_dim": 0}, "ff_dim must be at least 1"),
+        (XTransformerConfig, {"dim": 15, "num_heads": 1}, "dim=15 must be even"),
+        (XTransformerConfig, {"position_base": 1.0}, "position_base must be above 1"),
+    ],
+)
+def test_wrong_options_are_refused(config, options, complaint):
+    with pytest.raises(UserError, match=complaint):
+        config(**{**SMALL, **options})
