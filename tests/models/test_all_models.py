@@ -49,7 +49,33 @@ VARIANTS = {
     "norms first": ("ngsan", {"norm_first": True}),
     "norms first, absolute": ("transformer", {"norm_first": True, "geometry": "absolute"}),
 }
-CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS
+# Any encoder with any attention, and any decoder: one line of configuration each.
+MIXED = {
+    "NG-SAN with branches": ("ngsan", {"branches": 3, "branch_drop": 0.4}),
+    "NG-SAN with distances": ("ngsan", {"distance": "manhattan"}),
+    "N-SAN with talking heads": ("nsan", {"talking_heads": True}),
+    "Transformer with X-Linear attention": ("transformer", {"attention": "x_linear"}),
+    "X-Linear attention with geometry and branches": (
+        "transformer",
+        {"attention": "x_linear", "geometry": "query", "branches": 2},
+    ),
+    "AoANet with geometry": ("aoanet", {"geometry": "query+content"}),
+    "AoANet with normalised queries": ("aoanet", {"norm": "in"}),
+    "AoANet with distances and branches": ("aoanet", {"distance": "euclidean", "branches": 2, "branch_layers": (2,)}),
+    "AoANet with X-Linear attention": ("aoanet", {"attention": "x_linear"}),
+    "AoANet with wide heads": ("aoanet", {"multi_head_scale": 2}),
+    "AoANet with batch norms": ("aoanet", {"use_bn": 2, "mean_feats": False}),
+    "MD-SAN with normalised queries": ("mdsan", {"norm": "in", "geometry": "query"}),
+    "X-LAN's encoder, Transformer's decoder": ("xlan", {"decoder": "transformer(num_layers=2)"}),
+    "Transformer's encoder, X-LAN's decoder": ("transformer", {"decoder": "xlan(mid_dim=4)"}),
+    "NG-SAN's encoder, AoANet's decoder": ("ngsan", {"decoder": "aoanet"}),
+    "AoANet's encoder, X-Transformer's decoder": (
+        "aoanet",
+        {"decoder": "xtransformer(decoder_layers=2, mid_dim=4)", "geometry": "key"},
+    ),
+    "MD-SAN's encoder, Up-Down's decoder": ("mdsan", {"decoder": "updown(additive_dim=12)"}),
+}
+CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS | MIXED
 
 
 @functools.cache

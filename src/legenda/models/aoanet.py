@@ -212,6 +212,10 @@ class AoANetEncoder(Encoder):
             x = self.norm(x)
         return Memory(x, mask, self._pool(regions, features, x))
 
+    def forget_summary(self) -> None:
+        """Leaves out the embedding of the picture's own vector."""
+        self.pooled = None
+
     def _pool(self, regions: Regions, features: Tensor, x: Tensor) -> Tensor:
         if self.pooled is None:
             return masked_mean(x, regions.valid)

@@ -80,6 +80,9 @@ class Decoder(nn.Module):
     A module holds no state, so two decodings of one model can run at once.
     """
 
+    reads_summary: bool = True
+    """Whether it reads the memory's global vector."""
+
     normalised: bool = False
     """Whether `step` gives log-probabilities that are to be taken as they are, as ensembles do, instead of logits."""
 

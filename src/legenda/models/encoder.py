@@ -13,6 +13,9 @@ class Encoder(nn.Module):
     needs_boxes: bool = False
     """Whether it reads where the regions lie."""
 
+    def forget_summary(self) -> None:
+        """Leaves out what makes only the global vector, for a decoder that does not read it."""
+
     def forward(self, regions: Regions) -> Memory:
         """States `(B, N, D)` and, where the model has one of its own, a global vector `(B, D)`.
 

@@ -262,6 +262,8 @@ class TransformerState:
 class TransformerDecoder(Decoder):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
+    reads_summary = False
+
     def __init__(
         self,
         config: TransformerConfig,

@@ -164,8 +164,12 @@ class XLinearEncoder(Encoder):
         self.feed_forward = nn.ModuleList(
             FeedForwardAfter(D, ff_dim, ff_dropout) for _ in range(L) if ff_dim is not None
         )
-        self.summary = nn.Linear((L + 1) * D, D, bias=not config.literal)
-        self.summary_norm = nn.Identity() if config.literal else nn.LayerNorm(D)
+        self.summary: nn.Linear | None = nn.Linear((L + 1) * D, D, bias=not config.literal)
+        self.summary_norm: nn.Module | None = nn.Identity() if config.literal else nn.LayerNorm(D)
+
+    def forget_summary(self) -> None:
+        """Leaves out Eq. 10."""
+        self.summary = self.summary_norm = None
 
     def forward(self, regions: Regions) -> Memory:
         """States `(B, N, D)`, which are the last values, and the image's vector; padded rows are finite."""
@@ -180,4 +184,6 @@ class XLinearEncoder(Encoder):
             if self.feed_forward:
                 keys = x = self.feed_forward[index](x)
             seen.append(attended)
+        if self.summary is None or self.summary_norm is None:
+            return Memory(x, mask)
         return Memory(x, mask, self.summary_norm(self.summary(torch.cat(seen, dim=-1))))
