@@ -56,9 +56,10 @@ def sized() -> Callable[..., dict[str, Any]]:
     from legenda.models import describe_model
 
     def choose(name: str, *, dropout: float | None = None, **options: Any) -> dict[str, Any]:
-        own = {field.name for field in fields(describe_model(name).config)}
-        rates = {} if dropout is None else {kind: dropout for kind in own if kind.split("_")[-1] == "dropout"}
-        rates.pop("context_dropout", None)  # AoANet's switch
-        return {**rates, **{key: value for key, value in options.items() if key in own}}
+        own = {field.name: field.default for field in fields(describe_model(name).config)}
+        rates = [kind for kind, usual in own.items() if kind.endswith("dropout") and isinstance(usual, float)]
+        return {kind: dropout for kind in rates if dropout is not None} | {
+            key: value for key, value in options.items() if key in own
+        }
 
     return choose

@@ -1,11 +1,24 @@
 """Recipes on the embedded scenes: small models that learn in a minute or two what their attention can express."""
 
+from dataclasses import fields
+from typing import Any
+
 from legenda.data.caption_sets import ScenesData
+from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Recipe
 from legenda.training.schedules import StepDecay
 from legenda.training.settings import Training
 
-_SMALL = {"dim": 64, "num_heads": 4, "num_layers": 2, "ff_dim": 128, "geometry_dim": 32, "dropout": 0.0}
+_SMALL = {
+    "dim": 64,
+    "num_heads": 4,
+    "num_layers": 2,
+    "decoder_layers": 2,
+    "ff_dim": 128,
+    "geometry_dim": 32,
+    "additive_dim": 64,
+}
+"""The sizes of all models on scenes, as far as each has them; dropout is 0 everywhere, for scenes are many."""
 
 _TRAINING = Training(
     epochs=23,
@@ -17,26 +30,33 @@ _TRAINING = Training(
 )
 
 _ATTENTIONS = {
-    "transformer": ("transformer", {}, "plain self-attention"),
     "absolute": ("transformer", {"geometry": "absolute"}, "places added to the regions"),
-    "nsan": ("nsan", {}, "normalised queries"),
     "content": ("gsan", {"geometry": "content"}, "content-independent geometry"),
-    "gsan": ("gsan", {}, "query-dependent geometry"),
     "key": ("gsan", {"geometry": "key"}, "key-dependent geometry"),
-    "ngsan": ("ngsan", {}, "normalised queries and query-dependent geometry"),
 }
+"""Rows of NG-SAN's tables that have no name of their own."""
 
 
 def scenes_recipes() -> dict[str, Recipe]:
-    """One recipe for each attention of NG-SAN's tables, alike in all but the attention."""
+    """One recipe for each named model, alike in all but the model."""
+    named = {name: (name, {}, describe_model(name).summary) for name in list_models()}
     return {
         f"scenes.{name}": Recipe(
             name=f"scenes.{name}",
             summary=f"scenes: {summary}",
             model=model,
-            options={**_SMALL, **options},
+            options={**_sizes(model), **options},
             data=ScenesData(),
             training=_TRAINING,
         )
-        for name, (model, options, summary) in _ATTENTIONS.items()
+        for name, (model, options, summary) in (named | _ATTENTIONS).items()
     }
+
+
+def _sizes(model: str) -> dict[str, Any]:
+    """The sizes that a model has and its name leaves open, and no dropout."""
+    entry = describe_model(model)
+    rates = {field.name: 0.0 for field in fields(entry.config) if field.name.endswith("dropout")}
+    own = {field.name: field.default for field in fields(entry.config)}
+    sizes = {name: value for name, value in _SMALL.items() if name in own and name not in entry.settings}
+    return sizes | {name: value for name, value in rates.items() if isinstance(own[name], float)}
