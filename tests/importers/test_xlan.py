@@ -1,5 +1,7 @@
 """X-LAN's and X-Transformer's weights give what their released code gives: numbers it computed with random weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -114,6 +116,18 @@ def test_beam_search(case, to_length):
     assert torch.equal(to_length(found.tokens[:, 0], T), given["out/beam_ids"])
     assert_close(to_length(found.log_probs[:, 0], T), given["out/beam_logprobs"])
     assert_close(found.scores[:, 0], given["out/beam_score"])
+
+
+@torch.no_grad()
+def test_the_search_behind_the_papers_numbers(numbers, state, to_length):
+    """Image by image and without the unknown word, the last of the vocabulary; the release keeps it as a comment."""
+    given = numbers("xlan")
+    model = load("xlan", state("xlan"))
+    rule = replace(model.decoding, finished="aside", beam_banned_ids=(model.config.vocab_size - 1,))
+    found = beam_search(model, regions_of(given), beam_size=3, rule=rule)
+    assert torch.equal(to_length(found.tokens[:, 0], T), given["out/legacy_beam_ids"])
+    assert_close(to_length(found.log_probs[:, 0], T), given["out/legacy_beam_logprobs"])
+    assert_close(found.scores[:, 0], given["out/legacy_beam_score"])
 
 
 @torch.no_grad()

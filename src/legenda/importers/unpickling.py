@@ -21,7 +21,24 @@ class Plain:
         self.__dict__.update(state if isinstance(state, dict) else {})
 
 
+def _rebuilt(kind: type, base: type, state: Any) -> Any:
+    """What old protocols call to make an object: here only one of the plain kinds, empty."""
+    if base is not object or state is not None or kind not in (argparse.Namespace, Plain):
+        raise UserError(f"it builds {kind.__name__} in a way that plain data does not need")
+    return kind()
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    """How protocol 2 writes bytes."""
+    return text.encode("latin-1" if encoding.startswith("latin") else "utf-8")
+
+
 _ALLOWED: dict[tuple[str, str], Any] = {
+    ("copyreg", "_reconstructor"): _rebuilt,
+    ("_codecs", "encode"): _bytes,
+    ("builtins", "object"): object,
+    ("builtins", "long"): int,
+    ("builtins", "unicode"): str,
     ("argparse", "Namespace"): argparse.Namespace,
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("collections", "Counter"): collections.Counter,
@@ -42,7 +59,7 @@ class _Restricted(pickle.Unpickler):
     """Knows plain containers and numbers, and refuses every other name before it is imported."""
 
     def find_class(self, module: str, name: str) -> Any:
-        module = {"__builtin__": "builtins"}.get(module, module)
+        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         if (module, name) in _ALLOWED:
             return _ALLOWED[module, name]
         if (module, name) in _EMPTIED:

@@ -1,0 +1,227 @@
+"""From files of the releases to a model: checkpoints, vocabularies, and pickles that are read but never run."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import pickle
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import legenda
+from legenda import UserError
+from legenda.importers.unpickling import read_pickle
+from legenda.importers.words import read_words
+from legenda.text import Vocabulary
+
+TRACE = Path(tempfile.gettempdir()) / "legenda-ran-a-pickle"
+WORDS = [f"w{number}" for number in range(49)] + ["UNK"]
+"""The fixture's fifty words; id 0 is the end."""
+
+
+@pytest.fixture(scope="module")
+def weights(numbers):
+    return numbers("abl_base").weights()
+
+
+def write(weights, path):
+    match path.suffix:
+        case ".npz":
+            np.savez(path, **{name: value.numpy() for name, value in weights.items()})
+        case ".safetensors":
+            safetensors.torch.save_file(weights, path)
+        case _:
+            torch.save(weights, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".pt", ".npz", ".safetensors"])
+def test_every_kind_of_file_gives_the_same_model(weights, tmp_path, suffix):
+    model = legenda.importers.load("aoanet", write(weights, tmp_path / f"model{suffix}"))
+    direct = legenda.importers.load("aoanet", weights)
+    assert model.config == direct.config
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), direct.parameters(), strict=True))
+    assert not model.training
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key):
+    path = tmp_path / "last.pth"
+    state = {key: weights, "epoch": 3, "numpy_rng_state": np.random.RandomState(0).get_state()}
+    torch.save(state, path)
+    assert legenda.importers.load("aoanet", path).config.vocab_size == 51
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("model.pth", b"no checkpoint", "model.pth cannot be read"),
+        ("model.npz", b"", "model.npz cannot be read"),
+        ("model.safetensors", b"\0" * 20, "model.safetensors cannot be read"),
+        ("model.h5", b"", "model.h5 is no checkpoint"),
+    ],
+)
+def test_a_file_that_is_no_checkpoint(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        legenda.importers.load("aoanet", tmp_path / name)
+    with pytest.raises(UserError, match=r"absent\.pth does not exist"):
+        legenda.importers.load("aoanet", tmp_path / "absent.pth")
+
+
+def test_a_checkpoint_without_tensors(tmp_path):
+    torch.save({"epoch": 1}, tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"model\.pth holds no state dict"):
+        legenda.importers.load("aoanet", tmp_path / "model.pth")
+
+
+class Evil:
+    """What a hostile pickle does when it is run."""
+
+    def __reduce__(self):
+        return os.system, (f"touch {TRACE}",)
+
+
+def test_a_checkpoint_that_would_run_something_is_not_run(tmp_path):
+    torch.save({"state_dict": Evil()}, tmp_path / "model.pth")
+    with pytest.raises(UserError, match=r"model\.pth cannot be read"):
+        legenda.importers.load("aoanet", tmp_path / "model.pth")
+    assert not TRACE.exists()
+
+
+def test_an_unknown_kind_suggests_the_nearest():
+    with pytest.raises(UserError, match="no kind of weights 'aonet'; did you mean aoanet"):
+        legenda.importers.load("aonet", {})
+
+
+def dump(content, path, protocol=2):
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    return path
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_plain_pickles_are_read(tmp_path, protocol):
+    content = {
+        "opt": argparse.Namespace(rnn_size=8, id="x"),
+        "vocab": {"1": "a", "2": "UNK"},
+        "counts": collections.Counter("aab"),
+        "best": np.float64(1.5),
+        "order": np.arange(3),
+        "nested": [(1, 2.5, None, True), {"é"}, collections.OrderedDict(a=1)],
+    }
+    found = read_pickle(dump(content, tmp_path / "infos.pkl", protocol))
+    assert found["opt"].rnn_size == 8
+    assert found["vocab"] == content["vocab"]
+    assert found["best"] == 1.5
+    assert found["order"].tolist() == [0, 1, 2]
+    assert found["nested"] == content["nested"]
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        Evil(),
+        [1, {"deep": (Evil(),)}],
+        SimpleNamespace(a=1),
+        print,
+        type("Counter", (), {}),
+        collections.defaultdict(os.getcwd),
+    ],
+    ids=["call", "deep", "namespace", "function", "class", "factory"],
+)
+def test_anything_else_is_refused_before_it_is_imported(tmp_path, evil):
+    try:
+        path = dump(evil, tmp_path / "vocab.pkl")
+    except (pickle.PicklingError, AttributeError):
+        path = tmp_path / "vocab.pkl"
+        path.write_bytes(b"c__main__\nCounter\n.")
+    with pytest.raises(UserError, match=r"vocab\.pkl cannot be read \(it holds .* which is no plain data"):
+        read_pickle(path)
+    assert not TRACE.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage"])
+def test_a_broken_pickle(tmp_path, content):
+    (tmp_path / "infos.pkl").write_bytes(content)
+    with pytest.raises(UserError, match=r"infos\.pkl cannot be read"):
+        read_pickle(tmp_path / "infos.pkl")
+
+
+NUMBERED = {str(number): word for number, word in enumerate(WORDS, start=1)}
+EXPECTED = ("<end>", *WORDS[:-1], "<unk>")
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("cocotalk.json", lambda path: path.write_text(json.dumps({"ix_to_word": NUMBERED, "images": []}))),
+        ("words.json", lambda path: path.write_text(json.dumps(NUMBERED))),
+        ("infos_aoa.pkl", lambda path: dump({"vocab": NUMBERED, "iter": 3}, path)),
+        ("coco_vocabulary.txt", lambda path: path.write_text("\n".join(WORDS) + "\n")),
+        ("vocabulary.txt", lambda path: Vocabulary(EXPECTED).save(path)),
+    ],
+)
+def test_vocabularies_whose_id_zero_is_the_end(tmp_path, name, make):
+    make(tmp_path / name)
+    found = read_words("aoanet", tmp_path / name)
+    assert found.words == EXPECTED
+    assert (found.begin_id, found.end_id, found.unknown_id) == (0, 0, 50)
+
+
+class Vocab:
+    """Stands for the vocabulary class of MD-SAN's release."""
+
+
+Vocab.__module__ = "data.vocab"
+
+
+def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
+    import sys
+
+    released = Vocab()
+    released.itos = ["<unk>", "<pad>", "<bos>", "<eos>", "a", "cat"]
+    released.stoi = collections.defaultdict(int, {word: number for number, word in enumerate(released.itos)})
+    monkeypatch.setitem(sys.modules, "data", SimpleNamespace(vocab=SimpleNamespace(Vocab=Vocab)))
+    monkeypatch.setitem(sys.modules, "data.vocab", SimpleNamespace(Vocab=Vocab))
+    path = dump(released, tmp_path / "vocab.pkl")
+    found = read_words("mdsan", path)
+    assert found.words == ("<unk>", "<pad>", "<begin>", "<end>", "a", "cat")
+    assert (found.unknown_id, found.begin_id, found.end_id) == (0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("words.json", "[]", 'no "ix_to_word"'),
+        ("words.json", '{"1": "a", "3": "b"}', "ids 1, 2, 3"),
+        ("words.csv", "a", "is no vocabulary of aoanet"),
+        ("words.txt", "a\na\n", "comes|stands on lines"),
+    ],
+)
+def test_a_file_that_is_no_vocabulary(tmp_path, name, content, told):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=told):
+        read_words("aoanet", tmp_path / name)
+
+
+def test_a_model_with_its_words_writes_captions(weights, tmp_path, draw_regions):
+    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n")
+    model = legenda.importers.load("aoanet", weights, vocabulary=tmp_path / "words.txt")
+    captions = model.caption(draw_regions((4, 2), dim=64))
+    assert all(word in EXPECTED for caption in captions for word in caption.split())
+    again = legenda.load(model.save(tmp_path / "run"))
+    assert again.caption(draw_regions((4, 2), dim=64)) == captions
+
+
+def test_a_vocabulary_of_another_size_is_refused(weights, tmp_path):
+    (tmp_path / "words.txt").write_text("a\nb\n")
+    with pytest.raises(UserError, match=r"the vocabulary has 3 words .* has 51"):
+        legenda.importers.load("aoanet", weights, vocabulary=tmp_path / "words.txt")
