@@ -13,7 +13,7 @@ from legenda.files import write_json
 
 if TYPE_CHECKING:
     from legenda.apps.runs import OpenRun
-    from legenda.data.caption_sets import CaptionSet
+    from legenda.data.caption_sets import CaptionSet, DataSettings
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,10 @@ class Options:
     """A run folder."""
     split: Literal["train", "val", "test"] = "val"
     """Which images."""
+    annotations: Path | None = None
+    """Other annotations than the run's, in Karpathy's layout; an imported model has none of its own."""
+    features: Path | None = None
+    """The features of their images."""
     beam_size: int = 3
     """Hypotheses that the search keeps."""
     submit: Path | None = None
@@ -52,13 +56,24 @@ def run(arguments: Sequence[str]) -> None:
         return
     from legenda.training.validation import score_captions
 
-    split = opened.data().split(options.split)
+    split = _data(options, opened).split(options.split)
     captions = _describe(opened, split, options.beam_size)
     scores = score_captions(captions, split)
     path = write_evaluation(options.run, options.split, options.beam_size, captions, scores)
     for name, value in scores.items():
         print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
+
+
+def _data(options: Options, opened: "OpenRun") -> "DataSettings":
+    """The data that the command line names, or the run's own."""
+    from legenda.data.caption_sets import KarpathyData
+
+    if (options.annotations is None) != (options.features is None):
+        raise UserError("--annotations and --features go together; name both")
+    if options.annotations is None or options.features is None:
+        return opened.data()
+    return KarpathyData(annotations=options.annotations, features=options.features)
 
 
 def write_evaluation(
@@ -102,6 +117,8 @@ def _describe(opened: "OpenRun", pictures: "CaptionSet", beam_size: int) -> dict
 
 def _check_extractor(opened: "OpenRun", pictures: "CaptionSet") -> None:
     wanted = opened.config.get("extractor")
+    if opened.imported:
+        return  # it reads its release's features, which nothing but their width can tell
     if pictures.extractor != wanted:
         raise UserError(
             f"{pictures.source} was made by the extractor {pictures.extractor}, but {opened.folder} was trained on "

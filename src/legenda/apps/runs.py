@@ -33,8 +33,17 @@ class OpenRun:
     model: Captioner
     config: Mapping[str, Any]
 
+    @property
+    def imported(self) -> bool:
+        """Whether its weights came from a released code, so that nothing is known of data and features."""
+        return "imported" in self.config
+
     def data(self) -> DataSettings:
         """The settings of the data it was trained on."""
+        if self.imported:
+            raise UserError(
+                f"{self.folder} was imported and has no data of its own; name some with --annotations and --features"
+            )
         try:
             described = dict(self.config["data"])
             kind = _DATA[described.pop("kind")]
@@ -49,7 +58,7 @@ class OpenRun:
     def extractor(self, given: str | None) -> Extractor:
         """The extractor of the run's features: a built-in one, or the `given` file, which must be the same."""
         wanted = str(self.config.get("extractor"))
-        if "imported" in self.config:
+        if self.imported:
             if given is None:
                 raise UserError(
                     f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
