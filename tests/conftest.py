@@ -63,3 +63,25 @@ def sized() -> Callable[..., dict[str, Any]]:
         }
 
     return choose
+
+
+@pytest.fixture(scope="session")
+def largest() -> Callable[[], Any]:
+    """Watches the size of the largest tensor that any operation gives.
+
+    `with largest() as found: ...` leaves it in `found.elements`.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        elements = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            found = func(*args, **(kwargs or {}))
+            for part in found if isinstance(found, tuple | list) else (found,):
+                if isinstance(part, torch.Tensor):
+                    self.elements = max(self.elements, part.numel())
+            return found
+
+    return Largest

@@ -66,7 +66,7 @@ MIXED = {
     "AoANet with wide heads": ("aoanet", {"multi_head_scale": 2}),
     "AoANet with batch norms": ("aoanet", {"use_bn": 2, "mean_feats": False}),
     "MD-SAN with normalised queries": ("mdsan", {"norm": "in", "geometry": "query"}),
-    "X-LAN's encoder, Transformer's decoder": ("xlan", {"decoder": "transformer(num_layers=2)"}),
+    "X-LAN's encoder, Transformer's decoder": ("xlan", {"decoder": "transformer(num_layers=2, ff_dim=24)"}),
     "Transformer's encoder, X-LAN's decoder": ("transformer", {"decoder": "xlan(mid_dim=4)"}),
     "NG-SAN's encoder, AoANet's decoder": ("ngsan", {"decoder": "aoanet"}),
     "AoANet's encoder, X-Transformer's decoder": (
@@ -276,3 +276,19 @@ def test_dropout_is_for_training_only(model, regions, tokens):
     trained = copy.deepcopy(model).train()
     assert not torch.allclose(trained(regions, tokens), trained(regions, tokens))
     assert torch.equal(model(regions, tokens), model(regions, tokens))
+
+
+def test_regions_are_never_repeated_for_rows(model, draw_regions, largest):
+    """No tensor of images x rows x regions x channels where images x regions x channels would do."""
+    if any(isinstance(part, AdditiveAttention) for part in model.modules()):
+        pytest.skip("additive attention takes the tanh of each row with each region: no smaller tensor would do")
+    images, rows, count = 2, 200, 13
+    regions = draw_regions((count,) * images, dim=FEATURES)
+    first = torch.zeros(images, rows, dtype=torch.long)
+    with largest() as found:
+        memory = model.encode(regions)
+        model.decoder.step(first, model.decoder.start(memory, rows), memory)
+    assert found.elements < images * rows * count * model.config.dim
+    with largest() as found:
+        model(regions, first.unsqueeze(-1)).sum().backward()
+    assert found.elements < images * rows * count * model.config.dim

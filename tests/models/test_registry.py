@@ -84,7 +84,10 @@ def test_an_unknown_name(name, told):
         ({"norm": "instance"}, "norm as one of 'none', 'in', .*, not 'instance'"),
         ({"norm_on": "v"}, "norm_on as one of 'q', 'k', 'qk', not 'v'"),
         ({"geometry": None}, "geometry as str, not None"),
-        ({"geometry": "querry"}, "geometry='querry' is unknown; choose from none, absolute, relative, content, query, key"),
+        (
+            {"geometry": "querry"},
+            "geometry='querry' is unknown; choose from none, absolute, relative, content, query, key",
+        ),
         ({"geometry": "query+absolute"}, r"geometry='query\+absolute' is unknown"),
         ({"geometry": ""}, "geometry='' is unknown"),
         ({"geometry_per_layer": 1}, "geometry_per_layer as bool, not 1"),

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from legenda import UserError
 from legenda.models import Captioner
@@ -136,19 +135,6 @@ def test_an_end_inside_a_row_is_not_looked_at(draw_regions):
         assert sizes.count_nonzero() == len(read)
 
 
-class Largest(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation gives."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        for part in found if isinstance(found, tuple | list) else (found,):
-            if isinstance(part, torch.Tensor):
-                self.elements = max(self.elements, part.numel())
-        return found
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -157,20 +143,20 @@ class Largest(TorchDispatchMode):
         XTransformerConfig(vocab_size=7, feature_dim=6, dim=32, num_heads=2, mid_dim=4, num_layers=1, ff_dim=32),
     ],
 )
-def test_regions_are_never_repeated_for_rows(config, draw_regions):
+def test_regions_are_never_repeated_for_rows(config, draw_regions, largest):
     """No tensor of images x rows x regions x dim, neither forward nor backward, neither at once nor step by step."""
     images, rows, words, count = 2, 9, 3, 41
     torch.manual_seed(0)
     model = Captioner(config)
     regions = draw_regions((count,) * images, dim=6)
     tokens = torch.randint(7, (images, rows, words))
-    with Largest() as largest:
+    with largest() as found:
         memory = model.encode(regions)
         model.decoder.step(tokens[..., 0], model.decoder.start(memory, rows), memory)
-    assert largest.elements < images * rows * count * config.dim
-    with Largest() as largest:
+    assert found.elements < images * rows * count * config.dim
+    with largest() as found:
         model(regions, tokens).sum().backward()
-    assert largest.elements < images * rows * words * count * config.dim
+    assert found.elements < images * rows * words * count * config.dim
 
 
 @pytest.mark.parametrize(
