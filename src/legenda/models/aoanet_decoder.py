@@ -106,7 +106,7 @@ class AoANetDecoder(Decoder):
         return self.lstm.read(self.dropout(words if self.paper else F.relu(words)))
 
     def _advance(
-        self, read: Tensor, state: AoANetState, memory: Memory, weights: Tensor, *, need_weights: bool
+        self, read: Tensor, state: AoANetState, memory: Memory, weights: tuple[Tensor, Tensor], *, need_weights: bool
     ) -> AoANetState:
         """Eqs. 12 to 14 for one position of all rows."""
         seen = memory.summary.unsqueeze(1) + self.context_dropout(state.context)

@@ -23,9 +23,9 @@ class WordLSTM(nn.LSTMCell):
         """What the words add to the gates, biases included."""
         return F.linear(words, self.weight_ih[:, : self.word_dim], self.bias_ih + self.bias_hh)
 
-    def weights(self) -> Float[Tensor, "gates inputs"]:
-        """The matrix of `advance`, put together once for all steps."""
-        return torch.cat([self.weight_ih[:, self.word_dim :], self.weight_hh], dim=1)
+    def weights(self) -> tuple[Float[Tensor, "gates O"], Float[Tensor, "gates D"]]:
+        """The matrices of `advance`, taken once for all steps, which sums their gradients before they go back."""
+        return self.weight_ih[:, self.word_dim :], self.weight_hh
 
     def advance(
         self,
@@ -33,10 +33,10 @@ class WordLSTM(nn.LSTMCell):
         other: Float[Tensor, "*rows O"],
         hidden: Float[Tensor, "*rows D"],
         cell: Float[Tensor, "*rows D"],
-        weights: Float[Tensor, "gates inputs"],
+        weights: tuple[Float[Tensor, "gates O"], Float[Tensor, "gates D"]],
     ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
         """Hidden state and cell after one word."""
-        gates = read + F.linear(torch.cat([other, hidden], dim=-1), weights)
+        gates = read + F.linear(other, weights[0]) + F.linear(hidden, weights[1])
         enter, keep, new, leave = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell

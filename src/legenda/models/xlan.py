@@ -149,7 +149,7 @@ class XLanDecoder(Decoder):
         words = self.word_dropout(self.act(self.embedding(tokens)))
         return F.linear(words, self.lstm.weight_ih[:, : self.dim], self.lstm.bias_ih + self.lstm.bias_hh)
 
-    def _advance(self, read: Tensor, state: XLanState, memory: Memory, weights: Tensor) -> XLanState:
+    def _advance(self, read: Tensor, state: XLanState, memory: Memory, weights: tuple[Tensor, Tensor]) -> XLanState:
         """One position of all rows."""
         before = self.context_dropout(state.context)
         hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, weights)
