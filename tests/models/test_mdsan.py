@@ -209,3 +209,13 @@ def test_training_leaves_branches_out():
     assert len(found) > 6
     plain = build("mdsan", dropout=0.0, branch_drop=0.0)
     torch.testing.assert_close(plain.train()(regions, tokens), plain.eval()(regions, tokens))
+
+
+@torch.no_grad()
+def test_a_grid_needs_no_boxes():
+    """The release knows nothing but grids of 7 x 7; other numbers of regions need boxes."""
+    model = build("mdsan")
+    features, tokens = torch.randn(2, 49, FEATURES).double(), torch.zeros(2, 1, 3, dtype=torch.long)
+    assert torch.equal(model(Regions(features), tokens), model(Regions.from_grid(features, 7, 7), tokens))
+    with pytest.raises(UserError, match="needs boxes"):
+        model.encode(Regions(features[:, :48]))

@@ -51,6 +51,7 @@ class Captioner(nn.Module):
                 f"the features have {width} channels but {self.name or 'this model'} reads {self.config.feature_dim}; "
                 f"use features of the extractor it was trained with, or create it with feature_dim={width}"
             )
+        regions = self.encoder.place(regions)
         if self.needs_boxes and regions.boxes is None:
             raise UserError(
                 f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "

@@ -13,6 +13,10 @@ class Encoder(nn.Module):
     needs_boxes: bool = False
     """Whether it reads where the regions lie."""
 
+    def place(self, regions: Regions) -> Regions:
+        """The regions with boxes, where the encoder knows how regions without boxes lie; as they are otherwise."""
+        return regions
+
     def forget_summary(self) -> None:
         """Leaves out what makes only the global vector, for a decoder that does not read it."""
 

@@ -64,6 +64,14 @@ class MdsanEncoder(TransformerEncoder):
         super().__init__(config, last_norm=config.norm_first)
         self.input_norm = nn.LayerNorm(config.dim)
         self.zero_rows_are_padding = config.zero_rows_are_padding
+        self.cells = config.cells
+
+    def place(self, regions: Regions) -> Regions:
+        """As many regions as a square of `cells` has are its cells, line by line, unless boxes say where they lie."""
+        if regions.boxes is not None or regions.features.shape[1] != self.cells**2:
+            return regions
+        grid = Regions.from_grid(regions.features, self.cells, self.cells, regions.mask)
+        return replace(grid, pooled=regions.pooled)
 
     def forward(self, regions: Regions) -> Memory:
         """Encoded regions; rows of padded regions are finite and mean nothing.
