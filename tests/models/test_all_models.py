@@ -217,11 +217,11 @@ def _without_effect(model) -> set[str]:
             found.add(f"{name}.spatial.bias")
         if not isinstance(module, MultiHeadAttention):
             continue
-        if isinstance(module.query_norm, MaskedInstanceNorm):
+        if isinstance(module.query_norm, MaskedInstanceNorm) and module.query.bias is not None:
             found.add(f"{name}.query.bias")
         # Layer normalisation is not linear in what is added: there the bias counts, though the shift after it does not.
         linear = module.key_norm is None or isinstance(module.key_norm, MaskedInstanceNorm | MaskedBatchNorm)
-        if linear and module.rescale is None:
+        if linear and module.rescale is None and module.key.bias is not None:
             found.add(f"{name}.key.bias")
         if module.key_norm is not None:
             shifts = (part for part, _ in module.key_norm.named_parameters() if part.split(".")[-1] == "bias")

@@ -41,6 +41,7 @@ class MultiHeadAttention(nn.Module):
         inner_dim: int | None = None,
         query_dim: int | None = None,
         output: bool = True,
+        bias: bool = True,
         talking: bool = False,
         head_drop: float = 0.0,
         query_norm: nn.Module | None = None,
@@ -52,6 +53,7 @@ class MultiHeadAttention(nn.Module):
         queries and keys where they differ from the values' (Bhojanapalli et al., 2020).
 
         output: whether the heads are projected back to `dim`; without it they come out side by side, `inner_dim` wide.
+        bias: whether the projections have one.
         talking: linear maps over the heads before and after the softmax (Shazeer et al., 2020, "Talking-heads").
         head_drop: in training each head is erased with this probability, for a whole batch at once, and the others are
         divided by 1 - head_drop.
@@ -65,10 +67,10 @@ class MultiHeadAttention(nn.Module):
         self.num_heads = num_heads
         self.dropout = dropout
         self.head_drop = head_drop
-        self.query = nn.Linear(dim, query_dim)
-        self.key = nn.Linear(dim, query_dim)
-        self.value = nn.Linear(dim, inner_dim)
-        self.output = nn.Linear(inner_dim, dim) if output else nn.Identity()
+        self.query = nn.Linear(dim, query_dim, bias=bias)
+        self.key = nn.Linear(dim, query_dim, bias=bias)
+        self.value = nn.Linear(dim, inner_dim, bias=bias)
+        self.output = nn.Linear(inner_dim, dim, bias=bias) if output else nn.Identity()
         self.mix_scores = nn.Linear(num_heads, num_heads, bias=False) if talking else None
         self.mix_weights = nn.Linear(num_heads, num_heads, bias=False) if talking else None
         self.query_norm = query_norm

@@ -136,16 +136,17 @@ def create_self_attention(
     dropout: float,
     inner_dim: int | None = None,
     output: bool = True,
+    bias: bool = True,
 ) -> MultiHeadAttention | XLinearAttention | Branches:
     """The attention among regions of one layer, counted from 0, as the options name it.
 
-    inner_dim, output: as in MultiHeadAttention; what comes out is as wide as they say, whatever the heads are. Of
+    inner_dim, output, bias: as in MultiHeadAttention; what comes out is as wide as they say, whatever the heads are. Of
     several branches some are left out in training; a single one never is.
     """
     width = dim if inner_dim is None or output else inner_dim
     count = options.branches_of(layer)
     attentions = [
-        _create_attention(options, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output)
+        _create_attention(options, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output, bias=bias)
         for _ in range(count)
     ]
     if options.normed_branches:
@@ -157,7 +158,14 @@ def create_self_attention(
 
 
 def _create_attention(
-    options: AttentionOptions, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None, output: bool
+    options: AttentionOptions,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,
+    bias: bool,
 ) -> MultiHeadAttention | XLinearAttention:
     """A single branch of `create_self_attention`."""
     if options.attention == "x_linear":
@@ -173,6 +181,7 @@ def _create_attention(
         inner_dim=width,
         query_dim=heads * head_dim,
         output=output,
+        bias=bias,
         talking=options.talking_heads,
         head_drop=options.head_drop,
         query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,

@@ -35,7 +35,8 @@ class AoANetConfig(AttentionOptions, ModelConfig):
 
     The paper prints less than the release has: `reading="paper"` takes away the ReLU after the region and the word
     embedding, the normalisation before each layer of the refiner (it stands after the sum instead, Eq. 7) and of the
-    decoder's query, and the bias of the output layer, and lets the projected query enter information and gate (Eq. 6).
+    decoder's query, and the biases of the attentions' projections and of the output layer; the projected query enters
+    information and gate (Eq. 6).
     """
 
     dim: int = 1024
@@ -133,6 +134,7 @@ class RefinerLayer(nn.Module):
             dropout=config.attention_dropout,
             inner_dim=config.attended_dim,
             output=not config.refiner_aoa,
+            bias=not self.paper,
         )
         query_dim = config.attended_dim if self.paper else D
         self.aoa = (

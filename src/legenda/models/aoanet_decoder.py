@@ -57,7 +57,14 @@ class AoANetDecoder(Decoder):
         self.lstm = WordLSTM(config.word_channels, D, D)
         self.query_norm = StdLayerNorm(D) if config.multi_head and not self.paper else None
         self.attention = (
-            MultiHeadAttention(D, config.num_heads, dropout=config.attention_dropout, inner_dim=scaled, output=False)
+            MultiHeadAttention(
+                D,
+                config.num_heads,
+                dropout=config.attention_dropout,
+                inner_dim=scaled,
+                output=False,
+                bias=not self.paper,
+            )
             if config.multi_head
             else AdditiveAttention(D, D, config.additive_dim)
         )
