@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 # Shapes and types in the signatures of these modules are checked at every call. Others are left out because beartype
 # cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
 install_import_hook(["legenda.attention", "legenda.decoding", "legenda.models.transformer"], "beartype.beartype")
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("legenda", deadline=None)
+hypothesis.settings.load_profile("legenda")
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 

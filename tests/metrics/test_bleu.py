@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.metrics.bleu import bleu
+from legenda.metrics.bleu import BleuCounts, bleu
+from legenda.metrics.ngrams import Corpus
 
 CAPTION = st.lists(st.sampled_from("abcde"), max_size=9)
 FULL_CAPTION = st.lists(st.sampled_from("abcde"), min_size=4, max_size=9)
@@ -55,3 +56,14 @@ def test_scores_stay_in_range_and_references_have_no_order(images):
     corpus, scores = bleu(candidates, references)
     assert all(0 <= score <= 1.001 for row in (corpus, *scores) for score in row)
     assert bleu(candidates, [group[::-1] for group in references]) == (corpus, scores)
+
+
+def test_rows_hold_what_the_corpus_adds_up():
+    counts = BleuCounts.of(Corpus.from_tokens(["ab", "bcde"], [["ab"], ["bxx", "bcxxx"]]))
+    assert counts.rows() == [(2, 1, 0, 0, 2, 1, 0, 0, 2, 2), (2, 1, 0, 0, 4, 3, 2, 1, 4, 3)]
+    assert counts.total().rows() == [(4, 2, 0, 0, 6, 4, 2, 1, 6, 5)]
+
+
+def test_every_candidate_needs_its_references():
+    with pytest.raises(ValueError, match="2 candidates do not go with 1 groups"):
+        bleu(["a", "b"], [["a"]])

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
+from legenda.errors import UserError
+from legenda.metrics.cider import DocumentFrequencies, cider, cider_d, cider_of
+from legenda.metrics.ngrams import Corpus
 
 CAPTION = st.lists(st.sampled_from("abcd"), max_size=7)
 IMAGES = st.lists(st.tuples(CAPTION, st.lists(CAPTION, min_size=1, max_size=3)), min_size=2, max_size=4)
@@ -21,13 +23,44 @@ def score_all(images, metric):
 def test_an_image_is_one_document():
     frequencies = DocumentFrequencies.from_references([[["a", "b"], ["a"]], [["a", "a"]], [["c"]]])
     assert frequencies.documents == 3
-    assert frequencies.counts == {("a",): 2, ("b",): 1, ("c",): 1, ("a", "b"): 1, ("a", "a"): 1}
-    assert frequencies.weight(("a",)) == pytest.approx(math.log(3 / 2))
-    assert frequencies.weight(("unseen",)) == pytest.approx(math.log(3))
+    occurrences = {"a": 2, "b": 1, "c": 1, "a b": 1, "a a": 1, "b a": 1, "unseen": 1, "a unseen a": 1}
+    for ngram, documents in occurrences.items():
+        assert frequencies.weight(tuple(ngram.split())) == pytest.approx(math.log(3 / documents))
+
+
+def test_a_table_of_counts_is_a_source_of_frequencies():
+    frequencies = DocumentFrequencies.from_counts({("a",): 4, ("b", "a"): 3, ("a", "a", "b", "c"): 2}, 12)
+    counts = {"a": 4, "b a": 3, "a a b c": 2, "a a b": 1, "b": 1, "d": 1}
+    for ngram, documents in counts.items():
+        assert frequencies.weight(tuple(ngram.split())) == pytest.approx(math.log(12 / documents))
+    with pytest.raises(UserError, match="more than 4 tokens"):
+        DocumentFrequencies.from_counts({tuple("abcde"): 1}, 2)
+
+
+@pytest.mark.parametrize("tokens", ["ab ba a", "12 21 1"])
+def test_frequencies_survive_a_file(tmp_path, tokens):
+    read = str if tokens.isalpha() else lambda caption: [ord(sign) for sign in caption]
+    groups = [[list(read(caption))] for caption in tokens.split()]
+    frequencies = DocumentFrequencies.from_references(groups)
+    frequencies.save(tmp_path / "df.safetensors")
+    again = DocumentFrequencies.load(tmp_path / "df.safetensors")
+    assert (again.words, again.documents) == (frequencies.words, 3)
+    for ngram in (groups[0][0], groups[1][0], groups[2][0], groups[0][0] * 2):
+        assert again.weight(ngram) == frequencies.weight(ngram)
+
+
+def test_what_is_no_file_of_frequencies_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none\.safetensors does not exist"):
+        DocumentFrequencies.load(tmp_path / "none.safetensors")
+    (tmp_path / "broken.safetensors").write_bytes(b"12345678")
+    with pytest.raises(UserError, match=r"broken\.safetensors cannot be read"):
+        DocumentFrequencies.load(tmp_path / "broken.safetensors")
+    with pytest.raises(UserError, match="only text and whole numbers"):
+        DocumentFrequencies.from_references([[[("a", "b")]]]).save(tmp_path / "pairs.safetensors")
 
 
 # Two documents: every n-gram of the first image has the weight log 2, and cosines are those of counts.
-FREQUENCIES = DocumentFrequencies({}, 2)
+FREQUENCIES = DocumentFrequencies.from_counts({}, 2)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +123,13 @@ def test_the_reference_programs_agree(shared, name, corpus_cider_d, corpus_cider
         for metric, values in scores.items():
             references = [caption.split() for caption in case["refs"]]
             values.append(metric(case["candidate"].split(), references, frequencies))
+    corpus = Corpus.from_tokens(
+        [case["candidate"].split() for case in cases],
+        [[caption.split() for caption in case["refs"]] for case in cases],
+    )
+    given = frequencies if documents else None  # without any, the references of all cases are the documents
+    assert cider_of(corpus, given).tolist() == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
+    assert cider_of(corpus, given, clipped=False).tolist() == pytest.approx([c["cider"] for c in cases], abs=1e-9)
     assert scores[cider_d] == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
     assert scores[cider] == pytest.approx([case["cider"] for case in cases], abs=1e-9)
     assert sum(scores[cider_d]) / len(cases) == pytest.approx(corpus_cider_d, abs=1e-9)

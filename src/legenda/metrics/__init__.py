@@ -1,15 +1,18 @@
 """Scores of captions."""
 
-from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.diversity import Diversity, Oracle, measure_diversity, score_oracle, share_novel, vocabulary_size
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
+from legenda.metrics.frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor, MeteorScores
+from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.significance import Difference, Interval, compare, intervals
 from legenda.metrics.spice import Spice, SpiceScores, download_corenlp
 
 __all__ = [
     "METRICS",
     "WITHOUT_JAVA",
+    "BleuReward",
+    "CiderD",
     "Difference",
     "Diversity",
     "DocumentFrequencies",

@@ -5,82 +5,94 @@ section on gameability for CIDEr-D; pycocoevalcap 1.2 and the `cider` package of
 values both are equal.
 """
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Hashable, Sequence
 
-from legenda.metrics.ngrams import LONGEST, count_ngrams
+import numpy as np
 
-_SIGMA = 6.0
+from legenda.metrics.frequencies import DocumentFrequencies, inverse_frequencies
+from legenda.metrics.ngrams import LONGEST, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
 
-
-@dataclass(frozen=True)
-class DocumentFrequencies:
-    """In how many of `documents` each n-gram occurs. A document is all the references of one image."""
-
-    counts: Mapping[tuple[str, ...], int]
-    documents: int
-
-    @classmethod
-    def from_references(cls, references: Iterable[Sequence[Sequence[str]]]) -> Self:
-        """Counts the documents of tokenized references, given image by image."""
-        counts: Counter[tuple[str, ...]] = Counter()
-        documents = 0
-        for captions in references:
-            documents += 1
-            counts.update({ngram for caption in captions for ngram in count_ngrams(caption)})
-        return cls(counts, documents)
-
-    def weight(self, ngram: tuple[str, ...]) -> float:
-        """The inverse document frequency, log(documents / occurrences); an unseen n-gram counts as seen once."""
-        return math.log(self.documents) - math.log(max(1, self.counts.get(ngram, 0)))
+SIGMA = 6.0
 
 
-@dataclass(frozen=True)
-class _Vector:
-    """A caption as tf-idf weights (equation 1, with counts for frequencies) and a norm for each length of n-gram."""
-
-    weights: dict[tuple[str, ...], float]
-    norms: tuple[float, ...]
-    length: int
-
-
-def cider_d(candidate: Sequence[str], references: Sequence[Sequence[str]], frequencies: DocumentFrequencies) -> float:
+def cider_d(
+    candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], frequencies: DocumentFrequencies
+) -> float:
     """CIDEr-D of one image, in 0..10: n-gram similarity with counts clipped at the reference's and unequal lengths
     punished by a Gaussian of sigma 6. Lengths are numbers of bigrams, as in the reference program.
     """
-    hypothesis = _vector(candidate, frequencies)
-    total = 0.0
-    for reference in references:
-        other = _vector(reference, frequencies)
-        gap = hypothesis.length - other.length
-        total += _similarity(hypothesis, other, clipped=True) * math.exp(-(gap**2) / (2 * _SIGMA**2))
-    return 10 * total / len(references)
+    return float(cider_of(Corpus.from_tokens([candidate], [references]), frequencies)[0])
 
 
-def cider(candidate: Sequence[str], references: Sequence[Sequence[str]], frequencies: DocumentFrequencies) -> float:
+def cider(
+    candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], frequencies: DocumentFrequencies
+) -> float:
     """CIDEr of one image, in 0..10: ten times the mean cosine of tf-idf vectors (equation 3)."""
-    hypothesis = _vector(candidate, frequencies)
-    vectors = (_vector(reference, frequencies) for reference in references)
-    return 10 * sum(_similarity(hypothesis, other, clipped=False) for other in vectors) / len(references)
+    return float(cider_of(Corpus.from_tokens([candidate], [references]), frequencies, clipped=False)[0])
 
 
-def _vector(tokens: Sequence[str], frequencies: DocumentFrequencies) -> _Vector:
-    weights = {ngram: count * frequencies.weight(ngram) for ngram, count in count_ngrams(tokens).items()}
-    squares = [0.0] * LONGEST
-    for ngram, weight in weights.items():
-        squares[len(ngram) - 1] += weight * weight
-    return _Vector(weights, tuple(map(math.sqrt, squares)), length=max(0, len(tokens) - 1))
+def cider_of(corpus: Corpus, frequencies: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
+    """CIDEr-D of every image, in 0..10, or with `clipped=False` plain CIDEr.
+
+    Without `frequencies` the references themselves give them, an image being a document.
+    """
+    if frequencies is None:
+        documents = len(corpus.candidate_lengths)
+        images = corpus.pairs.candidates()
+        counts = [
+            count_documents(bag.numbers, images[bag.owners()], known)
+            for bag, known in zip(corpus.references, corpus.table.sizes(), strict=True)
+        ]
+    else:
+        documents = frequencies.documents
+        counts = frequencies.counts_of(corpus.table, corpus.words)
+    weights = [inverse_frequencies(each, documents) for each in counts]
+    return similarities(
+        corpus.candidates,
+        corpus.references,
+        corpus.overlaps,
+        corpus.pairs,
+        [weight[bag.numbers] for weight, bag in zip(weights, corpus.candidates, strict=True)],
+        [weight[bag.numbers] for weight, bag in zip(weights, corpus.references, strict=True)],
+        corpus.candidate_lengths,
+        corpus.reference_lengths,
+        clipped=clipped,
+    )
 
 
-def _similarity(hypothesis: _Vector, reference: _Vector, *, clipped: bool) -> float:
-    """The mean over the lengths of n-grams of the cosine (equation 2) or of its clipped variant."""
-    products = [0.0] * LONGEST
-    for ngram, weight in hypothesis.weights.items():
-        other = reference.weights.get(ngram)
-        if other is not None:
-            products[len(ngram) - 1] += (min(weight, other) if clipped else weight) * other
-    norms = zip(hypothesis.norms, reference.norms, strict=True)
-    return sum(product / (a * b) for product, (a, b) in zip(products, norms, strict=True) if a * b > 0) / LONGEST
+def similarities(
+    candidates: Sequence[Bag],
+    references: Sequence[Bag],
+    overlaps: Sequence[Overlap],
+    pairs: Pairs,
+    weights: Sequence[Floats],
+    reference_weights: Sequence[Floats],
+    lengths: Integers,
+    reference_lengths: Integers,
+    *,
+    clipped: bool = True,
+) -> Floats:
+    """CIDEr(-D) of every candidate from what is counted; the weights are the inverse document frequencies of the bags'
+    n-grams.
+    """
+    mine, theirs = pairs.candidates(), pairs.references()
+    totals = np.zeros(len(mine))
+    parts = zip(candidates, references, overlaps, weights, reference_weights, strict=True)
+    for bag, other, found, weight, reference_weight in parts:
+        vector = bag.counts * weight
+        hits = np.flatnonzero(found.counts)
+        entries = found.entries[hits]
+        first, second = vector[entries], found.counts[hits] * weight[entries]
+        products = (np.minimum(first, second) if clipped else first) * second
+        norms = _norms(bag, vector)[mine] * _norms(other, other.counts * reference_weight)[theirs]
+        sums = np.bincount(found.pairs[hits], products, minlength=len(mine))
+        totals += np.divide(sums, norms, out=np.zeros(len(mine)), where=norms > 0)
+    if clipped:
+        bigrams, reference_bigrams = np.maximum(0, lengths - 1), np.maximum(0, reference_lengths - 1)
+        totals *= np.exp(-((bigrams[mine] - reference_bigrams[theirs]) ** 2) / (2 * SIGMA**2))
+    sums = np.bincount(mine, totals, minlength=len(lengths))
+    return 10 / LONGEST * sums / np.diff(pairs.starts)
+
+
+def _norms(bag: Bag, vector: Floats) -> Floats:
+    return np.sqrt(np.bincount(bag.owners(), vector * vector, minlength=len(bag.starts) - 1))

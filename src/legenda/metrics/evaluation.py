@@ -9,9 +9,11 @@ from statistics import fmean
 from typing import Any
 
 from legenda.errors import UserError, nearest
-from legenda.metrics.bleu import _matches, bleu
-from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
+from legenda.metrics.bleu import BleuCounts
+from legenda.metrics.cider import cider_of
+from legenda.metrics.frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor
+from legenda.metrics.ngrams import Corpus
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import Spice
 from legenda.text import ptb_tokenize
@@ -66,6 +68,10 @@ class Scores:
         return json.dumps(self.to_dict(), indent=2)
 
 
+SCORED = "the references scored"
+"""What document frequencies are counted from where none are given."""
+
+
 def evaluate(
     predictions: Mapping[Any, str],
     references: References,
@@ -104,13 +110,13 @@ def evaluate(
     counts: dict[str, Sequence[Sequence[float]]] = {}
     documents = source = None
     notices: list[str] = []
-    if set(BLEU) & set(columns):
-        corpus, per_image = bleu(words, word_groups)
-        values |= {name: (corpus[n], [scores[n] for scores in per_image]) for n, name in enumerate(BLEU)}
-        counts["BLEU"] = [
-            (*found.correct, *found.possible, found.length, found.reference_length)
-            for found in map(_matches, words, word_groups)
-        ]
+    ngrams = {"CIDEr-D", "CIDEr", *BLEU} & set(columns)
+    counted = Corpus.from_tokens(words, word_groups) if ngrams else None
+    if counted is not None and ngrams & set(BLEU):
+        found = BleuCounts.of(counted)
+        whole, single = found.total().scores()[0].tolist(), found.scores().T.tolist()
+        values |= {name: (whole[n], single[n]) for n, name in enumerate(BLEU)}
+        counts["BLEU"] = found.rows()
     if "ROUGE-L" in columns:
         # The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at
         # any white space for the others, so that the U+00A0 of "3 1/2" makes two.
@@ -120,12 +126,14 @@ def evaluate(
                 for candidate, group in zip(candidates, groups, strict=True)
             ]
         )
-    if {"CIDEr-D", "CIDEr"} & set(columns):
-        frequencies, source = frequencies_of(df, word_groups, tokenized=tokenized)
-        documents = frequencies.documents
-        for name, score in (("CIDEr-D", cider_d), ("CIDEr", cider)):
-            if name in columns:
-                values[name] = _mean([score(*pair, frequencies) for pair in zip(words, word_groups, strict=True)])
+    if counted is not None and ngrams - set(BLEU):
+        frequencies = None  # those of the references, which are counted already
+        documents, source = len(words), SCORED
+        if df is not None:
+            frequencies, source = frequencies_of(df, word_groups, tokenized=tokenized)
+            documents = frequencies.documents
+        for name in sorted(ngrams - set(BLEU)):
+            values[name] = _mean(cider_of(counted, frequencies, clipped=name == "CIDEr-D").tolist())
 
     def meteor() -> _Values:
         with Meteor() as program:
@@ -182,7 +190,7 @@ def frequencies_of(
 ) -> tuple[DocumentFrequencies, str]:
     """Document frequencies, and what they were counted from: `groups` of tokens where `df` is None."""
     if df is None:
-        return DocumentFrequencies.from_references(groups), "the references scored"
+        return DocumentFrequencies.from_references(groups), SCORED
     if isinstance(df, DocumentFrequencies):
         return df, "frequencies given"
     _check_references(df)

@@ -5,7 +5,7 @@ and for several references.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _BETA = 1.2
 
@@ -16,7 +16,10 @@ def rouge_l(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     The two maxima may come from different references, as in pycocoevalcap. No caption may be without tokens; there, an
     empty caption is the one token "".
     """
-    common = [_common_subsequence(candidate, reference) for reference in references]
+    places: defaultdict[str, int] = defaultdict(int)
+    for place, token in enumerate(candidate):
+        places[token] |= 1 << place
+    common = [_common_subsequence(len(candidate), places, reference) for reference in references]
     precision = max(common) / len(candidate)
     recall = max(length / len(reference) for length, reference in zip(common, references, strict=True))
     if precision == 0 or recall == 0:
@@ -24,18 +27,16 @@ def rouge_l(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
-def _common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:
-    """The length of the longest common subsequence.
+def _common_subsequence(length: int, places: Mapping[str, int], other: Sequence[str]) -> int:
+    """The length of the longest common subsequence with a caption of a length, whose tokens' places are bits.
 
     One row of the usual table is the bits of an integer, a zero for every step up (Hyyrö, "Bit-parallel LCS-length
     computation revisited", 2004).
     """
-    places: defaultdict[str, int] = defaultdict(int)
-    for place, token in enumerate(first):
-        places[token] |= 1 << place
-    everything = (1 << len(first)) - 1
+    everything = (1 << length) - 1
     row = everything
-    for token in second:
-        hits = row & places[token]
-        row = ((row + hits) | (row - hits)) & everything
-    return len(first) - row.bit_count()
+    for token in other:
+        if token in places:
+            hits = row & places[token]
+            row = ((row + hits) | (row - hits)) & everything
+    return length - row.bit_count()

@@ -1,7 +1,7 @@
 """The words a model knows, each with its id."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -38,7 +38,11 @@ class Vocabulary:
 
         Words of equal frequency are in alphabetical order.
         """
-        counts = Counter(token for caption in captions for token in caption)
+        return cls.of_counts(Counter(token for caption in captions for token in caption), min_count=min_count)
+
+    @classmethod
+    def of_counts(cls, counts: Mapping[str, int], *, min_count: int = 5) -> Self:
+        """The same, of words that have been counted already."""
         frequent = (word for word, count in counts.items() if count >= min_count and word not in _SPECIALS)
         return cls((END, UNKNOWN, *sorted(frequent, key=lambda word: (-counts[word], word))))
 
