@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+import legenda
 from legenda.apps.cli import COMMANDS
 from legenda.data.features import FeatureStore
 from legenda.vision import extract_store, load_extractor
@@ -19,6 +21,12 @@ def test_the_example_of_the_readme_runs(capsys):
     without_demo = "\n".join(line for line in example.splitlines() if "runs/demo" not in line)
     exec(compile(without_demo, "README.md", "exec"), {})
     assert capsys.readouterr().out.startswith("torch.Size([2, 3, ")
+
+
+def test_the_models_that_the_readme_makes_can_be_made():
+    names: dict[str, object] = {"legenda": legenda}
+    with torch.device("meta"):
+        exec(compile(README.split("```python\n")[2].split("```")[0], "README.md", "exec"), names)
 
 
 def test_the_readme_names_the_commands_there_are():
@@ -42,5 +50,7 @@ def test_the_extractor_to_copy_extracts(tmp_path):
 
 def test_the_example_of_the_page_on_scores_runs(capsys):
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    exec(compile(page.split("```python\n")[1].split("```")[0], "metrics.md", "exec"), {})
+    scores, reward = (part.split("```")[0] for part in page.split("```python\n")[1:])
+    exec(compile(scores, "metrics.md", "exec"), {})
     assert capsys.readouterr().out.endswith(" 3 the references scored\n")
+    exec(compile(reward, "metrics.md", "exec"), {})

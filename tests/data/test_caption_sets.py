@@ -1,17 +1,21 @@
 """Captions as rows of ids, and the data sets that recipes name."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from legenda.data import write_store
+from legenda.data import tokens, write_store
 from legenda.data.caption_sets import CaptionSet, EncodedCaptions, KarpathyData, ScenesData
 from legenda.data.scenes import FEATURE_DIM
+from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import UserError
 from legenda.regions import Regions
-from legenda.text import Vocabulary
+from legenda.text import Vocabulary, ptb_tokenize
 
 LETTERS = Vocabulary(("<end>", "<unk>", "a", "b", "c", "d", "e"))
 
@@ -192,3 +196,55 @@ def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
 def test_scenes_that_are_not_there_are_named(name, said):
     with pytest.raises(UserError, match=said):
         ScenesData(test=0).split(name)
+
+
+def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
+    data = write_karpathy(tmp_path)
+    train = data.open(nothing).vocabulary
+    every = dataclasses.replace(data, vocabulary="all", min_count=1).open(nothing).vocabulary
+    assert "4" in every.words  # of validation: "A dog number 4."
+    assert "6" in every.words  # of test
+    assert not {"4", "6"} & set(dataclasses.replace(data, min_count=1).open(nothing).vocabulary.words)
+    assert len(every) > len(train)
+
+
+def test_images_are_found_under_the_names_of_their_files(tmp_path):
+    images = [{"filename": f"COCO_{n}.jpg", "cocoid": n, "split": s, "sentences": [{"raw": "A dog."}]}
+              for n, s in ((7, "train"), (8, "val"))]  # fmt: skip
+    (tmp_path / "d.json").write_text(json.dumps({"images": images}))
+    write_store(tmp_path / "f.safetensors", [(f"COCO_{n}", np.full((1, 2), n), None) for n in (8, 7)], extractor="x")
+    opened = KarpathyData(annotations=tmp_path / "d.json", features=tmp_path / "f.safetensors", min_count=1).open(
+        nothing
+    )
+    assert opened.train.identities == ("7",)
+    assert opened.train.read(np.array([0])).features.tolist() == [[[7.0, 7.0]]]
+
+
+def test_captions_are_tokenized_once(tmp_path, monkeypatch):
+    heard: list[str] = []
+    real = tokens.ptb_tokenize
+    monkeypatch.setattr(tokens, "ptb_tokenize", lambda text: heard.append(text) or real(text))
+    opened = write_karpathy(tmp_path).open(nothing)
+    EncodedCaptions.of(opened.train, opened.vocabulary, max_words=9)
+    assert len(heard) == sum(map(len, opened.train.references))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.text("abcxy .", max_size=12), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 5),
+)
+def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_words):
+    rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_words)
+    for own, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
+        spoken = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
+        assert count == len(spoken)
+        for row, ids in zip(own, spoken, strict=False):
+            whole = [0, *ids[:max_words], 0]
+            assert row == whole + [-1] * (len(row) - len(whole))
+        assert all(row == [-1] * len(row) for row in own[count:])
+
+
+def test_regions_of_half_precision_are_read_as_float32(tmp_path):
+    regions = write_karpathy(tmp_path).split("train").read(np.array([1]))
+    assert regions.features.dtype == torch.float32

@@ -11,7 +11,7 @@ from legenda.data.caption_sets import EncodedCaptions, OpenedData, ScenesData
 from legenda.models import describe_model
 from legenda.training.objectives import cross_entropy
 
-RATE, WARM_UP, MOST, EVERY = 1e-2, 20, 400, 25
+RATE, WARM_UP, MOST, EVERY = 1e-2, 20, 800, 25
 
 
 @functools.cache

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import pytest
+import torch
 
 from legenda.data.caption_sets import KarpathyData, ScenesData
 from legenda.errors import UserError
@@ -20,7 +21,8 @@ def test_every_recipe_builds_its_model(name):
     recipe = get_recipe(name)
     assert recipe.name == name
     assert recipe.summary
-    model = create_model(recipe.model, vocab_size=50, feature_dim=12, **recipe.options)
+    with torch.device("meta"):  # the shapes alone
+        model = create_model(recipe.model, vocab_size=50, feature_dim=12, **recipe.options)
     assert model.name == recipe.model
     for option, value in recipe.options.items():
         assert getattr(model.config, option) == value
@@ -55,6 +57,40 @@ def test_recipes_of_scenes_differ_in_nothing_but_the_model():
         for name in rates:
             if name.endswith("dropout"):
                 assert _effective(recipe, name) in (0.0, True)  # AoANet has a switch among them
+
+
+def test_every_named_model_has_a_recipe_on_coco_in_two_stages():
+    for name in list_models():
+        recipe = RECIPES[f"coco.{name}"]
+        assert recipe.model == name
+        assert recipe.training.objective == "cross_entropy"
+        assert recipe.fine_tuning is not None
+        assert recipe.fine_tuning.objective == "self_critical"
+
+
+def test_what_the_papers_and_releases_say():
+    ngsan, aoanet, xlan, xtransformer, mdsan = (
+        RECIPES[f"coco.{name}"] for name in ("ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
+    )
+    assert [recipe.training.epochs for recipe in (ngsan, aoanet, xlan, xtransformer, mdsan)] == [15, 25, 70, 70, 19]
+    assert [recipe.training.batch_size for recipe in (ngsan, aoanet, xlan, xtransformer)] == [10, 10, 40, 160]
+    rates = [ngsan.training.schedule.at(0, epoch) for epoch in (1, 2, 3, 6, 7, 10, 13)]
+    assert rates == pytest.approx([1e-4, 2e-4, 3e-4, 3e-4, 1.5e-4, 7.5e-5, 3.75e-5])
+    assert aoanet.training.schedule.at(0, 25) == pytest.approx(2e-4 * 0.8**8)
+    assert aoanet.training.scheduled_sampling.at(25) == pytest.approx(0.2)
+    assert xlan.training.schedule.at(9_999, 1) == pytest.approx(3.125e-4)
+    rates = [mdsan.training.schedule.at(0, epoch) for epoch in (1, 2, 3, 4, 10, 11, 12, 13, 19)]
+    assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, 1e-4, 1e-4, 2e-5, 2e-5, 4e-6, 4e-6])
+    drawn = mdsan.fine_tuning.self_critical
+    assert (drawn.sampling, drawn.baseline, drawn.mean, drawn.samples) == ("beam", "mean", "places", 5)
+
+
+def test_tables_of_ngsan_have_all_their_rows():
+    rows = {table: [name for name in RECIPES if name.startswith(f"ngsan.table{table}.")] for table in (1, 2, 3, 4)}
+    assert {table: len(names) for table, names in rows.items()} == {1: 8, 2: 5, 3: 4, 4: 5}
+    for names in rows.values():
+        attentions = {json.dumps([RECIPES[n].model, dict(RECIPES[n].options)], sort_keys=True) for n in names}
+        assert len(attentions) == len(names)
 
 
 def _effective(recipe: Recipe, option: str) -> object:

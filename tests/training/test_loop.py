@@ -6,37 +6,25 @@ import math
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
 import torch
+from small_runs import DATA, TRAINING, Killed, assert_same, open_scenes, outcome, run, stop_at
 
 import legenda
-from legenda.data.caption_sets import CaptionSet, OpenedData, ScenesData
+from legenda.data.caption_sets import CaptionSet
 from legenda.errors import UserError
 from legenda.regions import Regions
-from legenda.training import StepDecay, Trained, Training, is_finished, train
+from legenda.training import StepDecay, Training, is_finished
 from legenda.training import folder as folder_module
 from legenda.training import loop as loop_module
-from legenda.training.history import HISTORY, read_history
+from legenda.training import start as start_module
+from legenda.training.history import HISTORY, TABLE, read_history
 from legenda.training.state import STATE, read_progress
-
-SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
-# 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
-TRAINING = Training(
-    epochs=4,
-    batch_size=4,
-    rows=2,
-    schedule=StepDecay(rate=2e-3, warmup_steps=3, decay_after=(2,)),
-    validation_beam=1,
-    save_every=4,
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,40 +33,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def open_scenes(train_scenes: int = 24) -> OpenedData:
-    return ScenesData(train=train_scenes, validation=6, test=3).open(sys.stderr.write)
-
-
-DATA = open_scenes()
-
-
-def run(
-    folder: Path, training: Training = TRAINING, data: OpenedData = DATA, name: str = "ngsan", **options
-) -> Trained:
-    return train(name, SMALL | options, data, training, folder, sections={"recipe": "a test"})
-
-
-def outcome(folder: Path) -> dict[str, Any]:
-    """All that a run leaves: every file but what it says of seconds."""
-    with safetensors.safe_open(folder / STATE, framework="pt") as file:
-        progress = json.loads(file.metadata()["progress"])
-    state = safetensors.torch.load_file(folder / STATE)
-    return {
-        "files": sorted(path.name for path in folder.iterdir() if path.suffix != ".partial"),
-        "weights": (folder / "model.safetensors").read_bytes(),
-        "config": (folder / "config.json").read_text(),
-        "vocabulary": (folder / "vocabulary.txt").read_text(),
-        "state": {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in state.items()},
-        "progress": {key: value for key, value in progress.items() if key != "seconds"},
-        "history": [{k: v for k, v in record.items() if k != "seconds"} for record in read_history(folder)],
-    }
-
-
-def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
-    for part, value in one.items():
-        assert value == other[part], f"{part} differs"
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +46,7 @@ def whole(tmp_path_factory) -> Path:
 def test_a_run_leaves_a_model_its_history_and_its_state(whole):
     assert outcome(whole)["files"] == [
         "config.json",
+        TABLE,
         HISTORY,
         "model.safetensors",
         STATE,
@@ -126,30 +81,6 @@ def test_the_same_settings_give_the_same_weights_and_another_seed_others(whole, 
     assert outcome(tmp_path / "other")["weights"] != outcome(whole)["weights"]
 
 
-class _Killed(BaseException):
-    """As sudden as a kill: nothing of ours catches it."""
-
-
-def stop_at(
-    monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool, module: ModuleType = loop_module
-) -> None:
-    """A run is stopped in the `call`-th call of a module's function, after the function's work or before it."""
-    original: Callable[..., Any] = getattr(module, name)
-    calls = 0
-
-    def stopping(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == call and not done:
-            raise _Killed
-        result = original(*args, **kwargs)
-        if calls == call:
-            raise _Killed
-        return result
-
-    monkeypatch.setattr(module, name, stopping)
-
-
 @pytest.mark.parametrize(
     ("name", "call", "done"),
     [
@@ -176,7 +107,7 @@ def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monke
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_at(patch, name, call, done=done)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             run(folder)
     torch.manual_seed(99)  # the new process starts with other random numbers
     run(folder)
@@ -187,7 +118,7 @@ def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(t
     """A state between the last step of an epoch and its validation would let the validation be recorded twice."""
     saved = []
     monkeypatch.setattr(
-        loop_module, "save_state", lambda _, now, *__: saved.append((now.epoch, now.step_in_epoch, now.step))
+        loop_module, "save_state", lambda _, now, *__, **___: saved.append((now.epoch, now.step_in_epoch, now.step))
     )
     run(tmp_path / "run")
     assert saved == [(0, 4, 4), (1, 0, 6), (1, 2, 8), (2, 0, 12), (2, 4, 16), (3, 0, 18), (3, 2, 20), (4, 0, 24)]
@@ -198,7 +129,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_the_same(whole, tmp_path, mo
     for call in (5, 7, 3, 6):
         with monkeypatch.context() as patch:
             stop_at(patch, "cross_entropy", call, done=True)
-            with pytest.raises(_Killed):
+            with pytest.raises(Killed):
                 run(folder)
     run(folder)
     assert_same(outcome(whole), outcome(folder))
@@ -210,7 +141,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import safetensors.torch
-import test_loop
+import small_runs
 
 write, states = safetensors.torch.save_file, 0
 
@@ -224,7 +155,7 @@ def killed_while_writing(tensors, path, metadata=None):
         os.kill(os.getpid(), signal.SIGKILL)
 
 safetensors.torch.save_file = killed_while_writing
-test_loop.run(test_loop.Path({folder!r}))
+small_runs.run(small_runs.Path({folder!r}))
 """
 
 
@@ -244,14 +175,14 @@ def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(whole, tm
     [
         (folder_module, "write_json", False),
         (folder_module, "write_json", True),  # config.json without vocabulary.txt
-        (loop_module, "claim_folder", True),
+        (start_module, "claim_folder", True),
     ],
 )
 def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(whole, tmp_path, monkeypatch, module, name, done):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_at(patch, name, 1, done=done, module=module)
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             run(folder)
     run(folder)
     assert_same(outcome(whole), outcome(folder))
@@ -363,8 +294,8 @@ def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_p
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", legenda.list_models())
-def test_every_model_can_learn_sixteen_scenes_by_heart(name, tmp_path, sized):
+@pytest.mark.parametrize("name", ["transformer", "ngsan"])
+def test_sixteen_scenes_are_learnt_by_heart(name, tmp_path, sized):
     """Even plain attention can: it remembers which things a picture shows."""
     data = open_scenes(16)
     data = dataclasses.replace(data, validation=data.train)
@@ -405,11 +336,16 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
 
     split = CaptionSet(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
-        UserError, match=r"is no longer a number at step \d; train into another folder .*lower training\.schedule\.rate"
+        UserError,
+        match=r"is no longer a number at step \d, whose images are in .*bad_batch\.safetensors; .*lower training",
     ):
         run(tmp_path / "run", dataclasses.replace(TRAINING, save_every=1), dataclasses.replace(DATA, train=split))
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)
     assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
+    with safetensors.safe_open(tmp_path / "run" / "bad_batch.safetensors", framework="pt") as file:
+        assert DATA.train.identities[13] in file.metadata()["images"].split("\n")
+        assert file.get_tensor("features").isnan().any()
+        assert len(file.get_tensor("captions")) == TRAINING.batch_size
 
 
 @pytest.mark.parametrize(

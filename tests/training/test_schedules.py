@@ -1,9 +1,11 @@
 """The learning rate, step by step."""
 
+import math
+
 import pytest
 
 from legenda.errors import UserError
-from legenda.training import StepDecay
+from legenda.training import SCHEDULES, Constant, Cosine, Noam, Plateau, ScheduledSampling, StepDecay, Table
 
 
 def test_warm_up_rises_in_a_line_to_the_rate_and_stays():
@@ -27,6 +29,65 @@ def test_warm_up_and_decay_multiply():
     assert schedule.at(4, 2) == pytest.approx(0.5 * 0.1)
 
 
+def test_aoanet_released():
+    """2e-4 times 0.8 for every three epochs done."""
+    schedule = StepDecay(rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 40, 3)))
+    for epoch in range(1, 26):
+        assert schedule.at(0, epoch) == pytest.approx(2e-4 * 0.8 ** ((epoch - 1) // 3))
+
+
+def test_ngsan_over_fifteen_epochs():
+    """min(t * 1e-4, 3e-4) to epoch 6, then halved every three epochs."""
+    schedule = Table()
+    for t in range(1, 16):
+        expected = min(t * 1e-4, 3e-4) * 0.5 ** max(0, math.ceil((t - 6) / 3))
+        assert schedule.at(12345, t) == pytest.approx(expected)
+    assert schedule.at(0, 40) == schedule.at(0, 15)
+
+
+def test_noam_peaks_where_the_warm_up_ends():
+    schedule = Noam(dim=1024, warmup_steps=10_000)
+    assert schedule.at(9_999, 1) == pytest.approx(3.125e-4)  # X-LAN's peak
+    assert Noam(dim=768).at(9_999, 1) == pytest.approx(3.608e-4, rel=1e-3)  # X-Transformer's
+    assert schedule.at(0, 1) == pytest.approx(3.125e-8)
+    assert schedule.at(39_999, 1) == pytest.approx(3.125e-4 / 2)
+    assert max(schedule.at(step, 1) for step in range(9_000, 11_000)) == schedule.at(9_999, 1)
+
+
+def test_a_plateau_lowers_the_rate_after_its_patience():
+    schedule = Plateau(rate=1.0, factor=0.5, patience=1)
+    scores = [0.5, 0.6, 0.6, 0.55, 0.7, 0.1, 0.1, 0.1, 0.1]
+    rates = [schedule.at(0, 1, scores[:count]) for count in range(len(scores) + 1)]
+    assert rates == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
+
+
+def test_a_flat_score_is_no_better_one():
+    """Where the releases' is, for they negate it and torch's threshold is relative."""
+    assert Plateau(rate=1.0, factor=0.5, patience=3).at(0, 1, [1.2] * 5) == 0.5
+
+
+def test_a_constant_and_half_a_wave():
+    assert [Constant(rate=4.0, warmup_steps=2).at(step, 9) for step in range(4)] == [2.0, 4.0, 4.0, 4.0]
+    schedule = Cosine(rate=3.0, last=1.0, steps=12, warmup_steps=2)
+    assert [schedule.at(step, 1) for step in (0, 1, 2, 7, 12, 99)] == pytest.approx([1.5, 3.0, 3.0, 2.0, 1.0, 1.0])
+
+
+def test_scheduled_sampling_as_released():
+    aoanet, xlan = ScheduledSampling(step=0.05), ScheduledSampling(step=0.05, after=7)
+    for done in range(80):  # whole epochs before this one
+        assert aoanet.at(done + 1) == pytest.approx(min(0.05 * (done // 5), 0.5))
+        before = done - 1
+        expected = min(0.05 * ((before - 6) // 5), 0.5) if before > 6 else 0.0
+        assert xlan.at(done + 1) == pytest.approx(expected)
+    assert ScheduledSampling().at(50) == 0
+
+
+@pytest.mark.parametrize("kind", SCHEDULES.values(), ids=SCHEDULES)
+def test_every_schedule_is_positive_at_its_defaults(kind):
+    schedule = kind()
+    assert all(schedule.at(step, 1 + step // 1000, [0.1] * (step // 1000)) > 0 for step in range(0, 60_000, 997))
+
+
 @pytest.mark.parametrize(
     "wrong", [{"rate": 0.0}, {"rate": -1e-3}, {"warmup_steps": -1}, {"decay": 0.0}, {"rate": float("nan")}]
 )
@@ -35,3 +96,25 @@ def test_what_no_training_can_follow_is_refused(wrong):
         UserError, match=r"training\.schedule needs rate and decay above 0 and warmup_steps of 0 or more"
     ):
         StepDecay(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (Table, {"rates": ()}),
+        (Table, {"rates": (1e-4, 0.0)}),
+        (Noam, {"factor": 0.0}),
+        (Noam, {"warmup_steps": 0}),
+        (Plateau, {"rate": 0.0}),
+        (Plateau, {"factor": 1.5}),
+        (Plateau, {"patience": -1}),
+        (Constant, {"rate": float("nan")}),
+        (Cosine, {"last": 1.0}),
+        (Cosine, {"steps": 10}),
+        (ScheduledSampling, {"step": 2.0}),
+        (ScheduledSampling, {"every": 0}),
+    ],
+)
+def test_what_no_schedule_can_follow_is_refused(kind, wrong):
+    with pytest.raises(UserError, match=r"training\.schedule"):
+        kind(**wrong)

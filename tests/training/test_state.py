@@ -11,7 +11,7 @@ from legenda.errors import UserError
 from legenda.training.history import HISTORY, add_record, begin_history, read_history
 from legenda.training.state import STATE, Progress, load_state, read_progress, save_state
 
-PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, loss_sum=1 / 3)
+PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
 
 
 def trained(width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -52,7 +52,7 @@ def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_pat
 
 def test_one_file_is_written_and_it_holds_no_pickle(folder):
     assert [path.name for path in folder.iterdir()] == [STATE]
-    assert "random.cpu" in safetensors.torch.load_file(folder / STATE)
+    assert "random.0.cpu" in safetensors.torch.load_file(folder / STATE)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])

@@ -113,6 +113,23 @@ def test_missing_and_not_finite_scores_are_null(report, tmp_path, value):
     assert data["runs"][0]["seconds"] is None
 
 
+def test_intervals_are_kept_where_they_are_numbers(report, tmp_path):
+    run = replace(report.runs[0], intervals={"pair": (0.1, np.float64(0.2)), "axis": (math.nan, 1.0)})
+    data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert [plain["intervals"] for plain in data["runs"]] == [{"pair": [0.1, 0.2]}, {}]
+
+
+def test_a_model_may_read_regions_of_its_own(report, tmp_path):
+    own = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
+    changed = _with_caption(report, boxes=own, attention=np.full((8, 2), 0.5))
+    captions = _data(_written(changed, tmp_path))["examples"][0]["captions"]
+    assert (captions["ngsan"]["boxes"], captions["transformer"]["boxes"]) == (own, None)
+    with pytest.raises(UserError, match=r"model 'ngsan': attention has the shape \(8, 2\).* need \(8, 1\)"):
+        write_report(_with_caption(report, boxes=own[:1], attention=np.full((8, 2), 0.5)), tmp_path / "other.html")
+    with pytest.raises(UserError, match="model 'ngsan' has a box outside"):
+        write_report(_with_caption(report, boxes=[[0, 0, 2, 1]] * 2), tmp_path / "other.html")
+
+
 def test_curves_are_sorted_and_keep_gaps(report, tmp_path):
     run = replace(report.runs[0], curves={"training loss": [(2, math.nan), (1, 3.5), (np.int64(3), 2.5)]})
     data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))

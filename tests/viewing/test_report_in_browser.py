@@ -181,6 +181,83 @@ def test_filters_hide_and_count_examples(report, opened):
     assert cards.count() == 12
 
 
+def _ranked(report: Report) -> Report:
+    """Captions with scores and lengths: the transformer's score falls, the other's rises faster with the number."""
+    examples = []
+    for number, example in enumerate(report.examples):
+        captions = {}
+        for name, score in (("transformer", 2 - 0.1 * number), ("ngsan", 1 + 0.3 * number)):
+            view = example.captions[name]
+            attention = view.attention
+            assert attention is not None
+            length = 3 + number % 6
+            captions[name] = replace(view, words=list(view.words)[:length], attention=attention[:length], score=score)
+        examples.append(replace(example, captions=captions))
+    runs = [replace(run, intervals={"pair": (0.1, 0.25), "cider_d": (1.5, 2.25)}) for run in report.runs]
+    return replace(report, examples=examples, runs=runs, score_name="CIDEr-D")
+
+
+@pytest.mark.parametrize(
+    ("view", "numbers"),
+    [
+        ("the best by CIDEr-D", [11, 10, 9]),
+        ("the worst by CIDEr-D", [0, 1, 2]),
+        ("the best of transformer by CIDEr-D", [0, 1, 2]),
+        ("the worst of transformer by CIDEr-D", [11, 10, 9]),
+        ("the most different by CIDEr-D", [11, 10, 9]),  # 2.4, 2.0 and 1.6 apart; the first is 1.0
+        ("all, in the order of the data", list(range(12))),
+    ],
+)
+def test_the_best_the_worst_and_the_most_different_are_shown_in_their_order(report, opened, view, numbers):
+    page = opened(_ranked(report))
+    choice = page.get_by_role("combobox", name="Show")
+    choice.select_option(label="the worst of ngsan by CIDEr-D")
+    choice.select_option(label=view)
+    shown = page.locator(".card:visible .identity").all_text_contents()
+    assert shown == [f"test-{number:04d}" for number in numbers]
+    assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 pictures"
+
+
+def test_captions_are_chosen_by_length(report, opened):
+    page = opened(_ranked(report))
+    choice = page.get_by_role("combobox", name="Length")
+    labels = choice.locator("option").all_text_contents()
+    assert labels == ["any length", "up to 4 words", "5 to 6 words", "7 words and more"]
+    counts = []
+    for label in labels:
+        choice.select_option(label=label)
+        counts.append(page.locator(".card:visible").count())
+    assert counts == [12, 4, 4, 4]
+    page.get_by_role("combobox", name="Show").select_option(label="the best by CIDEr-D")
+    assert page.locator(".card:visible .identity").all_text_contents() == ["test-0011", "test-0010"]
+
+
+def test_scores_show_their_intervals(report, opened):
+    page = opened(_ranked(report))
+    cells = page.locator("#scores tbody tr").first.locator("td")
+    assert cells.nth(0).locator(".interval").text_content() == ", interval 10.0 – 25.0 %"
+    assert cells.nth(4).locator(".interval").text_content() == ", interval 1.500 – 2.250"
+    assert cells.nth(1).locator(".interval").count() == 0
+    assert page.locator(".explanations").get_by_text("95 % interval").is_visible()
+
+
+def test_each_model_lights_its_own_regions(report, opened):
+    first = report.examples[0]
+    own = replace(
+        first.captions["ngsan"], boxes=[[0, 0, 0.5, 1], [0.5, 0, 1, 1]], attention=np.tile([0.9, 0.1], (8, 1))
+    )
+    page = opened(replace(report, examples=[replace(first, captions={**first.captions, "ngsan": own})]))
+    visible = page.locator(".card .attention-overlay:visible")
+    assert visible.count() == 1
+    _word(page, 0, "ngsan", 1).hover()
+    assert visible.locator(".attention-region").count() == 2
+    _word(page, 0, "transformer", 1).hover()
+    assert visible.locator(".attention-region").count() == len(first.boxes)
+    page.mouse.move(2, 2)
+    assert visible.count() == 1
+    assert not _is_lit(page, 0)
+
+
 def test_the_table_marks_the_best_and_shows_what_is_missing(report, opened):
     page = opened(report)
     rows = page.locator("#scores tbody tr")
@@ -234,16 +311,18 @@ def test_many_regions_are_shaded_not_outlined(report, opened):
 
 @pytest.mark.parametrize("grid", [False, True])
 def test_a_phone_needs_no_sideways_scrolling(report, opened, grid):
-    page = opened(_on_a_grid(report, 7) if grid else report, width=390)
+    page = opened(_on_a_grid(report, 7) if grid else _ranked(report), width=390)
     for summary in page.locator("summary").all():
         summary.click()
     _word(page, 0, "transformer", 0).click()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    edges = page.locator("select").evaluate_all("nodes => nodes.map(node => node.getBoundingClientRect().right)")
+    assert all(edge <= 375 for edge in edges)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(report, opened, scheme):
-    page = opened(report, color_scheme=scheme)
+    page = opened(_ranked(report), color_scheme=scheme)
     for summary in page.locator("summary").all():
         summary.click()
     for model in ("transformer", "ngsan"):

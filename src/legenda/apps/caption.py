@@ -1,17 +1,23 @@
 """`legenda caption`: captions for a user's own pictures."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from legenda.apps.caption_output import Captioned, Form, write_captions
 from legenda.apps.options import parse
 from legenda.errors import UserError
+from legenda.files import write_text
 
 if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
+
     from legenda.apps.runs import OpenRun
     from legenda.vision import Extractor
 
@@ -24,52 +30,137 @@ class Options:
     """
 
     pictures: tyro.conf.Positional[tuple[str, ...]]
-    """Files, folders or patterns such as "photos/*.jpg"."""
+    """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
     model: Path
     """A run folder."""
     extractor: Annotated[str | None, tyro.conf.arg(name="with")] = None
-    """The Python file of the extractor the model was trained with; not needed where it is built in, as for scenes."""
+    """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where the
+    run knows how to have it, as for scenes and models of Hugging Face's hub."""
     beam_size: int = 3
     """Hypotheses that the search keeps."""
+    captions: int = 1
+    """Captions of each picture, best first with their scores; at most the beam size."""
+    form: Annotated[Form, tyro.conf.arg(name="format")] = "text"
+    """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
+    out: Path | None = None
+    """A file for the captions instead of the standard output."""
+    batch_size: int = 16
+    """Pictures that are captioned at once."""
+    allow_urls: bool = False
+    """Fetch pictures that are named by http and https."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Prints captions to the standard output."""
+    """Prints captions to the standard output, or writes them to a file."""
     options = parse(Options, arguments, "caption")
+    if not 1 <= options.captions <= options.beam_size:
+        raise UserError(f"--captions is {options.captions}; it must lie between 1 and --beam-size {options.beam_size}")
+    if options.form == "coco" and options.captions > 1:
+        raise UserError("COCO's form has one caption a picture; leave out --captions or use --format json")
+    if options.batch_size < 1:
+        raise UserError(f"--batch-size is {options.batch_size}; give at least 1")
+    from legenda.apps.picture_sources import find_sources
+    from legenda.apps.progress import progress_bar
     from legenda.apps.runs import open_run
-    from legenda.vision import find_pictures
 
-    pictures = find_pictures(options.pictures)
-    opened = open_run(options.model)
-    extractor = opened.extractor(options.extractor)
     broken: list[str] = []
-    for path, caption in caption_pictures(pictures, opened, extractor, options.beam_size, broken):
-        print(f"{path}: {caption}", flush=True)
-    if len(pictures) == len(broken) == 1:
+    with find_sources(options.pictures, broken, allow_urls=options.allow_urls) as sources:
+        total = len(sources) + len(broken)
+        opened = open_run(options.model)
+        extractor = opened.extractor(options.extractor)
+        names = {path: name for name, path in sources}
+        with progress_bar("captioning pictures") as show:
+            found = caption_pictures(
+                [path for _, path in sources],
+                opened,
+                extractor,
+                options.beam_size,
+                broken,
+                captions=options.captions,
+                batch_size=options.batch_size,
+                progress=show,
+            )
+            lines = write_captions((Captioned(names[path], told) for path, told in found), options.form)
+            if options.out is None:
+                for line in lines:
+                    print(line, flush=True)
+            else:
+                write_text(options.out, "\n".join([*lines, ""]))
+    if total == len(broken) == 1:
         raise UserError(broken[0])
     for reason in broken:
         print(reason, file=sys.stderr)
     if broken:
-        raise UserError(f"{len(broken)} of {len(pictures)} pictures were skipped; mend or leave out those named above")
+        raise UserError(f"{len(broken)} of {total} pictures were skipped; mend or leave out those named above")
 
 
 def caption_pictures(
-    pictures: Sequence[Path], opened: "OpenRun", extractor: "Extractor", beam_size: int, broken: list[str]
-) -> Iterator[tuple[Path, str]]:
-    """Captions of the pictures that can be read, in order; why the others cannot is added to `broken`."""
+    pictures: Sequence[Path],
+    opened: "OpenRun",
+    extractor: "Extractor",
+    beam_size: int,
+    broken: list[str],
+    *,
+    captions: int = 1,
+    batch_size: int = 16,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[tuple[Path, tuple[tuple[str, float], ...]]]:
+    """The best captions of the pictures that can be read, in order, each with its score.
+
+    Why the others cannot is added to `broken`; a picture on which the extractor fails does not spoil its batch.
+    """
     import torch
 
+    from legenda.decoding import beam_search
     from legenda.regions import Regions
+
+    model, vocabulary = opened.model.eval(), opened.model.vocabulary
+    assert vocabulary is not None  # every run has one
+    for first in range(0, len(pictures), batch_size):
+        batch = pictures[first : first + batch_size]
+        regions = list(_extract(batch, extractor, broken))
+        if regions:
+            stacked = Regions.stack(
+                [
+                    Regions(
+                        torch.from_numpy(features).float().unsqueeze(0),
+                        None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
+                    )
+                    for _, features, boxes in regions
+                ]
+            )
+            with torch.inference_mode():
+                found = beam_search(model, stacked, beam_size=beam_size, results=captions)
+            for (path, _, _), rows, scores in zip(regions, found.tokens.tolist(), found.scores.tolist(), strict=True):
+                told = zip(rows, scores, strict=True)
+                yield path, tuple((vocabulary.decode(row), score) for row, score in told if score > float("-inf"))
+        if progress is not None:
+            progress(first + len(batch), len(pictures))
+
+
+def _extract(
+    batch: Sequence[Path], extractor: "Extractor", broken: list[str]
+) -> "Iterator[tuple[Path, np.ndarray, np.ndarray | None]]":
+    """The regions of the pictures that have some; where a batch fails, each picture alone."""
     from legenda.vision import read_picture, run_extractor
 
-    for path in pictures:
+    readable: list[tuple[Path, Image.Image]] = []
+    for path in batch:
         try:
-            ((features, boxes),) = run_extractor(extractor, [read_picture(path)], [path])
+            readable.append((path, read_picture(path)))
+        except UserError as error:
+            broken.append(str(error))
+    if not readable:
+        return
+    if len(readable) > 1:
+        with suppress(UserError):
+            given = run_extractor(extractor, [picture for _, picture in readable], [path for path, _ in readable])
+            yield from [(path, *regions) for (path, _), regions in zip(readable, given, strict=True)]
+            return
+    for path, picture in readable:
+        try:
+            ((features, boxes),) = run_extractor(extractor, [picture], [path])
         except UserError as error:
             broken.append(str(error) if str(path) in str(error) else f"{path}: {error}")
-            continue
-        regions = Regions(
-            torch.from_numpy(features).float().unsqueeze(0),
-            None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
-        )
-        yield path, opened.model.caption(regions, beam_size=beam_size)[0]
+        else:
+            yield path, features, boxes

@@ -15,9 +15,12 @@ COMMANDS = {
     "recipes": "list the recipes, or print one in full",
     "train": "train a recipe into a run folder; called again, it goes on where it was stopped",
     "evaluate": "caption a split with a trained model and score it",
+    "report": "compare runs in one page: scores, curves, captions, and where each word looked",
     "caption": "caption your own pictures with a trained model",
+    "serve": "try models in a page on this machine, and call them over HTTP",
     "score": "score captions in a file against references, and compare two files",
     "extract": "turn pictures into a features file with an extractor",
+    "convert": "turn feature files of one kind into another",
     "import": "turn weights of a released code into a run folder",
     "models": "list the models with paper and number of parameters",
 }

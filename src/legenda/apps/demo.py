@@ -94,7 +94,7 @@ def _caption_fresh_picture(path: Path, folder: Path) -> None:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
     opened = open_run(folder)
     broken: list[str] = []
-    for picture, caption in caption_pictures([path], opened, opened.extractor(None), 3, broken):
+    for picture, ((caption, _),) in caption_pictures([path], opened, opened.extractor(None), 3, broken):
         print(f"\na fresh picture, {picture}: {caption}")
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda.apps"

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from legenda.apps.evaluate import write_evaluation
-from legenda.apps.runs import OpenRun, open_run
-from legenda.data.caption_sets import CaptionSet, ScenesData, scene_set
-from legenda.data.scenes import FAMILIES, Scene, draw_scene, judge, make_split
-from legenda.decoding import Decoded
+from legenda.apps.report_parts import RANKED_BY, example, look, model_run, score
+from legenda.apps.report_pictures import draw_subject
+from legenda.apps.runs import open_run
+from legenda.data.caption_sets import ScenesData, scene_set
+from legenda.data.scenes import FAMILIES, Scene, make_split
 from legenda.errors import UserError
-from legenda.regions import Regions
-from legenda.training.history import read_history
-from legenda.training.validation import describe_images, score_captions
-from legenda.viewing import CaptionView, Example, ModelRun, Report, ScoreColumn, write_report
+from legenda.training.validation import describe_images
+from legenda.viewing import ModelRun, Report, ScoreColumn, write_report
 
 EXAMPLES_PER_FAMILY = 4
 BEAM = 3
@@ -34,19 +29,12 @@ COLUMNS = (
     ScoreColumn("CIDEr-D", "CIDEr-D", "likeness to the five reference captions"),
 )
 
+CURVES = ("truth", "pair", "axis", "size", "bind")
+
 DESCRIPTIONS = {
     "transformer": "plain self-attention: what things look like, not where they lie",
     "ngsan": "normalised queries and a geometric bias: boxes take part in attention",
 }
-
-
-@dataclass(frozen=True)
-class Tested:
-    """What a model said of the test scenes: captions and scores, and where it looked in the scenes to be shown."""
-
-    captions: Mapping[str, str]
-    scores: Mapping[str, float | None]
-    attention: Mapping[str, np.ndarray]
 
 
 def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
@@ -58,7 +46,8 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     made = make_split("test", data.test, data.seed)
     split = scene_set(made)
     shown = _shown(made.scenes)
-    tested = {name: _test(opened, split, made.scenes, shown) for name, opened in runs.items()}
+    tested = {name: score(describe_images(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()}
+    looked = {name: look(opened, split, shown, BEAM) for name, opened in runs.items()}
     for name, result in tested.items():
         write_evaluation(folders[name], "test", BEAM, result.captions, result.scores)
     report = Report(
@@ -69,75 +58,31 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
             "are there and gets their relation right by chance. Hover a word to see where a model looked."
         ),
         columns=COLUMNS,
-        runs=[_run(runs[name], name, tested[name]) for name in runs],
+        runs=[
+            model_run(opened, name, DESCRIPTIONS[name], tested[name], validated=CURVES, where="validation scenes")
+            for name, opened in runs.items()
+        ],
         examples=[
-            _example(scene, made.boxes[position], made.captions[position], tested)
-            for position, scene in enumerate(made.scenes)
-            if scene.identity in shown
+            example(
+                split.identities[position],
+                draw_subject("test", position, data.seed),
+                made.captions[position],
+                {name: found[split.identities[position]] for name, found in looked.items()},
+                tested,
+            )
+            for position in shown
         ],
         footnotes=_footnotes(data),
+        score_name=RANKED_BY,
     )
     write_report(report, path)
     return f"{_table(report.runs)}\n\n{path.resolve()}: the page, one file that opens in a browser offline"
 
 
-def _test(opened: OpenRun, split: CaptionSet, scenes: Sequence[Scene], shown: set[str]) -> Tested:
-    attention: dict[str, np.ndarray] = {}
-
-    def keep(positions: np.ndarray, regions: Regions, found: Decoded) -> None:
-        assert found.attention is not None
-        for row, position in enumerate(positions):
-            if scenes[position].identity in shown:
-                things = int(regions.valid[row].sum())
-                attention[scenes[position].identity] = found.attention[row, 0].mean(dim=1)[:, :things].cpu().numpy()
-
-    captions = describe_images(opened.model, split, beam_size=BEAM, need_attention=True, heard=keep)
-    return Tested(captions, score_captions(captions, split), attention)
-
-
-def _shown(scenes: Sequence[Scene]) -> set[str]:
-    """The first scenes of each family: chosen before anything is known of the captions."""
-    firsts = [[s.identity for s in scenes if s.family == family][:EXAMPLES_PER_FAMILY] for family in FAMILIES]
-    return {identity for family in firsts for identity in family}
-
-
-def _run(opened: OpenRun, name: str, tested: Tested) -> ModelRun:
-    history = read_history(opened.folder)
-    validated = [(record["step"], record["validation"]) for record in history if "validation" in record]
-    losses = [(record["step"], record["loss"]) for record in history if "loss" in record]
-    curves = {"training loss (nats per word)": losses}
-    for key in ("truth", "pair", "axis", "size", "bind"):
-        points = [(step, scores[key]) for step, scores in validated if scores.get(key) is not None]
-        curves[f"{key} on validation scenes"] = points
-    return ModelRun(
-        name=name,
-        description=DESCRIPTIONS[name],
-        parameters=opened.model.parameter_count,
-        seconds=max((record.get("seconds", 0.0) for record in history), default=0.0),
-        scores=tested.scores,
-        curves=curves,
-        configuration=json.loads(json.dumps(opened.config)),
-    )
-
-
-def _example(scene: Scene, boxes: np.ndarray, references: Sequence[str], tested: Mapping[str, Tested]) -> Example:
-    picture = io.BytesIO()
-    draw_scene(scene).save(picture, format="PNG")
-    views = {}
-    for name, result in tested.items():
-        words = result.captions[scene.identity].split()
-        verdict = judge(result.captions[scene.identity], scene)
-        attention = result.attention[scene.identity][: len(words)]
-        views[name] = CaptionView(words, attention, verdict.true, verdict.reason)
-    return Example(
-        identity=scene.identity,
-        kind=scene.family,
-        picture=picture.getvalue(),
-        media_type="image/png",
-        boxes=boxes[: len(scene.things)].tolist(),
-        references=references,
-        captions=views,
-    )
+def _shown(scenes: Sequence[Scene]) -> list[int]:
+    """The first scenes of each family, in the order of the split: chosen before anything is known of the captions."""
+    of_family = [[place for place, scene in enumerate(scenes) if scene.family == family] for family in FAMILIES]
+    return sorted(place for places in of_family for place in places[:EXAMPLES_PER_FAMILY])
 
 
 def _footnotes(data: ScenesData) -> list[str]:

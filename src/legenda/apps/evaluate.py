@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Options:
     """Captions a split of the run's data, scores it, and writes both to evaluation_SPLIT.json in the run folder.
 
+    Several runs caption together, by the mean of their probabilities for each word; the data are those of the first,
+    whose folder gets evaluation_SPLIT_ensemble.json.
+
     With --submit it writes instead the two files of COCO's captioning server, captions_val2014_NAME_results.json and
     captions_test2014_NAME_results.json. The run's annotations and features must then hold all of val2014, and
     --test-features all of test2014.
@@ -27,6 +30,8 @@ class Options:
 
     run: tyro.conf.Positional[Path]
     """A run folder."""
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Further run folders with the same vocabulary and features."""
     split: Literal["train", "val", "test"] = "val"
     """Which images."""
     annotations: Path | None = None
@@ -51,59 +56,75 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.apps.runs import open_run
 
     opened = open_run(options.run)
+    members = [open_run(folder) for folder in options.others]
     if options.submit is not None:
-        _submit(options, opened, options.submit)
+        _submit(options, opened, members, options.submit)
         return
     from legenda.training.validation import score_captions
 
-    split = _data(options, opened).split(options.split)
-    captions = _describe(opened, split, options.beam_size)
+    split = data_of(opened, options.annotations, options.features).split(options.split)
+    captions = describe(opened, split, options.beam_size, members)
     scores = score_captions(captions, split)
-    path = write_evaluation(options.run, options.split, options.beam_size, captions, scores)
+    path = write_evaluation(options.run, options.split, options.beam_size, captions, scores, options.others)
     for name, value in scores.items():
         print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 
-def _data(options: Options, opened: "OpenRun") -> "DataSettings":
+def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) -> "DataSettings":
     """The data that the command line names, or the run's own."""
     from legenda.data.caption_sets import KarpathyData
 
-    if (options.annotations is None) != (options.features is None):
+    if (annotations is None) != (features is None):
         raise UserError("--annotations and --features go together; name both")
-    if options.annotations is None or options.features is None:
+    if annotations is None or features is None:
         return opened.data()
-    return KarpathyData(annotations=options.annotations, features=options.features)
+    return KarpathyData(annotations=annotations, features=features)
 
 
 def write_evaluation(
-    folder: Path, split: str, beam_size: int, captions: Mapping[str, str], scores: Mapping[str, float | None]
+    folder: Path,
+    split: str,
+    beam_size: int,
+    captions: Mapping[str, str],
+    scores: Mapping[str, float | None],
+    others: Sequence[Path] = (),
 ) -> Path:
-    """Keeps captions and scores of a split in the run folder, and says in which file."""
-    path = folder / f"evaluation_{split}.json"
-    settings = {"split": split, "images": len(captions), "beam_size": beam_size}
+    """Keeps captions and scores of a split in the run folder, and says in which file.
+
+    others: the runs that captioned together with that of the folder.
+    """
+    path = folder / (f"evaluation_{split}_ensemble.json" if others else f"evaluation_{split}.json")
+    settings: dict[str, Any] = {"split": split, "images": len(captions), "beam_size": beam_size}
+    if others:
+        settings["runs"] = [str(run) for run in (folder, *others)]
     write_json(path, {**settings, "scores": scores, "captions": captions})
     return path
 
 
-def _submit(options: Options, opened: "OpenRun", folder: Path) -> None:
+def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], folder: Path) -> None:
     from legenda.apps.submission import coco_sets, write_submission
 
     sets = coco_sets(opened, options.test_features)
     for pictures in sets.values():
         _check_extractor(opened, pictures)
-    captions = {part: _describe(opened, pictures, options.beam_size) for part, pictures in sets.items()}
+    captions = {part: describe(opened, pictures, options.beam_size, members) for part, pictures in sets.items()}
     paths = write_submission(folder, options.algorithm or opened.folder.resolve().name, captions)
     for path, told in zip(paths, captions.values(), strict=True):
         print(f"{path}: {len(told)} images")
 
 
-def _describe(opened: "OpenRun", pictures: "CaptionSet", beam_size: int) -> dict[str, str]:
-    """Captions of all pictures, with a bar of progress."""
+def describe(
+    opened: "OpenRun", pictures: "CaptionSet", beam_size: int, members: Sequence["OpenRun"] = ()
+) -> dict[str, str]:
+    """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
     from legenda.apps.progress import progress_bar
+    from legenda.decoding import Ensemble
     from legenda.training.validation import describe_images
 
-    _check_extractor(opened, pictures)
+    for run in (opened, *members):
+        _check_extractor(run, pictures)
+    models = [run.model for run in (opened, *members)]
     done = 0
     with progress_bar(f"captioning {pictures.source}") as show:
 
@@ -112,7 +133,13 @@ def _describe(opened: "OpenRun", pictures: "CaptionSet", beam_size: int) -> dict
             done += len(positions)
             show(done, len(pictures))
 
-        return describe_images(opened.model, pictures, beam_size=beam_size, heard=heard)
+        return describe_images(
+            Ensemble(models) if members else opened.model,
+            pictures,
+            beam_size=beam_size,
+            vocabulary=opened.model.vocabulary,
+            heard=heard,
+        )
 
 
 def _check_extractor(opened: "OpenRun", pictures: "CaptionSet") -> None:

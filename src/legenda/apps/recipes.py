@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
@@ -16,17 +17,20 @@ class Options:
 
     name: tyro.conf.Positional[str | None] = None
     """A recipe such as scenes.ngsan."""
+    recipe_file: Path | None = None
+    """A Python file with recipes of your own."""
 
 
 def run(arguments: Sequence[str]) -> None:
     """Prints to the standard output."""
     options = parse(Options, arguments, "recipes")
-    from legenda.recipes import all_recipes, get_recipe
+    from legenda.recipes import all_recipes, get_recipe, read_recipes
 
+    own = None if options.recipe_file is None else read_recipes(options.recipe_file)
     if options.name is not None:
-        print(json.dumps(dataclasses.asdict(get_recipe(options.name)), indent=2, default=str))
+        print(json.dumps(dataclasses.asdict(get_recipe(options.name, own)), indent=2, default=str))
         return
-    recipes = all_recipes()
+    recipes = all_recipes() if own is None else own.recipes
     width = max(map(len, recipes))
     for name, recipe in recipes.items():
         print(f"{name:<{width}}  {recipe.summary}")

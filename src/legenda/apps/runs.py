@@ -18,6 +18,7 @@ from legenda.models import Captioner
 from legenda.models.fields import fits
 from legenda.models.storage import CONFIG
 from legenda.vision.extraction import Extract, Extractor, load_extractor
+from legenda.vision.named import is_named, needs_no_file
 
 BUILTIN: Mapping[str, Extract] = {"scenes": extract_scenes}
 """Extractors that need no file of the user's."""
@@ -48,7 +49,10 @@ class OpenRun:
             described = dict(self.config["data"])
             kind = _DATA[described.pop("kind")]
             hints = typing.get_type_hints(kind)
-            values = {name: Path(value) if hints[name] is Path else value for name, value in described.items()}
+            values = {
+                name: Path(value) if isinstance(value, str) and hints[name] in (Path, Path | None) else value
+                for name, value in described.items()
+            }
             if not all(fits(value, hints[name]) for name, value in values.items()):
                 raise TypeError("a value does not fit its field")
             return kind(**values)
@@ -65,10 +69,10 @@ class OpenRun:
                     "as in --with my_extractor.py"
                 )
             return load_extractor(given, builtin=BUILTIN)
-        if given is None and wanted not in BUILTIN:
+        if given is None and wanted not in BUILTIN and not needs_no_file(wanted):
             raise UserError(
                 f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
-                f"--with {wanted.rsplit('-', 1)[0]}.py"
+                f"--with {_file_of(wanted)}"
             )
         extractor = load_extractor(given or wanted, builtin=BUILTIN)
         if extractor.name != wanted:
@@ -77,6 +81,13 @@ class OpenRun:
                 "needed, unchanged"
             )
         return extractor
+
+
+def _file_of(extractor: str) -> str:
+    """What a user may have to write to have an extractor again, told by its name."""
+    if is_named(extractor):
+        return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
+    return f"{extractor.rsplit('-', 1)[0]}.py"
 
 
 def open_run(folder: str | Path) -> OpenRun:

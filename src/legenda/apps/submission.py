@@ -25,20 +25,21 @@ def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, Capti
 
     Raises UserError where the run's data is not COCO, where a picture is missing, and where one is of another part.
     """
+    from legenda.data.annotations import read_annotations
     from legenda.data.caption_sets import KarpathyData, stored_set
-    from legenda.data.captions import CaptionedImage, read_karpathy
-    from legenda.data.features import FeatureStore
+    from legenda.data.captions import CaptionedImage
+    from legenda.data.stores import open_features
 
     data = opened.data()
     if not isinstance(data, KarpathyData):
         raise UserError(f"{opened.folder} was trained on scenes, and --submit is for models of COCO; name such a run")
     if test_features is None:
         raise UserError("--submit also captions test2014; name its features with --test-features")
-    named = [image for image in read_karpathy(data.annotations) if _part(PurePosixPath(image.file).stem) == "val2014"]
-    val = [replace(image, captions=()) for image in named]
+    known = read_annotations(data.annotations)
+    val = [replace(image, captions=()) for image in known if _part(PurePosixPath(image.file).stem) == "val2014"]
     _check_count("val2014", len(val), data.annotations)
 
-    store = FeatureStore.open(test_features)
+    store = open_features(test_features, sizes=data.sizes)
     test = [CaptionedImage(name, name, (), "test") for name in store.ids]
     for name in store.ids:
         if coco_id(name) is None or _part(name) not in (None, "test2014"):
@@ -47,7 +48,7 @@ def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, Capti
     if wrong := next((image.id for image in val if coco_id(image.id) is None), None):
         raise UserError(f"{data.annotations} calls a picture of val2014 {wrong}, no id of COCO's; give it a cocoid")
     return {
-        "val2014": stored_set(val, FeatureStore.open(data.features), data.features),
+        "val2014": stored_set(val, open_features(data.features, sizes=data.sizes), data.features),
         "test2014": stored_set(test, store, test_features),
     }
 

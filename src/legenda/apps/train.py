@@ -2,22 +2,49 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
 from legenda.apps.options import parse
-from legenda.errors import UserError
+from legenda.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from legenda.recipes import Recipe
+    from legenda.training import Reward
 
-_USAGE = """usage: legenda train RECIPE [--out RUN] [--model.FIELD VALUE] [--data.FIELD VALUE] [--training.FIELD VALUE]
+_USAGE = """usage: legenda train RECIPE [--out RUN] [--start RUN] [--seeds N] [--devices N] [--nodes N]
+                     [--recipe-file FILE] [--model.FIELD VALUE] [--data.FIELD VALUE] [--training.FIELD VALUE]
+                     [--fine-tuning.FIELD VALUE]
 
 Trains a recipe into a run folder (runs/RECIPE unless --out says otherwise); called again, it goes on where it was
-stopped. legenda recipes lists the recipes; legenda train RECIPE --help lists every field that can be set."""
+stopped. A recipe may have two stages: training, and fine-tuning, which begins with the best model of the first.
+
+--start RUN begins with the model of a trained run, whose vocabulary and options it keeps, in place of the recipe's
+first stage where it has two: legenda train flickr8k.ngsan --start runs/x --out runs/y fine-tunes x.
+--training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine; and
+cross_entropy, self_critical.
+--seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes; with
+torchrun, each of its processes calls this command.
+--recipe-file FILE reads recipes, and rewards, of your own from a Python file.
+
+legenda recipes lists the recipes; legenda train RECIPE --help lists every field that can be set."""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What the command line makes of a recipe."""
+
+    recipe: "Recipe"
+    out: Path
+    start: Path | None
+    seeds: int
+    devices: int
+    nodes: int
+    rewards: "Mapping[str, Reward] | None" = None
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -27,45 +54,157 @@ def run(arguments: Sequence[str]) -> None:
         return
     if not arguments or arguments[0].startswith("-"):
         raise UserError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
+    from legenda.recipes import get_recipe, read_recipes
+
+    file = _given(arguments, "--recipe-file")
+    own = None if file is None else read_recipes(file)
+    chosen = _configured(get_recipe(arguments[0], own), arguments[1:])
+    if own is not None:
+        chosen = dataclasses.replace(chosen, rewards=own.rewards)
+    if chosen.seeds == 1:
+        _train(chosen, chosen.recipe, chosen.out)
+        return
+    folders = []
+    for seed in range(chosen.seeds):
+        folders.append(chosen.out / f"seed{seed}")
+        _train(chosen, _seeded(chosen.recipe, seed), folders[-1])
+    print(f"all together: legenda evaluate {' '.join(map(str, folders))}")
+
+
+def _train(chosen: _Chosen, recipe: "Recipe", out: Path) -> None:
     from legenda.apps.runs import describe_data
-    from legenda.recipes import get_recipe
     from legenda.training import check_folder, train
 
-    recipe, out = _configured(get_recipe(arguments[0]), arguments[1:])
     check_folder(out)
     data = recipe.data.open(lambda text: print(text, file=sys.stderr, flush=True))
-    sections = {"recipe": recipe.name, "data": describe_data(recipe.data)}
-    trained = train(recipe.model, recipe.options, data, recipe.training, out, sections=sections)
+    trained = train(
+        recipe.model,
+        recipe.options,
+        data,
+        recipe.training,
+        out,
+        sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
+        fine_tuning=recipe.fine_tuning,
+        start=chosen.start,
+        rewards=chosen.rewards,
+        devices=chosen.devices,
+        nodes=chosen.nodes,
+    )
+    if not trained.first:
+        return
+    last = recipe.fine_tuning or recipe.training
     print(
-        f"{out}: {recipe.training.best_by} {trained.best:.3f} after epoch {trained.best_epoch}, "
+        f"{out}: {last.best_by} {trained.best:.3f} after epoch {trained.best_epoch}, "
         f"{trained.seconds:.0f} s of training\nnext: legenda evaluate {out}"
     )
 
 
-def _configured(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", Path]:
-    """The recipe with what the command line changes, and the run folder."""
+def _seeded(recipe: "Recipe", seed: int) -> "Recipe":
+    second = recipe.fine_tuning
+    return dataclasses.replace(
+        recipe,
+        training=dataclasses.replace(recipe.training, seed=seed),
+        fine_tuning=None if second is None else dataclasses.replace(second, seed=seed),
+    )
+
+
+def _configured(recipe: "Recipe", arguments: Sequence[str]) -> _Chosen:
+    """The recipe with what the command line changes, and what it says beside."""
     from legenda.models import describe_model
 
+    start = _given(arguments, "--start")
+    if start is not None:
+        recipe = _started(recipe, Path(start))
+    recipe, arguments = _scheduled(recipe, arguments)
     entry = describe_model(recipe.model)
     own = {**entry.settings, **recipe.options}
     derived = ("vocab_size", "feature_dim")  # they follow from the data, so they are no options here
     hidden = [(name, tyro.conf.Suppress[int], 1) for name in derived]
     model = dataclasses.make_dataclass("Model", hidden, bases=(entry.config,), frozen=True, kw_only=True)
     namespace: dict[str, Any] = {"__doc__": f"Trains {recipe.name} ({recipe.summary}).", "__module__": __name__}
+    second = [] if recipe.fine_tuning is None else [("fine_tuning", type(recipe.fine_tuning), recipe.fine_tuning)]
     options = dataclasses.make_dataclass(
         "Options",
         [
             ("out", Path, Path("runs") / recipe.name),
+            ("start", Path | None, None),
+            ("seeds", int, 1),
+            ("devices", int, 1),
+            ("nodes", int, 1),
+            ("recipe_file", Path | None, None),
             ("model", model, model(**own)),
             ("data", type(recipe.data), recipe.data),
             ("training", type(recipe.training), recipe.training),
+            *second,
         ],
         frozen=True,
         kw_only=True,
         namespace=namespace,
     )
-    chosen: Any = parse(options, arguments, f"train {recipe.name}")
+    without_subcommands: Any = tyro.conf.AvoidSubcommands[options]  # a schedule's kind is named by --training.schedule
+    chosen: Any = parse(without_subcommands, arguments, f"train {recipe.name}")
+    for name in ("seeds", "devices", "nodes"):
+        if getattr(chosen, name) < 1:
+            raise UserError(f"--{name} must be at least 1, not {getattr(chosen, name)}")
     shown = [field.name for field in dataclasses.fields(entry.config) if field.name not in derived]
     values = {name: getattr(chosen.model, name) for name in shown}
     changed = {name: value for name, value in values.items() if value != entry.settings.get(name)}
-    return dataclasses.replace(recipe, options=changed, data=chosen.data, training=chosen.training), chosen.out
+    recipe = dataclasses.replace(
+        recipe,
+        options=changed,
+        data=chosen.data,
+        training=chosen.training,
+        fine_tuning=chosen.fine_tuning if second else None,
+    )
+    return _Chosen(recipe, chosen.out, chosen.start, chosen.seeds, chosen.devices, chosen.nodes)
+
+
+def _given(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option that must be known before the others."""
+    for place, argument in enumerate(arguments):
+        if argument == option and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if argument.startswith(f"{option}="):
+            return argument.removeprefix(f"{option}=")
+    return None
+
+
+def _started(recipe: "Recipe", start: Path) -> "Recipe":
+    """The recipe for the model of a trained run, whose first stage is that run where the recipe has two."""
+    from legenda.files import read_json
+    from legenda.models.storage import CONFIG
+
+    path = start / CONFIG
+    described = read_json(path, "--start takes the folder of a trained run")
+    try:
+        name, options = described["model"]["name"], dict(described["model"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f'{path} has no usable "model" part; --start takes the folder of a trained run') from error
+    options = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in options.items()
+        if key not in ("vocab_size", "feature_dim")
+    }
+    if recipe.fine_tuning is not None:
+        recipe = dataclasses.replace(recipe, training=recipe.fine_tuning, fine_tuning=None)
+    return dataclasses.replace(recipe, model=name, options=options)
+
+
+def _scheduled(recipe: "Recipe", arguments: Sequence[str]) -> tuple["Recipe", list[str]]:
+    """The recipe with the schedules that the command line names, and the rest of the command line."""
+    from legenda.training import SCHEDULES
+
+    left = list(arguments)
+    for stage in ("training", "fine_tuning"):
+        settings = getattr(recipe, stage)
+        option = f"--{stage.replace('_', '-')}.schedule"
+        name = _given(left, option)
+        if name is None or settings is None:
+            continue
+        known = name.replace("-", "_")
+        if known not in SCHEDULES:
+            raise UserError(f"there is no schedule {name!r}; {nearest(known, SCHEDULES)}")
+        place = next(place for place, text in enumerate(left) if text.split("=")[0] == option)
+        del left[place : place + (1 if "=" in left[place] else 2)]
+        recipe = dataclasses.replace(recipe, **{stage: dataclasses.replace(settings, schedule=SCHEDULES[known]())})
+    return recipe, left

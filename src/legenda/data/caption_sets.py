@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.data.captions import CaptionedImage, read_karpathy
-from legenda.data.features import FeatureStore
+from legenda.data.annotations import Restval, read_annotations
+from legenda.data.captions import CaptionedImage
 from legenda.data.scenes import FEATURE_DIM, SceneSplit, make_split, truth_scores
+from legenda.data.store import Features
+from legenda.data.stores import open_features
+from legenda.data.tokens import TokenizedCaptions, count_words
 from legenda.errors import UserError
 from legenda.regions import Regions
-from legenda.text import Vocabulary, ptb_tokenize
+from legenda.text import Vocabulary
 
 Scorer = Callable[[Mapping[str, str]], dict[str, float | None]]
+
+_SPOTS = 2_000
+"""Images of a store that are checked before a training begins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +50,11 @@ class CaptionSet:
 
     def __len__(self) -> int:
         return len(self.identities)
+
+    @cached_property
+    def tokenized(self) -> TokenizedCaptions:
+        """The references as numbered words, tokenized at the first call only."""
+        return TokenizedCaptions.of(self.references)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +93,7 @@ class ScenesData:
         """Draws the scenes and finds their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        vocabulary = Vocabulary.build(_tokenized(train.references), min_count=1)
+        vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
         return OpenedData(train, validation, vocabulary, FEATURE_DIM, True)
 
     def split(self, name: str) -> CaptionSet:
@@ -109,62 +123,98 @@ def scene_set(made: SceneSplit) -> CaptionSet:
 
 @dataclass(frozen=True, kw_only=True)
 class KarpathyData:
-    """Annotations in Karpathy's layout beside a feature store whose ids are those of the images."""
+    """Annotated pictures beside a feature store that knows them by id or by file name."""
 
     annotations: Path
-    """dataset_*.json or .json.gz."""
+    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
+    caption and split; .gz of any."""
     features: Path
-    """A store made by `legenda extract`."""
+    """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
     min_count: int = 5
-    """Words seen less often in the training captions are unknown."""
+    """Words seen less often in the captions that count are unknown (AoANet: 5, or 6 for 9,487 words; X-LAN: 6)."""
+    vocabulary: Literal["train", "all"] = "train"
+    """Whose captions count: those of train, or of all splits as in the released codes, which is a leak of the test."""
+    restval: Restval = "train"
+    """What Karpathy's restval images are: part of train, or a split apart."""
+    lists: Path | None = None
+    """A folder of lists of images that say the splits, such as val.txt, for annotations that do not."""
+    sizes: Path | None = None
+    """COCO's annotations with the sizes of the pictures, for stores with boxes in pixels that lack them."""
 
     def open(self, progress: Callable[[str], None]) -> OpenedData:
         """Reads the annotations, builds the vocabulary and maps the features; names what is missing."""
         progress(f"reading {self.annotations} and {self.features}")
-        store = FeatureStore.open(self.features)
-        store.check()
-        images = read_karpathy(self.annotations)
-        train = self._part(images, store, "train")
-        return OpenedData(
-            train,
-            self._part(images, store, "val"),
-            Vocabulary.build(_tokenized(train.references), min_count=self.min_count),
-            store.feature_dim,
-            store.has_boxes,
-        )
+        with _without_collection():
+            return self._open()
+
+    def _open(self) -> OpenedData:
+        store = self._store()
+        _spot_check(store)
+        images = self._images()
+        train, validation = (self._part(images, store, name) for name in ("train", "val"))
+        counted = [train.tokenized]
+        if self.vocabulary == "all":
+            others = [image.captions for image in images if image.split != "train"]
+            counted.append(TokenizedCaptions.of(others))
+        words = Vocabulary.of_counts(count_words(counted), min_count=self.min_count)
+        return OpenedData(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionSet:
         """The images of a split that have captions."""
-        return self._part(read_karpathy(self.annotations), FeatureStore.open(self.features), name)
+        return self._part(self._images(), self._store(), name)
 
-    def _part(self, images: Sequence[CaptionedImage], store: FeatureStore, name: str) -> CaptionSet:
+    def _store(self) -> Features:
+        return open_features(self.features, sizes=self.sizes)
+
+    def _images(self) -> list[CaptionedImage]:
+        return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
+
+    def _part(self, images: Sequence[CaptionedImage], store: Features, name: str) -> CaptionSet:
         part = [image for image in images if image.split == name and image.captions]
         if not part:
             raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
         return stored_set(part, store, self.features)
 
 
-def stored_set(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionSet:
-    """Images whose features are in a store that was read from `path`; UserError names one that is not."""
-    known = set(store.ids)
-    missing = [image.id for image in images if image.id not in known]
+def stored_set(images: Sequence[CaptionedImage], store: Features, path: Path) -> CaptionSet:
+    """Images whose features are in a store read from `path`, under their id or their file's name without suffix.
+
+    Raises UserError, naming one, where some are not.
+    """
+    names = [image.id if image.id in store else PurePosixPath(image.file).stem for image in images]
+    missing = [image.id for image, name in zip(images, names, strict=True) if name not in store]
     if missing:
         raise UserError(
             f"{path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
         )
-    places = np.array([store.index(image.id) for image in images])
+    places = np.array([store.index(name) for name in names])
 
     def read(positions: np.ndarray) -> Regions:
         packed = store.read(places[positions])
         boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
-        return Regions(torch.from_numpy(packed.features), boxes, torch.from_numpy(packed.mask))
+        return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))
 
     identities, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
     return CaptionSet(identities, captions, read, str(path), store.extractor)
 
 
-def _tokenized(references: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [ptb_tokenize(caption) for captions in references for caption in captions]
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No search for garbage meanwhile: among millions of new objects it takes a third of the time and finds none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _spot_check(store: Features) -> None:
+    """Reads a small store wholly and a large one here and there; what lies elsewhere is checked when it is read."""
+    step = max(1, len(store) // _SPOTS)
+    for first in range(0, len(store), 32 * step):
+        store.read(range(first, min(first + 32 * step, len(store)), step))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,21 +227,11 @@ class EncodedCaptions:
     @staticmethod
     def of(split: CaptionSet, vocabulary: Vocabulary, max_words: int) -> EncodedCaptions:
         """Captions cut at `max_words` words; a caption without words teaches nothing and is left out."""
-        encoded = [
-            [ids[:max_words] for caption in captions if (ids := vocabulary.encode(ptb_tokenize(caption)))]
-            for captions in split.references
-        ]
-        for identity, rows in zip(split.identities, encoded, strict=True):
-            if not rows:
-                raise UserError(f"image {identity} has no caption with a word in it; take it out of the training split")
-        most = max(len(rows) for rows in encoded)
-        longest = max(len(row) for rows in encoded for row in rows)
-        tokens = torch.full((len(encoded), most, longest + 2), -1, dtype=torch.int32)
-        for image, rows in enumerate(encoded):
-            for number, row in enumerate(rows):
-                whole = [vocabulary.begin_id, *row, vocabulary.end_id]
-                tokens[image, number, : len(whole)] = torch.tensor(whole, dtype=torch.int32)
-        return EncodedCaptions(tokens, torch.tensor([len(rows) for rows in encoded]))
+        rows, counts = split.tokenized.encoded(vocabulary, max_words)
+        if not counts.all():
+            identity = split.identities[int(counts.argmin())]
+            raise UserError(f"image {identity} has no caption with a word in it; take it out of the training split")
+        return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:
         """`rows` captions of each image, all different while there are enough, padded with -1 to the longest."""

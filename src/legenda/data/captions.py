@@ -44,8 +44,8 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
         raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_REMEDY}")
     entries = _get(path, "the file", content, "images", list)
     images = [_image(path, f"images[{number}]", entry, restval) for number, entry in enumerate(entries)]
-    _check_once(path, images, "id")
-    _check_once(path, images, "file")
+    check_once(path, images, "id")
+    check_once(path, images, "file")
     return images
 
 
@@ -77,7 +77,8 @@ def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
     return entry[key]
 
 
-def _check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
+def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
+    """UserError where two images have the same id or the same file, which one picture in two splits also has."""
     seen: dict[str, CaptionedImage] = {}
     for image in images:
         value = getattr(image, key)

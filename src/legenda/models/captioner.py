@@ -31,6 +31,8 @@ class Captioner(nn.Module):
         self.config = config
         self.encoder = config.build_encoder()
         self.decoder = (decoder_config or config).build_decoder()
+        self.encoder.initialise()
+        self.decoder.initialise()
         if not self.decoder.reads_summary:
             self.encoder.forget_summary()
         self.decoding = (decoder_config or config).decoding

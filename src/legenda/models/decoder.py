@@ -86,6 +86,9 @@ class Decoder(nn.Module):
     normalised: bool = False
     """Whether `step` gives log-probabilities that are to be taken as they are, as ensembles do, instead of logits."""
 
+    def initialise(self) -> None:
+        """Fills the weights anew where torch's own numbers are not the model's; called once both halves stand."""
+
     def project(self, memory: Memory) -> Memory:
         """The memory with everything that does not depend on the tokens computed once."""
         raise NotImplementedError

@@ -13,6 +13,9 @@ class Encoder(nn.Module):
     needs_boxes: bool = False
     """Whether it reads where the regions lie."""
 
+    def initialise(self) -> None:
+        """Fills the weights anew where torch's own numbers are not the model's; called once both halves stand."""
+
     def place(self, regions: Regions) -> Regions:
         """The regions with boxes, where the encoder knows how regions without boxes lie; as they are otherwise."""
         return regions

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from legenda.attention import sinusoids
 from legenda.attention.distance import Distance
 from legenda.errors import UserError
+from legenda.models.encoder import xavier
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
 from legenda.regions import Memory, Regions
 
@@ -102,9 +103,13 @@ class MdsanDecoder(TransformerDecoder):
         super().__init__(
             config, double_norm=released, last_norm=config.norm_first, output_bias=False, pad_id=config.pad_id
         )
-        nn.init.xavier_uniform_(self.embedding.weight)
         table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
         self.register_buffer("places", nn.init.xavier_uniform_(table) if released else table)
+
+    def initialise(self) -> None:
+        """Xavier's numbers, words included."""
+        xavier(self)
+        nn.init.xavier_uniform_(self.embedding.weight)
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
         last = first + tokens.shape[-1]

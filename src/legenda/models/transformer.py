@@ -120,6 +120,9 @@ class TransformerEncoder(Encoder):
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.geometry = PairGeometry(config, config.num_layers)
+
+    def initialise(self) -> None:
+        """Xavier's numbers."""
         xavier(self)
 
     def forward(self, regions: Regions) -> Memory:
@@ -285,8 +288,11 @@ class TransformerDecoder(Decoder):
         self.layers = nn.ModuleList(self._layer(config, double_norm) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.output = nn.Linear(config.dim, config.vocab_size, bias=output_bias)
+
+    def initialise(self) -> None:
+        """Xavier's numbers, and words of unit length."""
         xavier(self)
-        nn.init.normal_(self.embedding.weight, std=config.dim**-0.5)
+        nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
 
     def _layer(self, config: TransformerConfig, double_norm: bool) -> DecoderLayer:
         return DecoderLayer(config, double_norm=double_norm)

@@ -12,12 +12,13 @@ _SMALL = {"dim": 256, "num_heads": 4, "num_layers": 2, "ff_dim": 512, "dropout":
 _DATA = KarpathyData(annotations=Path("dataset_flickr8k.json.gz"), features=Path("flickr8k.safetensors"))
 
 _TRAINING = Training(
-    epochs=8,
-    batch_size=32,
+    epochs=12,
+    batch_size=12,
     rows=5,
     max_words=20,
-    schedule=StepDecay(rate=8e-4, warmup_steps=300, decay=0.4, decay_after=(5, 6, 7)),
+    schedule=StepDecay(rate=5e-4, warmup_steps=500, decay=0.4, decay_after=(7, 9, 11)),
     label_smoothing=0.1,
+    precision="bf16-mixed",
 )
 
 

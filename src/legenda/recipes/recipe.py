@@ -16,6 +16,7 @@ class Recipe:
 
     options: fields of the model's configuration that differ from its defaults; the size of the vocabulary and the
     width of the features follow from the data.
+    training, fine_tuning: its stages; the second, where there is one, begins with the best model of the first.
     """
 
     name: str
@@ -24,3 +25,4 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     data: DataSettings
     training: Training
+    fine_tuning: Training | None = None

@@ -1,9 +1,30 @@
 """Training: objectives, schedules, the loop, and the state that survives a kill."""
 
 from legenda.training.folder import check_folder, is_finished
-from legenda.training.loop import Trained, train
-from legenda.training.objectives import cross_entropy
-from legenda.training.schedules import StepDecay
-from legenda.training.settings import Training
+from legenda.training.objectives import advantages, cross_entropy, policy_gradient
+from legenda.training.rewards import Reward
+from legenda.training.schedules import SCHEDULES, Constant, Cosine, Noam, Plateau, Schedule, StepDecay, Table
+from legenda.training.settings import ScheduledSampling, SelfCritical, Training
+from legenda.training.start import Trained, train
 
-__all__ = ["StepDecay", "Trained", "Training", "check_folder", "cross_entropy", "is_finished", "train"]
+__all__ = [
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "Noam",
+    "Plateau",
+    "Reward",
+    "Schedule",
+    "ScheduledSampling",
+    "SelfCritical",
+    "StepDecay",
+    "Table",
+    "Trained",
+    "Training",
+    "advantages",
+    "check_folder",
+    "cross_entropy",
+    "is_finished",
+    "policy_gradient",
+    "train",
+]

@@ -47,13 +47,10 @@ def claim_folder(folder: Path, config: dict[str, Any], vocabulary: Vocabulary) -
 
 
 def is_finished(folder: Path, recipe: str) -> bool:
-    """Whether a folder holds a run of that recipe that has trained all its epochs and kept its model."""
+    """Whether a folder holds a run of that recipe that has trained to its end and kept its model."""
     if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, STATE)):
         return False
-    config = _read_config(folder)
-    training = config.get("training")
-    epochs = training.get("epochs") if isinstance(training, dict) else None
-    return config.get("recipe") == recipe and read_progress(folder).epoch == epochs
+    return _read_config(folder).get("recipe") == recipe and read_progress(folder).finished
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

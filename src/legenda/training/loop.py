@@ -1,31 +1,28 @@
-"""The training loop: epochs of cross-entropy, validation, the best model kept, and exact resumption."""
+"""A run from its first step to its last: stages, epochs, validation, the best model kept, and exact resumption."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
-from legenda.data.caption_sets import CaptionSet, EncodedCaptions, OpenedData
-from legenda.errors import UserError, nearest
-from legenda.models import Captioner, create_model
-from legenda.models.storage import describe as describe_model
-from legenda.models.storage import save_weights
-from legenda.regions import Regions
-from legenda.training.folder import claim_folder
+from legenda.data.caption_sets import EncodedCaptions, OpenedData
+from legenda.models import Captioner
+from legenda.models.storage import WEIGHTS, load_weights, save_weights
+from legenda.training.averaging import AverageWeights
 from legenda.training.history import add_record, begin_history
-from legenda.training.objectives import PADDING, cross_entropy
+from legenda.training.loggers import Logger, open_loggers
 from legenda.training.progress import TrainingProgress
+from legenda.training.rewards import Reward
 from legenda.training.settings import Training
-from legenda.training.state import STATE, Progress, load_state, save_state
-from legenda.training.validation import describe_images, score_captions
+from legenda.training.stage import Stage
+from legenda.training.state import STATE, Progress, load_state, random_state, read_progress, save_state
+from legenda.training.validation import validate
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -33,195 +30,205 @@ if TYPE_CHECKING:
 _LOG_STEPS = 20
 """Steps over which the loss is averaged for the history."""
 
-
-@dataclass(frozen=True)
-class Trained:
-    """What a run came to: its folder, the best validation score and its epoch, and seconds of training in all."""
-
-    folder: Path
-    best: float
-    best_epoch: int
-    seconds: float
+BAD_BATCH = "bad_batch.safetensors"
+"""Where a batch is kept that made the loss no number."""
 
 
-def train(
-    model_name: str,
-    options: Mapping[str, Any],
-    data: OpenedData,
-    training: Training,
-    folder: str | Path,
-    *,
-    sections: Mapping[str, Any],
-) -> Trained:
-    """Trains a named model on opened data into a run folder, or goes on where an earlier call was stopped.
-
-    The folder gets config.json (with `sections`), vocabulary.txt, metrics.jsonl, model.safetensors (the best by
-    `training.best_by`) and the training state. A run that was killed and called again ends with the same weights,
-    bit for bit on the CPU, as one that was not. Raises UserError when the folder holds a run with other settings,
-    or the loss is no longer a number.
-    """
-    from lightning_fabric import Fabric  # late: it takes seconds, and only training needs it
-
-    folder = Path(folder)
-    fabric = Fabric(accelerator="auto", devices=1, precision=training.precision)
-    torch.manual_seed(training.seed)
-    model = create_model(model_name, **options, vocab_size=len(data.vocabulary), feature_dim=data.feature_dim)
-    if model.needs_boxes and not data.has_boxes:
-        raise UserError(
-            f"{data.train.source} holds no boxes, which {model_name} needs for its geometry; extract it again with "
-            "boxes or train a model without geometry, such as transformer"
-        )
-    model.vocabulary = data.vocabulary
-    unknown = data.vocabulary.unknown_id
-    model.decoding = replace(
-        model.decoding,
-        begin_id=data.vocabulary.begin_id,
-        end_id=data.vocabulary.end_id,
-        banned_ids=() if unknown is None else (unknown,),  # no caption is better for an unknown word
-    )
-    _check_metric(training.best_by, data.validation)
-    captions = EncodedCaptions.of(data.train, data.vocabulary, training.max_words)
-    extractor = data.train.extractor
-    config = {"model": describe_model(model), **sections, "training": asdict(training), "extractor": extractor}
-    claim_folder(folder, config, data.vocabulary)
-    optimizer = torch.optim.Adam(model.parameters(), lr=training.schedule.rate, betas=training.betas, fused=True)
-    run = _Run(fabric, model, optimizer, data, captions, training, folder)
-    return run.to_the_end(model_name)
-
-
-def _check_metric(name: str, split: CaptionSet) -> None:
-    """UserError unless validation measures `name`, found out by scoring one image's own reference."""
-    one = replace(split, identities=split.identities[:1], references=split.references[:1])
-    measured = score_captions({one.identities[0]: one.references[0][0]}, one)
-    if name not in measured:
-        raise UserError(f"training.best_by={name!r} is not measured; {nearest(name, measured)}")
-
-
-class _Task(nn.Module):
-    """What is set up for the device: regions and captions in, the loss out; tensors only, as wrappers need them."""
-
-    def __init__(self, model: Captioner, label_smoothing: float) -> None:
-        super().__init__()
-        self.model, self.label_smoothing = model, label_smoothing
-
-    def forward(self, features: Tensor, boxes: Tensor | None, mask: Tensor, tokens: Tensor) -> Tensor:
-        inputs = tokens[..., :-1].masked_fill(tokens[..., :-1] == PADDING, self.model.decoding.end_id)
-        logits = self.model(Regions(features, boxes, mask), inputs)
-        return cross_entropy(logits, tokens[..., 1:], self.label_smoothing)
-
-
-class _Run:
-    """One run in progress."""
+class Run:
+    """One run in progress: a model that goes through its stages, one after the other."""
 
     def __init__(
         self,
         fabric: Fabric,
         model: Captioner,
-        optimizer: torch.optim.Optimizer,
         data: OpenedData,
-        captions: EncodedCaptions,
-        training: Training,
+        stages: Sequence[Training],
         folder: Path,
+        own_rewards: Mapping[str, Reward] | None = None,
     ) -> None:
-        self.fabric, self.data, self.training, self.folder = fabric, data, training, folder
-        self.model = model
-        self.task, self.optimizer = fabric.setup(_Task(model, training.label_smoothing), optimizer)
-        self.captions = captions
-        self.steps_per_epoch = math.ceil(len(data.train) / training.batch_size)
-        if (folder / STATE).exists():
-            self.progress = load_state(folder, model, optimizer)
-        else:
-            self.progress = Progress()
-        begin_history(folder, self.progress.step)
+        self.fabric, self.model, self.data, self.stages, self.folder = fabric, model, data, tuple(stages), folder
+        self.own_rewards = own_rewards
+        resumed = (folder / STATE).exists()
+        self.progress = read_progress(folder) if resumed else Progress()
+        self._set_up()
+        if resumed:
+            self._load()
+        self.loggers: list[Logger] = []
+        if fabric.is_global_zero:
+            begin_history(folder, self.progress.step)
+            if not self.progress.finished:
+                self.loggers = open_loggers(folder, self.progress.step)
 
-    def to_the_end(self, title: str) -> Trained:
-        """Trains the epochs that are left."""
-        total = self.steps_per_epoch * self.training.epochs
-        with TrainingProgress(title, total, self.progress.step) as shown:
-            while self.progress.epoch < self.training.epochs:
-                self._epoch(shown)
-        progress = self.progress
-        assert progress.best is not None
-        return Trained(self.folder, progress.best, progress.best_epoch, progress.seconds)
+    @property
+    def training(self) -> Training:
+        """The settings of the stage."""
+        return self.stages[self.progress.stage]
+
+    def to_the_end(self, title: str) -> Progress:
+        """Trains what is left of all stages."""
+        while not self.progress.finished:
+            total = self.progress.stage_step + self.steps_per_epoch * self.training.epochs
+            with TrainingProgress(title, total, self.progress.step, shown=self.fabric.is_global_zero) as shown:
+                while not self._stage_ended():
+                    self._epoch(shown)
+            if self._last_stage:
+                self.progress.finished = True
+            else:
+                self._next_stage()
+        return self.progress
+
+    @property
+    def _last_stage(self) -> bool:
+        return self.progress.stage + 1 == len(self.stages)
+
+    def _set_up(self) -> None:
+        """What belongs to the stage."""
+        training = self.training
+        self.stage = Stage(self.fabric, self.model, training, self.data.train, self.own_rewards)
+        self.average = AverageWeights(self.model, training)
+        self.captions = EncodedCaptions.of(self.data.train, self.data.vocabulary, training.max_words)
+        self.steps_per_epoch = math.ceil(len(self.data.train) / training.batch_size)
+
+    def _stage_ended(self) -> bool:
+        progress, training = self.progress, self.training
+        if progress.epoch - progress.stage_epoch >= training.epochs:
+            return True
+        scores = progress.scores
+        return bool(training.patience and scores and len(scores) - scores.index(max(scores)) > training.patience)
+
+    def _next_stage(self) -> None:
+        """The next stage begins with the best model so far; a stage that keeps another score begins it anew."""
+        progress, before = self.progress, self.training
+        progress.stage += 1
+        progress.stage_epoch, progress.stage_step, progress.scores = progress.epoch, progress.step, []
+        progress.sums, progress.sum_steps = {}, 0
+        if self.training.best_by != before.best_by:
+            progress.best = None
+        self.fabric.barrier()
+        load_weights(self.model, self.folder / WEIGHTS)
+        self._set_up()
+        self._save()
 
     def _epoch(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
         began, before = time.monotonic(), progress.seconds
         for images, tokens in self._batches():
-            self.model.train()
-            loss = self._step(images, tokens)
+            told = self.stage.step(
+                images, tokens, self._rate(), self._epoch_of_stage, self.folder / BAD_BATCH, step=progress.step + 1
+            )
+            self.average.after_step(self._epoch_of_stage)
             progress.step += 1
             progress.step_in_epoch += 1
-            progress.loss_sum += loss
-            progress.loss_steps += 1
-            shown.step(progress.epoch + 1, progress.loss_sum / progress.loss_steps)
+            progress.sums = {name: progress.sums.get(name, 0.0) + value for name, value in told.items()}
+            progress.sum_steps += 1
+            shown.step(progress.epoch + 1, {name: value / progress.sum_steps for name, value in progress.sums.items()})
             progress.seconds = before + time.monotonic() - began
             if progress.step % _LOG_STEPS == 0:
-                self._log_loss()
+                self._log()
             ended = progress.step_in_epoch == self.steps_per_epoch  # then the state is saved after validation
             if training.save_every and progress.step % training.save_every == 0 and not ended:
-                save_state(self.folder, progress, self.model, self.optimizer)
+                self._save()
+        self.average.after_epoch(self._epoch_of_stage)
         progress.epoch += 1
         progress.step_in_epoch = 0
-        if progress.epoch % training.validate_every == 0 or progress.epoch == training.epochs:
+        done = progress.epoch - progress.stage_epoch
+        if done % training.validate_every == 0 or done == training.epochs:
             self._validate(shown)
-        save_state(self.folder, progress, self.model, self.optimizer)
+        progress.finished = self._last_stage and self._stage_ended()
+        self._save()
+
+    @property
+    def _epoch_of_stage(self) -> int:
+        """The epoch in progress, counted from 1 in its stage."""
+        return self.progress.epoch - self.progress.stage_epoch + 1
+
+    def _rate(self, behind: int = 0) -> float:
+        """The learning rate of the next step, or of so many steps before."""
+        progress = self.progress
+        step = progress.step - progress.stage_step - behind
+        return self.training.schedule.at(step, self._epoch_of_stage, progress.scores)
 
     def _batches(self) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """The rest of this epoch's batches: positions of images, and their captions (B, K, T) padded with -1.
 
         Each batch has a generator of its own, seeded by its number, so resuming needs no replay.
         """
-        training = self.training
-        order = np.random.default_rng((training.seed, self.progress.epoch)).permutation(len(self.data.train))
+        training, epoch = self.training, self.progress.epoch
+        order = np.random.default_rng((training.seed, epoch)).permutation(len(self.data.train))
         for number in range(self.progress.step_in_epoch, self.steps_per_epoch):
             images = order[number * training.batch_size : (number + 1) * training.batch_size]
-            seed = np.random.SeedSequence((training.seed, self.progress.epoch, number)).generate_state(1)[0]
+            seed = np.random.SeedSequence((training.seed, epoch, number)).generate_state(1)[0]
             generator = torch.Generator().manual_seed(int(seed))
             yield images, self.captions.rows(images, training.rows, generator)
 
-    def _step(self, images: np.ndarray, tokens: torch.Tensor) -> float:
-        rate = self.training.schedule.at(self.progress.step, self.progress.epoch + 1)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        regions = self.data.train.read(images).to(self.fabric.device)
-        loss = self.task(regions.features, regions.boxes, regions.valid, tokens.to(self.fabric.device))
-        self.optimizer.zero_grad(set_to_none=True)
-        self.fabric.backward(loss)
-        value = loss.item()
-        if self.training.clip_norm:
-            limit = self.training.clip_norm
-            norm = self.fabric.clip_gradients(self.task, self.optimizer, max_norm=limit, error_if_nonfinite=False)
-            value = value if norm is None or math.isfinite(norm) else math.nan
-        if not math.isfinite(value):
-            raise UserError(
-                f"the loss or its gradient is no longer a number at step {self.progress.step + 1}; train into another "
-                "folder (--out) with a lower training.schedule.rate"
-            )
-        self.optimizer.step()
-        return value
-
-    def _log_loss(self) -> None:
+    def _log(self) -> None:
         progress = self.progress
+        means = {name: value / progress.sum_steps for name, value in progress.sums.items()}
         record = {
             "step": progress.step,
             "epoch": progress.epoch + 1,
-            "loss": progress.loss_sum / progress.loss_steps,
-            "learning_rate": self.training.schedule.at(progress.step - 1, progress.epoch + 1),
+            **means,
+            "learning_rate": self._rate(behind=1),
             "seconds": round(progress.seconds, 2),
         }
-        progress.loss_sum, progress.loss_steps = 0.0, 0
-        add_record(self.folder, record)
+        if self.stage.rewards is not None:
+            record["seconds_waiting_for_rewards"] = round(self.stage.rewards.waited, 3)  # since this process began
+        progress.sums, progress.sum_steps = {}, 0
+        self._record(record)
+
+    def _record(self, record: dict[str, Any]) -> None:
+        if self.fabric.is_global_zero:
+            add_record(self.folder, record)
+            for tell in self.loggers:
+                tell(record)
 
     def _validate(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
-        captions = describe_images(self.model, self.data.validation, beam_size=training.validation_beam)
-        scores = score_captions(captions, self.data.validation)
-        add_record(self.folder, {"step": progress.step, "epoch": progress.epoch, "validation": scores})
-        score = scores[training.best_by] or 0.0
-        if progress.best is None or score > progress.best:
-            progress.best, progress.best_epoch = score, progress.epoch
-            save_weights(self.model, self.folder)
+        with self.average.in_place():
+            captions, scores = validate(
+                self.fabric, self.model, self.data.validation, beam_size=training.validation_beam
+            )
+            self._record({"step": progress.step, "epoch": progress.epoch, "validation": scores})
+            score = scores[training.best_by] or 0.0
+            progress.scores.append(score)
+            if progress.best is None or score > progress.best:
+                progress.best, progress.best_epoch = score, progress.epoch
+                if self.fabric.is_global_zero:
+                    save_weights(self.model, self.folder)
         told = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
         first = self.data.validation.identities[0]
         shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {captions[first]}")
+
+    def _save(self) -> None:
+        """The state of all processes, written by the first."""
+        randoms = self._gathered(random_state())
+        self.progress.averaged = self.average.entered
+        self.progress.scaler = self.fabric.strategy.precision.state_dict()
+        if self.fabric.is_global_zero:
+            save_state(
+                self.folder,
+                self.progress,
+                self.model,
+                self.stage.optimizer,
+                randoms=randoms,
+                average=self.average.values,
+            )
+
+    def _gathered(self, state: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        if self.fabric.world_size == 1:
+            return [state]
+        gathered: list[dict[str, torch.Tensor]] = [{} for _ in range(self.fabric.world_size)]
+        torch.distributed.all_gather_object(gathered, state)
+        return gathered
+
+    def _load(self) -> None:
+        self.progress = load_state(
+            self.folder,
+            self.model,
+            self.stage.optimizer,
+            rank=self.fabric.global_rank,
+            average=self.average.values,
+        )
+        self.average.entered = self.progress.averaged
+        if self.progress.scaler:
+            self.fabric.strategy.precision.load_state_dict(self.progress.scaler)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from legenda.errors import UserError
 from legenda.files import checked, whole_file
@@ -22,7 +23,13 @@ _REMEDY = "delete it to train from the start, or copy it again"
 
 @dataclass
 class Progress:
-    """Where a run stands: whole epochs done, steps done in the next one and in all, and the best score so far."""
+    """Where a run stands: whole epochs done, steps done in the next one and in all, and the best score so far.
+
+    stage: number of the stage it is in, from 0, with the epochs and steps done before it began (`stage_epoch`,
+    `stage_step`) and its validation scores. sums: of what is averaged for the history, over `sum_steps` steps.
+    averaged: how many weights have entered their mean. scaler: the state of fp16's scaling of the loss.
+    finished: whether nothing is left to train.
+    """
 
     epoch: int = 0
     step_in_epoch: int = 0
@@ -30,28 +37,61 @@ class Progress:
     best: float | None = None
     best_epoch: int = 0
     seconds: float = 0.0
-    loss_sum: float = 0.0
-    loss_steps: int = 0
+    stage: int = 0
+    stage_epoch: int = 0
+    stage_step: int = 0
+    scores: list[float] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    sum_steps: int = 0
+    averaged: int = 0
+    scaler: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
 
 
-def save_state(folder: Path, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Writes weights, optimiser, random numbers and progress as one whole file."""
+def random_state() -> dict[str, Tensor]:
+    """The random numbers of this process."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def save_state(
+    folder: Path,
+    progress: Progress,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    randoms: Sequence[Mapping[str, Tensor]] | None = None,
+    average: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Writes weights, their mean, optimiser, random numbers and progress as one whole file.
+
+    randoms: the `random_state` of every process; that of this one where it is not given.
+    """
     state = optimizer.state_dict()
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"average.{name}": tensor for name, tensor in (average or {}).items()}
     for index, values in state["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in values.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
+    for rank, random in enumerate(randoms or [random_state()]):
+        tensors |= {f"random.{rank}.{name}": tensor for name, tensor in random.items()}
     metadata = {"progress": json.dumps(asdict(progress))}
     with whole_file(folder / STATE) as partial:
         safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
 
 
-def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Puts a saved state back into model, optimiser and random numbers.
+def load_state(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    rank: int = 0,
+    average: dict[str, Tensor] | None = None,
+) -> Progress:
+    """Puts a saved state back into model, optimiser, random numbers of process `rank`, and the dict `average`.
 
-    Raises UserError when the file is truncated or belongs to another model.
+    Raises UserError when the file is truncated or belongs to another model or number of processes.
     """
     path = folder / STATE
     progress = read_progress(folder)
@@ -63,10 +103,12 @@ def load_state(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer)
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
                 saved.setdefault(int(index), {})[name] = tensor
+            elif key.startswith("average.") and average is not None:
+                average[key.removeprefix("average.")] = tensor.to(next(model.parameters()).device)
         optimizer.load_state_dict({**optimizer.state_dict(), "state": saved})
-        torch.set_rng_state(tensors["random.cpu"])
-        if torch.cuda.is_available() and "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"])
+        torch.set_rng_state(tensors[f"random.{rank}.cpu"])
+        if torch.cuda.is_available() and f"random.{rank}.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors[f"random.{rank}.cuda"])
     except (KeyError, TypeError, RuntimeError, ValueError) as error:
         raise UserError(f"{path} is no training state of this run; {_REMEDY}") from error
     return progress

@@ -3,50 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from legenda.data.caption_sets import CaptionSet
-from legenda.decoding import Decoded, beam_search
-from legenda.errors import UserError
+from legenda.decoding import Decoded, Ensemble, beam_search
+from legenda.errors import UserError, nearest
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.models import Captioner
 from legenda.regions import Regions
+from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def describe_images(
-    model: Captioner,
+    model: Captioner | Ensemble,
     split: CaptionSet,
     *,
     beam_size: int,
+    vocabulary: Vocabulary | None = None,
     batch_size: int = 50,
     need_attention: bool = False,
+    positions: np.ndarray | None = None,
     heard: Callable[[np.ndarray, Regions, Decoded], None] | None = None,
 ) -> dict[str, str]:
     """The best caption of every image of a split, by identity.
 
+    vocabulary: the words of an ensemble; a model has its own. positions: the images to be described, where it is not
+    all of them.
     heard: called after each batch with the positions in the split, their regions and what was decoded.
     The model's mode is put back afterwards.
     """
-    if model.vocabulary is None:
+    words = vocabulary or (model.vocabulary if isinstance(model, Captioner) else None)
+    if words is None:
         raise UserError("this model has no vocabulary, so it cannot write words; set model.vocabulary first")
     device = next(model.parameters()).device
     captions: dict[str, str] = {}
     mode = model.training
     model.eval()
     with torch.no_grad():
-        for positions in np.array_split(np.arange(len(split)), -(-len(split) // batch_size)):
-            regions = split.read(positions).to(device)
+        chosen = np.arange(len(split)) if positions is None else positions
+        for part in np.array_split(chosen, -(-len(chosen) // batch_size)) if len(chosen) else ():
+            regions = split.read(part).to(device)
             try:
                 memory = model.encode(regions)
             except UserError as error:
-                raise UserError(f"{split.source} does not fit {model.name}: {error}") from error
+                raise UserError(
+                    f"{split.source} does not fit {getattr(model, 'name', 'the ensemble')}: {error}"
+                ) from error
             found = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
-            for position, row in zip(positions, found.tokens[:, 0].tolist(), strict=True):
-                captions[split.identities[position]] = model.vocabulary.decode(row)
+            for position, row in zip(part, found.tokens[:, 0].tolist(), strict=True):
+                captions[split.identities[position]] = words.decode(row)
             if heard is not None:
-                heard(positions, regions, found)
+                heard(part, regions, found)
     model.train(mode)
     return captions
 
@@ -56,3 +70,28 @@ def score_captions(captions: dict[str, str], split: CaptionSet) -> dict[str, flo
     references = dict(zip(split.identities, split.references, strict=True))
     scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus
     return scores | (split.score(captions) if split.score is not None else {})
+
+
+def check_metric(name: str, split: CaptionSet) -> None:
+    """UserError unless validation measures `name`, found out by scoring one image's own reference."""
+    one = replace(split, identities=split.identities[:1], references=split.references[:1])
+    measured = score_captions({one.identities[0]: one.references[0][0]}, one)
+    if name not in measured:
+        raise UserError(f"training.best_by={name!r} is not measured; {nearest(name, measured)}")
+
+
+def validate(
+    fabric: Fabric, model: Captioner, split: CaptionSet, *, beam_size: int
+) -> tuple[dict[str, str], dict[str, float | None]]:
+    """Captions and scores of a split, which all devices share out among themselves; all of them get both."""
+    if fabric.world_size == 1:
+        captions = describe_images(model, split, beam_size=beam_size)
+        return captions, score_captions(captions, split)
+    own = np.arange(fabric.global_rank, len(split), fabric.world_size)
+    described = describe_images(model, split, beam_size=beam_size, positions=own)
+    gathered: list[dict[str, str]] = [{} for _ in range(fabric.world_size)]
+    torch.distributed.all_gather_object(gathered, described)
+    every = {identity: caption for part in gathered for identity, caption in part.items()}
+    captions = {identity: every[identity] for identity in split.identities}
+    scores = score_captions(captions, split) if fabric.is_global_zero else {}
+    return captions, fabric.broadcast(scores)

@@ -1,6 +1,7 @@
 """Pictures: finding and reading them, and turning them into stored regions."""
 
-from legenda.vision.extraction import ExtractionReport, Extractor, extract_store, load_extractor, run_extractor
+from legenda.vision.extract_store import ExtractionReport, extract_store
+from legenda.vision.extraction import Extractor, load_extractor, run_extractor
 from legenda.vision.pictures import find_pictures, read_picture
 
 __all__ = [

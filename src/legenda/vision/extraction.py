@@ -2,8 +2,7 @@
 
 import hashlib
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -11,9 +10,9 @@ from types import MappingProxyType, ModuleType
 import numpy as np
 from PIL import Image
 
-from legenda.data.features import find_fault, write_store
+from legenda.data.regions_check import find_fault
 from legenda.errors import UserError
-from legenda.vision.pictures import read_picture
+from legenda.vision.named import is_named, load_named
 
 Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
 
@@ -30,17 +29,10 @@ class Extractor:
     extract: Extract
 
 
-@dataclass(frozen=True)
-class ExtractionReport:
-    """What an extraction did: images written, pictures skipped with the reason why, time taken in seconds."""
-
-    images: int
-    skipped: tuple[tuple[Path, str], ...]
-    seconds: float
-
-
-def load_extractor(path: str | Path, *, builtin: Mapping[str, Extract] = MappingProxyType({})) -> Extractor:
-    """Loads a built-in extractor by name, or a Python file that defines
+def load_extractor(
+    path: str | Path, *, builtin: Mapping[str, Extract] = MappingProxyType({}), half: bool = False
+) -> Extractor:
+    """Loads an extractor: a built-in one, one of `legenda.vision.named`, or a Python file that defines
 
         extract(pictures: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]
 
@@ -49,6 +41,8 @@ def load_extractor(path: str | Path, *, builtin: Mapping[str, Extract] = Mapping
     """
     if str(path) in builtin:
         return Extractor(str(path), builtin[str(path)])
+    if is_named(str(path)):
+        return load_named(str(path), half=half)
     path = Path(path)
     try:
         source = path.read_bytes()
@@ -75,64 +69,6 @@ def _run_module(path: Path, source: bytes, name: str) -> ModuleType:
         del sys.modules[module.__name__]
         raise UserError(f"{path} fails while it is loaded ({_reason(error)}); mend that extractor") from error
     return module
-
-
-def extract_store(
-    pictures: Sequence[str | Path],
-    extractor: Extractor,
-    out: str | Path,
-    *,
-    batch_size: int = 32,
-    progress: Callable[[int, int], None] | None = None,
-) -> ExtractionReport:
-    """Runs the extractor over all pictures and writes the feature store `out`, in the order given.
-
-    An image's id is its file name without suffix. Pictures that cannot be read are left out and listed in the report.
-    progress: called after each batch with the number of pictures done and of all.
-    Raises UserError when two pictures share an id, when no picture can be read, or when the extractor fails or gives
-    something else than regions; nothing is written then.
-    """
-    if batch_size < 1:
-        raise UserError(f"batch_size is {batch_size}; give at least 1")
-    paths = [Path(picture) for picture in pictures]
-    _check_ids(paths)
-    began = time.monotonic()
-    skipped: list[tuple[Path, str]] = []
-
-    def regions() -> Iterator[tuple[str, np.ndarray, np.ndarray | None]]:
-        for first in range(0, len(paths), batch_size):
-            batch = paths[first : first + batch_size]
-            readable = list(_read_all(batch, skipped))
-            if readable:
-                given = run_extractor(extractor, [picture for _, picture in readable], [path for path, _ in readable])
-                for (path, _), (features, boxes) in zip(readable, given, strict=True):
-                    yield path.stem, features, boxes
-            if progress is not None:
-                progress(first + len(batch), len(paths))
-        if len(skipped) == len(paths):
-            first_reason = f"; the first: {skipped[0][1]}" if skipped else ""
-            raise UserError(f"{out} is not written: none of the {len(paths)} pictures can be read{first_reason}")
-
-    write_store(out, regions(), extractor=extractor.name)
-    return ExtractionReport(len(paths) - len(skipped), tuple(skipped), time.monotonic() - began)
-
-
-def _check_ids(pictures: Sequence[Path]) -> None:
-    seen: dict[str, Path] = {}
-    for path in pictures:
-        if path.stem in seen:
-            raise UserError(f"{seen[path.stem]} and {path} would share the id '{path.stem}'; rename one of them")
-        seen[path.stem] = path
-
-
-def _read_all(paths: Sequence[Path], skipped: list[tuple[Path, str]]) -> Iterator[tuple[Path, Image.Image]]:
-    for path in paths:
-        try:
-            picture = read_picture(path)
-        except UserError as error:
-            skipped.append((path, str(error)))
-        else:
-            yield path, picture
 
 
 def run_extractor(

@@ -6,10 +6,11 @@
 //   createAttentionViewer(host, {
 //     picture: {source, description},          an address or data URI, and its alternative text
 //     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the picture
-//     captions: [{name, colour, words, attention, verdict, score, note}, ...],
+//     captions: [{name, colour, words, attention, verdict, score, scoreName, note, boxes}, ...],
 //   });
 //
-// `attention` is null or one row of weights over the boxes per word; `verdict` is true, false or null.
+// `attention` is null or one row of weights over the boxes per word; `verdict` is true, false or null; a caption's own
+// `boxes` are null where they are those of the picture.
 // A pointer over a word or keyboard focus on it lights its regions up, a click or tap keeps them lit, Escape lets go.
 // Each caption is one tab stop; the arrow keys, Home and End move between its words.
 
@@ -44,16 +45,26 @@ const createAttentionViewer = (() => {
     const strongest = svg("g", { class: "attention-strongest" });
     const label = html("span", { class: "attention-weight", hidden: "" });
     const drawing = svg("svg",
-      { class: "attention-overlay", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+      { class: "attention-overlay", hidden: "", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
       svg("mask", { id: mask, maskUnits: "userSpaceOnUse", ...beyond },
         svg("rect", { ...beyond, fill: "white" }), ...windows),
       svg("rect", { class: "attention-shade", ...beyond, mask: `url(#${mask})` }),
       ...regions, strongest);
 
-    function rest() {
+    function clear() {
       drawing.classList.remove("is-lit");
       strongest.replaceChildren();
       label.hidden = true;
+    }
+
+    function hide() {
+      clear();
+      drawing.setAttribute("hidden", "");
+    }
+
+    function rest() {
+      clear();
+      drawing.removeAttribute("hidden");
       for (const region of regions) {
         region.setAttribute("opacity", 1);
         region.setAttribute("stroke-width", 1.5);
@@ -64,6 +75,7 @@ const createAttentionViewer = (() => {
       const best = indexOfLargest(weights);
       const largest = weights[best];
       if (!(largest > 0)) return rest();
+      drawing.removeAttribute("hidden");
       drawing.classList.add("is-lit");
       weights.forEach((weight, index) => {
         const share = weight / largest;
@@ -88,13 +100,12 @@ const createAttentionViewer = (() => {
       label.style.right = x1 < 0.8 ? "auto" : `${(1 - x2) * 100}%`;
     }
 
-    rest();
-    return { nodes: [drawing, label], light, rest };
+    return { nodes: [drawing, label], light, rest, hide };
   }
 
-  function createStage(picture, overlay) {
+  function createStage(picture, overlays) {
     const image = html("img", { alt: picture.description, decoding: "async" });
-    const stage = html("div", { class: "attention-stage" }, image, ...overlay.nodes);
+    const stage = html("div", { class: "attention-stage" }, image, ...overlays.flatMap(({ nodes }) => nodes));
     image.addEventListener("load", () => {
       const ratio = image.naturalWidth / image.naturalHeight;
       stage.style.width = `min(100%, ${TALLEST_PICTURE * ratio}rem)`;
@@ -120,9 +131,11 @@ const createAttentionViewer = (() => {
   }
 
   /** What lights up: the word under the pointer, else the word with keyboard focus, else the word that was clicked. */
-  function createSelection(overlay) {
+  function createSelection(resting) {
     const held = { hovered: null, focused: null, pinned: null };
     let shown = null;
+    let visible = resting;
+    resting.rest();
 
     function hold(role, word) {
       held.pinned?.node.removeAttribute("aria-pressed");
@@ -131,6 +144,9 @@ const createAttentionViewer = (() => {
       shown?.node.classList.remove("is-lit");
       shown = held.hovered ?? held.focused ?? held.pinned;
       shown?.node.classList.add("is-lit");
+      const overlay = shown?.overlay ?? resting;
+      if (overlay !== visible) visible.hide();
+      visible = overlay;
       if (shown === null) overlay.rest();
       else overlay.light(shown.weights);
     }
@@ -151,7 +167,7 @@ const createAttentionViewer = (() => {
     };
   }
 
-  function createWords(caption, selection) {
+  function createWords(caption, overlay, selection) {
     if (caption.words.length === 0) return html("p", { class: "attention-words" }, html("em", {}, "no words"));
     if (caption.attention === null || caption.attention[0].length === 0) {
       return html("p", { class: "attention-words" },
@@ -162,7 +178,7 @@ const createAttentionViewer = (() => {
       const node = html("button",
         { type: "button", class: "attention-word", "aria-label": describedWord(word, weights),
           tabindex: index === 0 ? 0 : -1 }, word);
-      selection.attach({ node, weights });
+      selection.attach({ node, weights, overlay });
       return node;
     });
     const group = html("div",
@@ -177,24 +193,25 @@ const createAttentionViewer = (() => {
       html("span", { "aria-hidden": "true" }, verdict ? "✓ " : "✗ "), verdict ? "true" : "false");
   }
 
-  function createCaption(caption, selection) {
+  function createCaption(caption, overlay, selection) {
     const score = caption.score === null ? null
-      : html("span", { class: "attention-score" }, `score ${caption.score.toFixed(2)}`);
+      : html("span", { class: "attention-score" }, `${caption.scoreName} ${caption.score.toFixed(2)}`);
     const node = html("div", { class: "attention-caption" },
       html("div", { class: "attention-heading" },
         html("span", { class: "attention-swatch", "aria-hidden": "true" }),
         html("span", { class: "attention-name" }, caption.name), score, createVerdict(caption.verdict)),
-      createWords(caption, selection),
+      createWords(caption, overlay, selection),
       caption.note === "" ? null : html("p", { class: "attention-note" }, caption.note));
     node.style.setProperty("--model", caption.colour);
     return node;
   }
 
   return function createAttentionViewer(host, { picture, boxes, captions }) {
-    const overlay = createOverlay(boxes);
-    const selection = createSelection(overlay);
-    const viewer = html("div", { class: "attention-viewer" }, createStage(picture, overlay),
-      ...captions.map((caption) => createCaption(caption, selection)));
+    const common = createOverlay(boxes);
+    const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
+    const selection = createSelection(overlays[0] ?? common);
+    const viewer = html("div", { class: "attention-viewer" }, createStage(picture, [...new Set([common, ...overlays])]),
+      ...captions.map((caption, index) => createCaption(caption, overlays[index], selection)));
     viewer.addEventListener("keydown", (event) => {
       if (event.key === "Escape") selection.release();
     });

@@ -57,6 +57,11 @@
       cell.append(text === best
         ? html("strong", {}, text, html("span", { class: "unseen" }, " (best)"))
         : text);
+      const [low, high] = run.intervals[column.key] ?? [null, null];
+      if (low !== null) {
+        cell.append(html("span", { class: "interval" },
+          html("span", { class: "unseen" }, ", interval "), `${format(low).replace(" %", "")} – ${format(high)}`));
+      }
       if (column.percent) cell.append(createBar(value));
       return cell;
     });
@@ -98,7 +103,11 @@
       html("div", { class: "scroll", role: "region", "aria-labelledby": "scores-title", tabindex: 0 }, table),
       html("dl", { class: "explanations", id: "explanations" },
         ...columns.map((column) => html("div", {}, html("dt", {}, column.label), html("dd", {}, column.explanation))),
-        runs.length > 1 ? html("div", {}, html("dt", {}, "bold"), html("dd", {}, "the best of the column")) : null));
+        runs.length > 1 ? html("div", {}, html("dt", {}, "bold"), html("dd", {}, "the best of the column")) : null,
+        runs.some((run) => Object.keys(run.intervals).length > 0)
+          ? html("div", {}, html("dt", {}, "small"),
+            html("dd", {}, "95 % interval: where the score would lie with other pictures of the kind"))
+          : null));
   }
 
   // ---- curves
@@ -127,13 +136,13 @@
     return new Set(answers).size > 1;
   }
 
-  function createCard(example, runs) {
+  function createCard(example, runs, scoreName) {
     const host = html("div");
     createAttentionViewer(host, {
       picture: { source: example.picture, description: `Picture ${example.identity}` },
       boxes: example.boxes,
       captions: runs.flatMap((run, index) => (Object.hasOwn(example.captions, run.name)
-        ? [{ ...example.captions[run.name], name: run.name, colour: colourOf(index) }]
+        ? [{ ...example.captions[run.name], scoreName, name: run.name, colour: colourOf(index) }]
         : [])),
     });
     const references = example.references.length === 0 ? null
@@ -146,63 +155,22 @@
       host, references);
   }
 
-  function createFilterButton(label) {
-    const count = html("span", { class: "count" });
-    return { node: html("button", { type: "button", "aria-pressed": "false" }, `${label} `, count), count };
-  }
-
-  /** Buttons for one kind at a time, and a switch that keeps only pictures on which the models disagree. */
-  function createFilters(entries, several) {
-    const kinds = [...new Set(entries.map(({ kind }) => kind))];
-    const chosen = { kind: null, disagreeing: false };
-    const all = { kind: null, ...createFilterButton("all") };
-    const named = kinds.length < 2 ? [] : kinds.map((kind) => ({ kind, ...createFilterButton(kind || "no kind") }));
-    const toggle = createFilterButton("models disagree");
-    const status = html("p", { class: "status", role: "status" });
-
-    function matching(kind, disagreeing) {
-      return entries.filter((entry) => (kind === null || entry.kind === kind) && (!disagreeing || entry.disagreeing));
-    }
-
-    function update() {
-      const kept = new Set(matching(chosen.kind, chosen.disagreeing));
-      for (const entry of entries) entry.card.hidden = !kept.has(entry);
-      for (const button of [all, ...named]) {
-        button.node.setAttribute("aria-pressed", String(button.kind === chosen.kind));
-        button.count.textContent = matching(button.kind, chosen.disagreeing).length;
-      }
-      toggle.node.setAttribute("aria-pressed", String(chosen.disagreeing));
-      toggle.count.textContent = matching(chosen.kind, true).length;
-      status.textContent = `${kept.size} of ${entries.length} pictures`;
-    }
-
-    for (const button of [all, ...named]) {
-      button.node.addEventListener("click", () => {
-        chosen.kind = button.kind;
-        update();
-      });
-    }
-    toggle.node.addEventListener("click", () => {
-      chosen.disagreeing = !chosen.disagreeing;
-      update();
-    });
-    update();
-    return html("div", { class: "filters", role: "group", "aria-label": "Which examples are shown" },
-      all.node, ...named.map(({ node }) => node), several ? toggle.node : null, status);
-  }
-
-  function composeExamples({ examples, runs }) {
+  function composeExamples({ examples, runs, scoreName }) {
     if (examples.length === 0) return;
-    const entries = examples.map((example) => (
-      { kind: example.kind, disagreeing: modelsDisagree(example), card: createCard(example, runs) }));
+    const entries = examples.map((example) => ({
+      kind: example.kind,
+      disagreeing: modelsDisagree(example),
+      captions: example.captions,
+      card: createCard(example, runs, scoreName),
+    }));
+    const cards = html("div", { class: "cards" });
     const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
     section("examples").append(
       readable ? html("p", { class: "hint" },
         "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
         "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
         "keeps the word lit.") : null,
-      createFilters(entries, runs.length > 1),
-      html("div", { class: "cards" }, ...entries.map(({ card }) => card)));
+      createExampleFilters(cards, entries, runs.map(({ name }) => name), scoreName), cards);
   }
 
   // ---- configurations

@@ -1,0 +1,138 @@
+"""What every report is made of: scores with intervals, where each word looked, curves, examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from legenda.apps.report_pictures import Subject
+from legenda.apps.runs import OpenRun
+from legenda.data.caption_sets import CaptionSet
+from legenda.decoding import Decoded
+from legenda.metrics import WITHOUT_JAVA, evaluate
+from legenda.metrics.evaluation import Scores
+from legenda.metrics.significance import intervals
+from legenda.regions import Regions
+from legenda.training.history import HISTORY, read_history
+from legenda.training.validation import describe_images
+from legenda.viewing import CaptionView, Example, ModelRun
+from legenda.viewing.overlay import average_heads
+
+RANKED_BY = "CIDEr-D"
+"""The score of single captions."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One caption, word by word, with its attention `(T, N)` over the boxes `(N, 4)`; None where regions have none."""
+
+    words: tuple[str, ...]
+    attention: np.ndarray | None
+    boxes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What a model said of a split: captions, scores with intervals, and the score of each caption."""
+
+    captions: Mapping[str, str]
+    scores: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]]
+    ranks: Mapping[str, float]
+
+
+def score(captions: Mapping[str, str], split: CaptionSet) -> Tested:
+    """The scores that need no Java and what the split measures, all with 95 % bootstrap intervals over images."""
+    references = dict(zip(split.identities, split.references, strict=True))
+    usual = evaluate(captions, references, metrics=WITHOUT_JAVA)
+    measured = [usual]
+    if split.score is not None:
+        own = {identity: split.score({identity: caption}) for identity, caption in captions.items()}
+        measured.append(Scores(split.score(captions), own, documents=None, df=None))
+    corpus = {name: value for scores in measured for name, value in scores.corpus.items()}
+    bounds = {name: found for scores in measured for name, found in intervals(scores).items() if found is not None}
+    return Tested(
+        captions,
+        corpus,
+        {name: (found.low, found.high) for name, found in bounds.items()},
+        {identity: values[RANKED_BY] or 0.0 for identity, values in usual.per_image.items()},
+    )
+
+
+def look(opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size: int) -> dict[str, Looked]:
+    """Where each word looked in the images at these positions: weights of all heads averaged, by identity."""
+    found: dict[str, Looked] = {}
+    vocabulary = opened.model.vocabulary
+
+    def keep(part: np.ndarray, regions: Regions, decoded: Decoded) -> None:
+        assert decoded.attention is not None
+        assert vocabulary is not None
+        for row, position in enumerate(part.tolist()):
+            real = regions.valid[row]
+            words = tuple(vocabulary.decode(decoded.tokens[row, 0].tolist()).split())
+            boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[row][real].cpu().numpy()
+            weights = average_heads(decoded.attention[row, 0, : len(words)][..., real].float().cpu().numpy())
+            shown = None if regions.boxes is None else weights
+            found[split.identities[position]] = Looked(words, shown, boxes)
+
+    chosen = np.asarray(positions, dtype=np.int64)
+    describe_images(opened.model, split, beam_size=beam_size, need_attention=True, positions=chosen, heard=keep)
+    return found
+
+
+def model_run(
+    opened: OpenRun, name: str, description: str, tested: Tested, *, validated: Sequence[str], where: str
+) -> ModelRun:
+    """A run with its curves: the loss (and the reward) of training, and those validation scores that are named.
+
+    where: what was validated on, for the titles. A run without a history, such as an imported one, has no curves.
+    """
+    history = read_history(opened.folder) if (opened.folder / HISTORY).exists() else []
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for key, title in (("loss", "training loss (nats per word)"), ("reward", "reward of samples")):
+        curves[title] = [(record["step"], record[key]) for record in history if key in record]
+    for key in validated:
+        values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
+        curves[f"{key} on {where}"] = [(step, value) for step, value in values if value is not None]
+    return ModelRun(
+        name=name,
+        description=description,
+        parameters=opened.model.parameter_count,
+        seconds=max((record.get("seconds", 0.0) for record in history), default=None),
+        scores=tested.scores,
+        curves={title: points for title, points in curves.items() if points},
+        configuration=_plain(opened.config),
+        intervals=tested.intervals,
+    )
+
+
+def example(
+    identity: str,
+    subject: Subject,
+    references: Sequence[str],
+    looked: Mapping[str, Looked],
+    tested: Mapping[str, Tested],
+) -> Example:
+    """One picture with the captions of all models; those that read other regions than the first bring their own."""
+    first = next(iter(looked.values())).boxes
+    picture, media_type = subject.encoded
+    views = {}
+    for name, seen in looked.items():
+        verdict, reason = subject.judge(" ".join(seen.words))
+        views[name] = CaptionView(
+            seen.words,
+            seen.attention,
+            verdict,
+            reason,
+            tested[name].ranks[identity],
+            None if np.array_equal(seen.boxes, first) else seen.boxes.tolist(),
+        )
+    return Example(identity, subject.kind, picture, media_type, first.tolist(), references, views)
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(config))

@@ -1,0 +1,117 @@
+"""The pictures of a report: scenes are drawn, photographs are looked for, and what is not found stays blank."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from legenda.data.annotations import read_annotations
+from legenda.data.caption_sets import DataSettings, KarpathyData, ScenesData
+from legenda.data.scenes import draw_scene, judge, make_scene
+from legenda.errors import UserError
+from legenda.viewing.overlay import blank_canvas
+from legenda.vision import read_picture
+
+Judge = Callable[[str], tuple[bool | None, str]]
+
+_MOST_BYTES = 110_000  # of a photograph, so that 100 of them and their attention stay below 20 MB
+_ATTEMPTS = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A picture to be shown: its kind, which may be empty, and who can tell whether a caption of it is true, and why
+    not; `found` is False where a blank canvas stands for it.
+    """
+
+    image: Image.Image
+    kind: str
+    judge: Judge
+    found: bool = True
+    drawn: bool = False
+
+    @cached_property
+    def encoded(self) -> tuple[bytes, str]:
+        """The bytes of a file that a browser shows, and their media type."""
+        if self.drawn or not self.found:
+            return _saved(self.image, format="PNG", optimize=True), "image/png"
+        data = b""
+        for side, quality in _ATTEMPTS:
+            small = self.image.copy()
+            small.thumbnail((side, side))
+            data = _saved(small, format="JPEG", quality=quality, optimize=True)
+            if len(data) <= _MOST_BYTES:
+                break
+        return data, "image/jpeg"
+
+
+def find_subjects(
+    data: DataSettings, split: str, identities: Sequence[str], positions: Sequence[int], folder: Path | None
+) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
+    """Gives, for a position in the split and the boxes of its regions, what is to be shown of it.
+
+    folder: where photographs lie; None looks beside the annotations. Raises UserError for a folder that does not exist
+    or that holds none of them.
+    """
+    if isinstance(data, ScenesData):
+        seed = data.seed
+        return lambda position, _: draw_subject(split, position, seed)
+    files = _photographs(data, [identities[position] for position in positions], folder)
+
+    def photograph(position: int, boxes: Sequence[Sequence[float]]) -> Subject:
+        path = files.get(identities[position])
+        if path is None:
+            return Subject(blank_canvas(np.asarray(boxes)), "", _unjudged, found=False)
+        return Subject(read_picture(path), "", _unjudged)
+
+    return photograph
+
+
+def draw_subject(split: str, position: int, seed: int) -> Subject:
+    """A scene of a split, which can be judged."""
+    scene = make_scene(split, position, seed)
+
+    def judged(caption: str) -> tuple[bool | None, str]:
+        verdict = judge(caption, scene)
+        return verdict.true, verdict.reason
+
+    return Subject(draw_scene(scene), scene.family, judged, drawn=True)
+
+
+def _unjudged(caption: str) -> tuple[bool | None, str]:  # noqa: ARG001 - nobody can tell
+    return None, ""
+
+
+def _photographs(data: DataSettings, wanted: Sequence[str], folder: Path | None) -> dict[str, Path]:
+    """The files of the images that can be found, by identity."""
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
+    if not isinstance(data, KarpathyData):
+        return {}
+    beside = data.annotations if data.annotations.is_dir() else data.annotations.parent
+    root = folder or beside
+    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
+    found: dict[str, Path] = {}
+    for identity in wanted:
+        file = names[identity]
+        places = (place for name in (file, PurePosixPath(file).name) for place in (path / name for path in folders))
+        path = next((place for place in places if place.is_file()), None)
+        if path is not None:
+            found[identity] = path
+    if folder is not None and not found:
+        raise UserError(f"{folder} holds none of the photographs, such as {names[wanted[0]]}; name their folder")
+    return found
+
+
+def _saved(image: Image.Image, **settings: Any) -> bytes:
+    data = io.BytesIO()
+    image.save(data, **settings)
+    return data.getvalue()

@@ -1,0 +1,90 @@
+"""NG-SAN on COCO as its section 5.1 trains, and the rows of its Tables 1 to 4 (Guo et al., CVPR 2020).
+
+The paper leaves open how many images make a step, Adam's betas, the clipping of gradients, the baseline and the rate of
+the second stage. Taken here is what the self-critical code base that its authors used before has: 10 images of 5
+captions, (0.9, 0.999), numbers of gradients cut at 0.1, the greedy caption; and a rate of 1e-5.
+"""
+
+from typing import Any
+
+from legenda.recipes.coco import Stages, coco, recipe
+from legenda.recipes.recipe import Recipe
+from legenda.training.schedules import Constant, Table
+from legenda.training.settings import SelfCritical, Training
+
+_DATA = coco(min_count=6)
+
+_STAGES: Stages = (
+    Training(epochs=15, schedule=Table(), betas=(0.9, 0.999), clip_norm=0.0, clip_value=0.1),
+    Training(
+        epochs=15,
+        objective="self_critical",
+        self_critical=SelfCritical(baseline="greedy", reference_length=16),
+        schedule=Constant(rate=1e-5),
+        betas=(0.9, 0.999),
+        clip_norm=0.0,
+        clip_value=0.1,
+    ),
+)
+
+_NAMES = {
+    "transformer": "SAN, the baseline",
+    "nsan": "N-SAN, normalised queries",
+    "gsan": "G-SAN, query-dependent geometry",
+    "ngsan": "NG-SAN, both",
+}
+
+_NORMS = {"ln": "layer", "bn": "batch", "in_affine": "instance, with gains and shifts", "in": "instance"}
+_GEOMETRIES = ("absolute", "content", "key", "query")
+
+
+def ngsan_recipes() -> dict[str, Recipe]:
+    """The four models, and every row of the tables."""
+    rows = [*_models(), *_table1(), *_table2(), *_table3(), *_table4()]
+    return {row.name: row for row in rows}
+
+
+def _row(name: str, summary: str, model: str, options: dict[str, Any] | None = None) -> Recipe:
+    return recipe(name, f"COCO: {summary}", model, _STAGES, _DATA, options)
+
+
+def _models() -> list[Recipe]:
+    """Table 6."""
+    return [_row(f"coco.{model}", f"{summary} (NG-SAN, Table 6)", model) for model, summary in _NAMES.items()]
+
+
+def _table1() -> list[Recipe]:
+    """How many layers."""
+    return [
+        _row(f"ngsan.table1.{model}_{layers}", f"{told}, {layers} layers", model, {"num_layers": layers})
+        for layers in (1, 2, 4, 6)
+        for model, told in (("transformer", "SAN"), ("nsan", "N-SAN"))
+    ]
+
+
+def _table2() -> list[Recipe]:
+    """Which normalisation of the queries."""
+    return [_row("ngsan.table2.none", "SAN, nothing normalised", "transformer")] + [
+        _row(f"ngsan.table2.{norm}", f"queries normalised: {told}", "nsan", {"norm": norm})
+        for norm, told in _NORMS.items()
+    ]
+
+
+def _table3() -> list[Recipe]:
+    """What is normalised."""
+    return [_row("ngsan.table3.none", "SAN, nothing normalised", "transformer")] + [
+        _row(f"ngsan.table3.{which}", f"normalised: {which}", "nsan", {"norm_on": which}) for which in ("q", "k", "qk")
+    ]
+
+
+def _table4() -> list[Recipe]:
+    """Which geometry."""
+    return [_row("ngsan.table4.none", "SAN, no geometry", "transformer")] + [
+        _row(
+            f"ngsan.table4.{geometry}",
+            f"geometry: {geometry}",
+            "transformer" if geometry == "absolute" else "gsan",
+            {"geometry": geometry},
+        )
+        for geometry in _GEOMETRIES
+    ]

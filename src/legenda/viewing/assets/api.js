@@ -1,0 +1,68 @@
+"use strict";
+
+// Draws the description of the API that the server itself gives, openapi.json. Needs dom.js.
+
+(() => {
+  function resolved(schema, whole) {
+    if (schema.$ref === undefined) return schema;
+    return schema.$ref.split("/").slice(1).reduce((node, key) => node[key], whole);
+  }
+
+  function typeOf(schema) {
+    if (schema.$ref !== undefined) return schema.$ref.split("/").pop();
+    if (schema.anyOf !== undefined) return schema.anyOf.map(typeOf).join(" or ");
+    if (schema.type === "array") return `list of ${typeOf(schema.items)}`;
+    if (schema.contentMediaType !== undefined || schema.format === "binary") return "file";
+    return schema.type ?? "any";
+  }
+
+  function limitsOf(schema) {
+    const parts = [];
+    if (schema.minimum !== undefined) parts.push(`from ${schema.minimum}`);
+    if (schema.maximum !== undefined) parts.push(`to ${schema.maximum}`);
+    if (schema.default !== undefined) parts.push(`default ${JSON.stringify(schema.default)}`);
+    return parts.join(", ");
+  }
+
+  function createFields(schema, whole) {
+    const { properties = {}, required = [] } = resolved(schema, whole);
+    const rows = Object.entries(properties).map(([name, field]) => html("tr", {},
+      html("th", { scope: "row" }, name, required.includes(name) ? " *" : ""),
+      html("td", {}, typeOf(field)),
+      html("td", {}, [field.description, limitsOf(field)].filter(Boolean).join("; "))));
+    return html("div", { class: "scroll" }, html("table", {}, html("tbody", {}, ...rows)));
+  }
+
+  function createOperation(path, method, operation, whole) {
+    const form = operation.requestBody?.content["multipart/form-data"]?.schema;
+    const parameters = operation.parameters ?? [];
+    const answers = Object.entries(operation.responses).map(([code, { description, content = {} }]) => {
+      const [[kind, { schema = {} }] = ["", {}]] = Object.entries(content);
+      return html("li", {}, html("strong", {}, code), ` ${description}: ${typeOf(schema)} ${kind && `(${kind})`}`);
+    });
+    return html("section", {},
+      html("h2", {}, html("code", {}, `${method.toUpperCase()} ${path}`)),
+      html("p", {}, operation.description ?? operation.summary ?? ""),
+      parameters.length === 0 ? null : html("p", {}, `In the path: ${parameters.map(({ name }) => name).join(", ")}`),
+      form === undefined ? null : html("h3", {}, "Fields of the form (multipart/form-data)"),
+      form === undefined ? null : createFields(form, whole),
+      html("h3", {}, "Answers"), html("ul", {}, ...answers));
+  }
+
+  async function compose() {
+    const host = document.getElementById("operations");
+    const whole = await (await fetch("/openapi.json")).json();
+    for (const [path, methods] of Object.entries(whole.paths)) {
+      for (const [method, operation] of Object.entries(methods)) {
+        host.append(createOperation(path, method, operation, whole));
+      }
+    }
+    const answers = Object.entries(whole.components.schemas).filter(([name]) => !/^(Body_|HTTPVal|Validation)/.test(name));
+    for (const [name, schema] of answers) {
+      host.append(html("section", {}, html("h2", {}, name), html("p", {}, schema.description ?? ""),
+        createFields(schema, whole)));
+    }
+  }
+
+  compose();
+})();

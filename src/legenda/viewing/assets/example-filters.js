@@ -1,0 +1,151 @@
+"use strict";
+
+// Which examples are shown, and in which order: by kind, disagreement, score, length. Needs dom.js.
+//
+//   createExampleFilters(cards, entries, names, scoreName)
+//
+// fills `cards` with the cards of `entries`, [{kind, disagreeing, captions, card}, ...], where `captions` maps names of
+// models to {words, score}, and gives the element with the controls. What cannot tell any two entries apart has none.
+
+const createExampleFilters = (() => {
+  const PART = 4; // "the best" are the best of so many parts
+
+  function mean(numbers) {
+    return numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
+  }
+
+  function scoresOf(entry, names) {
+    return names.map((name) => entry.captions[name]?.score ?? null).filter((score) => score !== null);
+  }
+
+  /** The first part of the entries by a value, largest first; entries without a value are left out. */
+  function leading(entries, valueOf) {
+    const valued = entries.map((entry) => ({ entry, value: valueOf(entry) })).filter(({ value }) => value !== null);
+    valued.sort((first, second) => second.value - first.value);
+    return valued.slice(0, Math.ceil(valued.length / PART)).map(({ entry }) => entry);
+  }
+
+  function meanScore(entry, names) {
+    const scores = scoresOf(entry, names);
+    return scores.length === 0 ? null : mean(scores);
+  }
+
+  function negative(value) {
+    return value === null ? null : -value;
+  }
+
+  function difference(entry, names) {
+    const scores = scoresOf(entry, names);
+    return scores.length < 2 ? null : Math.max(...scores) - Math.min(...scores);
+  }
+
+  /** What can be shown first: [{label, choose}], where `choose` gives entries in their order. */
+  function createViews(entries, names, scoreName) {
+    const views = [{ label: "all, in the order of the data", choose: () => entries }];
+    if (!entries.some((entry) => scoresOf(entry, names).length > 0)) return views;
+    const judged = names.length > 1 ? [["", names], ...names.map((name) => [` of ${name}`, [name]])] : [["", names]];
+    for (const [whose, of] of judged) {
+      views.push(
+        { label: `the best${whose} by ${scoreName}`, choose: () => leading(entries, (entry) => meanScore(entry, of)) },
+        { label: `the worst${whose} by ${scoreName}`,
+          choose: () => leading(entries, (entry) => negative(meanScore(entry, of))) });
+    }
+    if (names.length > 1) {
+      views.push({ label: `the most different by ${scoreName}`,
+        choose: () => leading(entries, (entry) => difference(entry, names)) });
+    }
+    return views;
+  }
+
+  function lengthOf(entry) {
+    const lengths = Object.values(entry.captions).map(({ words }) => words.length);
+    return lengths.length === 0 ? 0 : Math.max(...lengths);
+  }
+
+  /** Three parts of about as many entries, by the words of the longest caption: [{label, holds}]. */
+  function createLengths(entries) {
+    const lengths = entries.map(lengthOf).sort((first, second) => first - second);
+    const [shortest, longest] = [lengths[0], lengths[lengths.length - 1]];
+    const short = lengths[Math.floor((lengths.length - 1) / 3)];
+    const long = Math.max(lengths[Math.ceil((2 * lengths.length) / 3)] ?? longest, short + 1);
+    const any = { label: "any length", holds: () => true };
+    if (shortest === longest) return [any];
+    const parts = [
+      { label: `up to ${short} words`, holds: (entry) => lengthOf(entry) <= short },
+      { label: long - short === 2 ? `${short + 1} words` : `${short + 1} to ${long - 1} words`, holds: (entry) => lengthOf(entry) > short && lengthOf(entry) < long },
+      { label: `${long} words and more`, holds: (entry) => lengthOf(entry) >= long },
+    ];
+    return [any, ...parts.filter(({ holds }) => entries.some(holds))];
+  }
+
+  function createButton(label) {
+    const count = html("span", { class: "count" });
+    return { node: html("button", { type: "button", "aria-pressed": "false" }, `${label} `, count), count };
+  }
+
+  /** A labelled list to choose from; null where there is nothing to choose. */
+  function createSelect(label, options, heard) {
+    if (options.length < 2) return null;
+    const select = html("select", {}, ...options.map((option, index) => html("option", { value: index }, option.label)));
+    select.addEventListener("change", () => heard(options[Number(select.value)]));
+    return html("label", { class: "choice" }, html("span", {}, label), select);
+  }
+
+  return function createExampleFilters(cards, entries, names, scoreName) {
+    const views = createViews(entries, names, scoreName);
+    const lengths = createLengths(entries);
+    const chosen = { view: views[0], length: lengths[0], kind: null, disagreeing: false };
+    const kinds = [...new Set(entries.map(({ kind }) => kind))];
+    const all = { kind: null, ...createButton("all") };
+    const named = kinds.length < 2 ? [] : kinds.map((kind) => ({ kind, ...createButton(kind || "no kind") }));
+    const toggle = createButton("models disagree");
+    const status = html("p", { class: "status", role: "status" });
+    let ordered = entries;
+
+    function matching(kind, disagreeing) {
+      return ordered.filter((entry) => (kind === null || entry.kind === kind) && (!disagreeing || entry.disagreeing) &&
+        chosen.length.holds(entry));
+    }
+
+    function update() {
+      const kept = new Set(matching(chosen.kind, chosen.disagreeing));
+      for (const entry of entries) entry.card.hidden = !kept.has(entry);
+      for (const button of [all, ...named]) {
+        button.node.setAttribute("aria-pressed", String(button.kind === chosen.kind));
+        button.count.textContent = matching(button.kind, chosen.disagreeing).length;
+      }
+      toggle.node.setAttribute("aria-pressed", String(chosen.disagreeing));
+      toggle.count.textContent = matching(chosen.kind, true).length;
+      status.textContent = `${kept.size} of ${entries.length} pictures`;
+    }
+
+    function arrange() {
+      ordered = chosen.view.choose();
+      const rest = entries.filter((entry) => !ordered.includes(entry));
+      cards.append(...[...ordered, ...rest].map(({ card }) => card));
+      update();
+    }
+
+    for (const button of [all, ...named]) {
+      button.node.addEventListener("click", () => {
+        chosen.kind = button.kind;
+        update();
+      });
+    }
+    toggle.node.addEventListener("click", () => {
+      chosen.disagreeing = !chosen.disagreeing;
+      update();
+    });
+    arrange();
+    return html("div", { class: "filters", role: "group", "aria-label": "Which examples are shown" },
+      createSelect("Show", views, (view) => {
+        chosen.view = view;
+        arrange();
+      }),
+      createSelect("Length", lengths, (length) => {
+        chosen.length = length;
+        update();
+      }),
+      all.node, ...named.map(({ node }) => node), names.length > 1 ? toggle.node : null, status);
+  };
+})();

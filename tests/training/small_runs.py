@@ -1,0 +1,114 @@
+"""Small runs on scenes for the tests of training: started, stopped, and compared."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+
+from legenda.data.caption_sets import OpenedData, ScenesData
+from legenda.training import StepDecay, Trained, Training, train
+from legenda.training import loop as loop_module
+from legenda.training import tasks as tasks_module
+from legenda.training import validation as validation_module
+from legenda.training.history import read_history
+from legenda.training.state import STATE
+
+SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
+# 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
+TRAINING = Training(
+    epochs=4,
+    batch_size=4,
+    rows=2,
+    schedule=StepDecay(rate=2e-3, warmup_steps=3, decay_after=(2,)),
+    validation_beam=1,
+    save_every=4,
+)
+
+
+def open_scenes(train_scenes: int = 24) -> OpenedData:
+    return ScenesData(train=train_scenes, validation=6, test=3).open(sys.stderr.write)
+
+
+DATA = open_scenes()
+
+
+def run(
+    folder: Path,
+    training: Training = TRAINING,
+    data: OpenedData = DATA,
+    name: str = "ngsan",
+    *,
+    fine_tuning: Training | None = None,
+    start: Path | None = None,
+    devices: int = 1,
+    rewards: dict[str, Any] | None = None,
+    **options,
+) -> Trained:
+    return train(
+        name,
+        SMALL | options,
+        data,
+        training,
+        folder,
+        sections={"recipe": "a test"},
+        fine_tuning=fine_tuning,
+        start=start,
+        devices=devices,
+        rewards=rewards,
+    )
+
+
+def outcome(folder: Path) -> dict[str, Any]:
+    """All that a run leaves: every file but what it says of seconds."""
+    with safetensors.safe_open(folder / STATE, framework="pt") as file:
+        progress = json.loads(file.metadata()["progress"])
+    state = safetensors.torch.load_file(folder / STATE)
+    return {
+        "files": sorted(path.name for path in folder.iterdir() if path.suffix != ".partial"),
+        "weights": (folder / "model.safetensors").read_bytes(),
+        "config": (folder / "config.json").read_text(),
+        "vocabulary": (folder / "vocabulary.txt").read_text(),
+        "state": {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in state.items()},
+        "progress": {key: value for key, value in progress.items() if key != "seconds"},
+        "history": [{k: v for k, v in record.items() if "seconds" not in k} for record in read_history(folder)],
+    }
+
+
+def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for part, value in one.items():
+        assert value == other[part], f"{part} differs"
+
+
+MODULES = {"cross_entropy": tasks_module, "describe_images": validation_module}
+"""Where a run calls functions that the loop does not call itself."""
+
+
+class Killed(BaseException):
+    """As sudden as a kill: nothing of ours catches it."""
+
+
+def stop_at(
+    monkeypatch: pytest.MonkeyPatch, name: str, call: int, *, done: bool, module: ModuleType | None = None
+) -> None:
+    """A run is stopped in the `call`-th call of a module's function, after the function's work or before it."""
+    module = module or MODULES.get(name, loop_module)
+    original: Callable[..., Any] = getattr(module, name)
+    calls = 0
+
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call and not done:
+            raise Killed
+        result = original(*args, **kwargs)
+        if calls == call:
+            raise Killed
+        return result
+
+    monkeypatch.setattr(module, name, stopping)

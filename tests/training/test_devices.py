@@ -1,0 +1,103 @@
+"""Several processes train as one does: same weights, each image validated once, one of them writes."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from small_runs import TRAINING, open_scenes, run
+
+from legenda.training import SelfCritical, Training
+from legenda.training.history import read_history
+
+# 21 scenes in steps of 5: the last step has one image, and nothing is left for the second process.
+DATA = open_scenes(21)
+SETTINGS = replace(TRAINING, epochs=2, batch_size=5, save_every=0)
+DRAWN = Training(epochs=1, batch_size=5, objective="self_critical", self_critical=SelfCritical(samples=2, max_length=8))
+
+SCRIPT = """
+import os, sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+import safetensors.torch
+from legenda.training import start
+from test_devices import DATA, DRAWN, SETTINGS
+from small_runs import Path, run
+
+original = start.Run.to_the_end
+
+def noted(self, title):
+    progress = original(self, title)
+    weights = {{name: tensor.clone() for name, tensor in self.model.state_dict().items()}}
+    rank = self.fabric.global_rank
+    safetensors.torch.save_file(weights, {folder!r} + f"/rank{{rank}}.safetensors")
+    return progress
+
+start.Run.to_the_end = noted
+run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tuning={second})
+"""
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def on_two(folder: Path, settings: str = "SETTINGS", second: str = "None") -> str:
+    """Trains in two processes, and gives what they say."""
+    script = folder / "script.py"
+    tests = str(Path(__file__).parent)
+    script.write_text(SCRIPT.format(tests=tests, folder=str(folder), settings=settings, second=second))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300, env=environment
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+def test_two_processes_train_as_one(tmp_path):
+    said = on_two(tmp_path)
+    ours, theirs = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
+    run(tmp_path / "alone", SETTINGS, DATA, dropout=0.0)
+    alone = safetensors.torch.load_file(tmp_path / "alone" / "training_state.safetensors")
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+        # No attention depends on the bias of its keys, nor a normalised one on that of its queries: their gradients are
+        # rounding, which Adam makes large.
+        if not name.endswith((".key.bias", ".query.bias")):
+            torch.testing.assert_close(tensor, alone[f"model.{name}"], atol=2e-5, rtol=1e-4)
+    one, other = (
+        [record["validation"] for record in read_history(folder) if "validation" in record]
+        for folder in (tmp_path / "run", tmp_path / "alone")
+    )
+    assert len(one) == len(other) == 2
+    assert one[-1] == pytest.approx(other[-1], abs=0.02)
+    losses = [
+        [record["loss"] for record in read_history(folder) if "loss" in record]
+        for folder in (tmp_path / "run", tmp_path / "alone")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert said.count("epoch 2 validated") == 1
+    names = {"config.json", "metrics.csv", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "vocabulary.txt"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+def test_two_processes_stay_together_in_both_stages(tmp_path):
+    """Each draws captions of its own; what they learn of them is the same."""
+    on_two(tmp_path, second="DRAWN")
+    ours, theirs = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
+    for name, tensor in ours.items():
+        assert torch.equal(tensor, theirs[name]), name
+    state = safetensors.torch.load_file(tmp_path / "run" / "training_state.safetensors")
+    assert not torch.equal(state["random.0.cpu"], state["random.1.cpu"])

@@ -1,0 +1,83 @@
+"""TensorBoard and W&B hear what the history holds, where they are installed."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from legenda.training.history import add_record, begin_history
+from legenda.training.loggers import open_loggers
+
+RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
+
+
+class Heard:
+    """What a logger of another package is told."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, object] = {}
+        self.told: list[object] = []
+
+
+@pytest.fixture
+def packages(monkeypatch) -> Heard:
+    """Packages of our own in place of the real ones."""
+    heard = Heard()
+
+    class SummaryWriter:
+        def __init__(self, folder: str, purge_step: int) -> None:
+            heard.opened |= {"folder": folder, "purge_step": purge_step}
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            heard.told.append((name, value, step))
+
+        def flush(self) -> None:
+            heard.told.append("flush")
+
+    class Run:
+        def log(self, numbers: dict[str, float], step: int) -> None:
+            heard.told.append((numbers, step))
+
+    def init(**options: object) -> Run:
+        heard.opened |= options
+        return Run()
+
+    tensorboard, wandb = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
+    tensorboard.__dict__["SummaryWriter"], wandb.__dict__["init"] = SummaryWriter, init
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    return heard
+
+
+def test_tensorboard_hears_every_number(packages, tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    (tell,) = open_loggers(tmp_path, 17)
+    tell(RECORD)
+    assert packages.opened == {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}
+    assert packages.told == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
+
+
+def test_wandb_hears_them_where_the_environment_names_a_project(packages, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_PROJECT", "captions")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    (tell,) = open_loggers(tmp_path, 0)
+    tell(RECORD)
+    assert packages.opened["project"] == "captions"
+    assert packages.told == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
+
+
+def test_where_neither_is_installed_nobody_hears(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_PROJECT", "captions")
+    for name in ("torch.utils.tensorboard", "wandb"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert open_loggers(tmp_path, 0) == []
+
+
+def test_the_table_has_a_line_for_each_number(tmp_path):
+    begin_history(tmp_path, 0)
+    add_record(tmp_path, RECORD)
+    add_record(tmp_path, {"step": 40, "epoch": 3, "loss": 0.25})
+    lines = "step,epoch,name,value\n20,2,loss,0.5\n20,2,validation/CIDEr-D,0.25\n"
+    assert (tmp_path / "metrics.csv").read_text() == f"{lines}40,3,loss,0.25\n"
+    begin_history(tmp_path, 30)
+    assert (tmp_path / "metrics.csv").read_text() == lines

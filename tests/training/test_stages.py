@@ -1,0 +1,321 @@
+"""Runs of two stages, and what a stage may have besides: means of weights, parts of a step, an early end."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
+
+import legenda
+from legenda.errors import UserError
+from legenda.training import Constant, Plateau, ScheduledSampling, SelfCritical, Training, is_finished
+from legenda.training import loop as loop_module
+from legenda.training import self_critical as self_critical_module
+from legenda.training import start as start_module
+from legenda.training import validation as validation_module
+from legenda.training.history import TABLE, read_history
+from legenda.training.state import STATE, read_progress
+
+# 12 steps of cross-entropy, then 12 of self-critical training: states after the steps 4, 6, 8, 12, 12, 16, 18, 20, 24.
+FIRST = replace(
+    TRAINING,
+    epochs=2,
+    scheduled_sampling=ScheduledSampling(step=0.3, every=1),
+    average="exponential",
+    optimizer="radam",
+    accumulate=2,
+)
+SECOND = Training(
+    epochs=2,
+    objective="self_critical",
+    self_critical=SelfCritical(
+        samples=3, max_length=8, rewards={"CIDEr-D": 1.0, "BLEU-4": 0.5}, baseline="greedy", cross_entropy=0.1
+    ),
+    batch_size=4,
+    rows=2,
+    schedule=Plateau(rate=1e-3, patience=0),
+    clip_norm=0.0,
+    clip_value=0.1,
+    average="epochs",
+    validation_beam=1,
+    save_every=4,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("stages") / "run"
+    run(folder, FIRST, fine_tuning=SECOND)
+    return folder
+
+
+def test_both_stages_are_in_the_history(whole):
+    history = read_history(whole)
+    assert [record["step"] for record in history if "validation" in record] == [6, 12, 18, 24]
+    (logged,) = (record for record in history if "loss" in record)
+    assert logged["step"] == 20
+    assert logged["reward"] >= 0
+    assert logged["seconds_waiting_for_rewards"] < logged["seconds"]
+    progress = read_progress(whole)
+    assert (progress.stage, progress.stage_epoch, progress.stage_step, progress.step) == (1, 2, 12, 24)
+    assert len(progress.scores) == 2
+    assert is_finished(whole, "a test")
+    lines = (whole / TABLE).read_text().splitlines()
+    assert lines[0] == "step,epoch,name,value"
+    assert f"20,4,reward,{logged['reward']!r}" in lines
+    assert any(line.startswith("24,4,validation/CIDEr-D,") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "done"),
+    [
+        ("cross_entropy", 5, True),  # between the two parts of a step of the first stage
+        ("save_state", 4, True),  # the first stage is over, the second not begun
+        ("load_weights", 1, True),
+        ("save_state", 5, False),
+        ("save_state", 5, True),  # the second stage has begun, with no step
+        ("sample", 2, True),
+        ("sample", 6, True),  # after a state within the second stage
+        ("save_weights", 2, True),
+        ("save_state", 7, False),
+        ("save_state", 9, False),  # all done, the end not saved
+    ],
+)
+def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monkeypatch, name, call, done):
+    folder = tmp_path / "run"
+    module = self_critical_module if name == "sample" else None
+    with monkeypatch.context() as patch:
+        stop_at(patch, name, call, done=done, module=module)
+        with pytest.raises(Killed):
+            run(folder, FIRST, fine_tuning=SECOND)
+    torch.manual_seed(99)  # the new process starts with other random numbers
+    run(folder, FIRST, fine_tuning=SECOND)
+    assert_same(outcome(whole), outcome(folder))
+
+
+KILLED = """
+import os, signal, sys
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, {tests!r})
+import test_stages
+from legenda.training import rewards
+
+judge, calls = rewards.Rewards._judge, 0
+
+def killed_while_rewards_are_computed(self, images, tokens):
+    global calls
+    calls += 1
+    if calls == {call}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return judge(self, images, tokens)
+
+rewards.Rewards._judge = killed_while_rewards_are_computed
+test_stages.run(test_stages.Path({folder!r}), test_stages.FIRST, fine_tuning=test_stages.SECOND)
+"""
+
+
+@pytest.mark.parametrize("call", [1, 8])
+def test_a_process_killed_in_self_critical_training_is_resumed_exactly(whole, tmp_path, call):
+    folder = tmp_path / "run"
+    code = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder), call=call)
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not is_finished(folder, "a test")
+    run(folder, FIRST, fine_tuning=SECOND)
+    assert_same(outcome(whole), outcome(folder))
+
+
+def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    """Validations give these scores, one after the other."""
+    following = iter(scores)
+    monkeypatch.setattr(validation_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
+    monkeypatch.setattr(start_module, "check_metric", lambda *_: None)
+
+
+def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monkeypatch):
+    folder, began = tmp_path / "run", {}
+    original = self_critical_module.SelfCriticalTask.prepare
+
+    def noted(self, *args):
+        began.setdefault("weights", {name: tensor.clone() for name, tensor in self.model.state_dict().items()})
+        return original(self, *args)
+
+    monkeypatch.setattr(self_critical_module.SelfCriticalTask, "prepare", noted)
+    scored(monkeypatch, 0.1, 0.3, 0.2, 0.25)
+    trained = run(folder, replace(TRAINING, epochs=3), fine_tuning=replace(SECOND, epochs=1))
+    assert (trained.best, trained.best_epoch) == (0.3, 2)  # the second stage was worse, so the first one's is kept
+    for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
+        assert torch.equal(tensor, began["weights"][name]), name
+
+
+def test_a_run_can_start_from_another_run_and_keeps_its_words(whole, tmp_path):
+    """With other pictures that know fewer words."""
+    fewer = legenda.data.caption_sets.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
+    folder = tmp_path / "run"
+    run(folder, replace(SECOND, epochs=1, schedule=Constant(rate=1e-9)), fewer, start=whole)
+    model, before = legenda.load(folder), legenda.load(whole)
+    assert len(fewer.vocabulary) < len(model.vocabulary)
+    assert (folder / "vocabulary.txt").read_text() == (whole / "vocabulary.txt").read_text()
+    for name, tensor in before.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], tensor, atol=1e-5, rtol=0)
+
+
+def test_a_model_of_another_size_cannot_be_started_from(whole, tmp_path):
+    with pytest.raises(UserError, match=r"model\.safetensors holds .* with shape"):
+        run(tmp_path / "run", SECOND, start=whole, ff_dim=32)
+    assert not (tmp_path / "run").exists()
+
+
+def test_self_critical_training_raises_the_reward(tmp_path):
+    """A reward that anyone can earn: short captions."""
+
+    def short(_: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        return -(tokens != 0).sum(axis=-1).astype(float)
+
+    settings = SelfCritical(samples=4, rewards={"short": 1.0}, mean="captions", max_length=10)
+    training = replace(SECOND, self_critical=settings, epochs=10, schedule=Constant(rate=5e-3), clip_value=0.0)
+    run(tmp_path / "run", replace(training, average="none", validate_every=10), rewards={"short": short}, dropout=0.0)
+    rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]
+    assert rewards[0] < -4
+    assert rewards[-1] > -2
+
+
+def test_an_unknown_reward_is_named(tmp_path):
+    wrong = replace(SECOND, self_critical=SelfCritical(rewards={"CIDER-D": 1.0}))
+    with pytest.raises(UserError, match=r"rewards names 'CIDER-D', which is no reward; did you mean CIDEr-D\?"):
+        run(tmp_path / "run", wrong)
+
+
+def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
+    wrong = replace(SECOND, self_critical=SelfCritical(samples=2, rewards={"mine": 1.0}))
+    for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
+        with pytest.raises(UserError, match=r"a reward must give finite numbers of the shape \(4, 2\)"):
+            run(tmp_path / "run", wrong, rewards={"mine": reward})
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The last weights of a run."""
+    state = safetensors.torch.load_file(folder / STATE)
+    return {name: tensor for name, tensor in state.items() if name.startswith("model.")}
+
+
+def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
+    training = replace(TRAINING, epochs=1, save_every=0, batch_size=5)
+    run(tmp_path / "whole", training, dropout=0.0)
+    run(tmp_path / "parts", replace(training, accumulate=3), dropout=0.0)
+    parts = weights_of(tmp_path / "parts")
+    for name, tensor in weights_of(tmp_path / "whole").items():
+        if not name.endswith((".key.bias", ".query.bias")):  # whose gradients are nothing but rounding
+            torch.testing.assert_close(tensor, parts[name], atol=2e-5, rtol=1e-4)
+
+
+def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
+    """Every epoch is made the best so far; what is kept last is then the mean of all ends of epochs."""
+    scored(monkeypatch, 0.1, 0.2, 0.3)
+    ends = []
+    original = loop_module.save_state
+
+    def noted(folder, *args, **options):
+        original(folder, *args, **options)
+        ends.append(weights_of(folder))
+
+    monkeypatch.setattr(loop_module, "save_state", noted)
+    run(tmp_path / "run", replace(TRAINING, epochs=3, save_every=0, average="epochs", average_from=2))
+    kept = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
+    assert len(ends) == 3
+    for name, tensor in kept.items():
+        mean = (ends[1][f"model.{name}"] + ends[2][f"model.{name}"]) / 2
+        torch.testing.assert_close(tensor, mean, atol=1e-6, rtol=0)
+
+
+def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
+    scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
+    trained = run(tmp_path / "run", replace(TRAINING, epochs=9, patience=2))
+    assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
+    assert is_finished(tmp_path / "run", "a test")
+
+
+def test_a_full_disk_is_told_and_leaves_the_last_good_state(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    original = safetensors.torch.save_file
+    states = 0
+
+    def full(tensors, path, metadata=None):
+        nonlocal states
+        states += metadata is not None
+        if states == 3:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        original(tensors, path, metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        with pytest.raises(UserError, match=r"state.safetensors could not be written \(No space left on device\)"):
+            run(folder)
+    assert read_progress(folder).step == 6
+    assert not [path for path in folder.iterdir() if path.suffix == ".partial"]
+    run(folder)
+    run(tmp_path / "whole")
+    assert_same(outcome(tmp_path / "whole"), outcome(folder))
+
+
+def test_a_folder_that_became_read_only_is_told(tmp_path, monkeypatch):
+    original, calls = tempfile.mkstemp, 0
+
+    def refused(*args, **options):
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise PermissionError(13, "Permission denied")
+        return original(*args, **options)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", refused)
+        with pytest.raises(UserError, match=r"could not be written \(Permission denied\); free some space"):
+            run(folder)
+    assert read_progress(folder).step == 6
+    run(folder)
+    run(tmp_path / "whole")
+    assert_same(outcome(tmp_path / "whole"), outcome(folder))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU")
+def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
+    training = replace(TRAINING, epochs=2, precision="16-mixed")
+    run(tmp_path / "whole", training)
+    scaler = read_progress(tmp_path / "whole").scaler
+    assert scaler["scale"] >= 1
+    assert scaler["_growth_tracker"] > 0
+    with monkeypatch.context() as patch:
+        stop_at(patch, "save_state", 2, done=True)
+        with pytest.raises(Killed):
+            run(tmp_path / "run", training)
+    run(tmp_path / "run", training)
+    assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
+
+
+def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
+    """Not by a real compiler here, which takes minutes."""
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
+    training, second = (replace(part, epochs=1, compile=True, save_every=0) for part in (TRAINING, SECOND))
+    run(tmp_path / "run", training, fine_tuning=second)
+    assert compiled == ["CrossEntropyTask", "SelfCriticalTask"]
