@@ -92,7 +92,7 @@
     const table = html("table", { "aria-describedby": "explanations" },
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
         ...columns.map((column) => html("th", { scope: "col" }, column.label)),
-        html("th", { scope: "col" }, "parameters"), html("th", { scope: "col" }, "training time"))),
+        html("th", { scope: "col" }, "parameters"), html("th", { scope: "col" }, "training"))),
       html("tbody", {}, ...runs.map((run, index) => html("tr", {},
         html("th", { scope: "row" }, run.name),
         ...scores.map((cells) => cells[index]),
