@@ -115,7 +115,7 @@ def settings(folder: Path, shape: tuple[int, int]) -> KarpathyData:
 def start(folder: Path) -> None:
     data = settings(folder, (36, 64))
     began, used = time.perf_counter(), time.process_time()
-    opened = data.open(lambda text: None)  # noqa: ARG005
+    opened = data.open(lambda _: None)
     captions = EncodedCaptions.of(opened.train, opened.vocabulary, 20)
     wall, used = time.perf_counter() - began, time.process_time() - used
     report(f"start-up, {IMAGES} images and {CAPTIONS} captions", f"{wall:.1f} s ({used:.1f} s used)")

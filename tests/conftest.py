@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 if TYPE_CHECKING:
+    from playwright import sync_api
+
     from legenda import Regions
 
 # Shapes and types in the signatures of these modules are checked at every call. Others are left out because beartype
@@ -90,3 +93,39 @@ def largest() -> Callable[[], Any]:
             return found
 
     return Largest
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch keeps to one thread meanwhile: what small models do is slower and less alike with more."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER_ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    """A real browser without a window; tests that need it are skipped where none is installed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(BROWSER_ARGUMENTS))
+        yield browser
+        browser.close()

@@ -1,16 +1,36 @@
-"""Models that the tests of `legenda serve` share."""
+"""What the tests of commands share: a way to call one, and models to serve."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 import legenda
+from legenda.apps.cli import main
 from legenda.apps.runs import describe_data, open_run
 from legenda.data.caption_sets import ScenesData
 
 if TYPE_CHECKING:
     from legenda.apps.serve_engine import Served
+
+
+@pytest.fixture
+def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Runs one command line, given whole or in parts; gives exit code, standard output and standard error."""
+
+    def call(*line: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = 0
+        try:
+            main([part for text in line for part in text.split()])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return call
 
 
 @pytest.fixture(scope="session")

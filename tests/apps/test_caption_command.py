@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from legenda.apps.cli import main
 from legenda.data import FeatureStore, write_store
 from legenda.data.scenes import draw_scene, make_scene
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
 SHORT = "--training.epochs 1 --training.batch-size 4 --training.rows 2 --training.validation-beam 1"
@@ -48,32 +49,6 @@ def extract(pictures):
     return given
 '''
 NAN, NARROW, BOXLESS, EMPTY, FAILS, PIXELS, REVERSED = range(1, 8)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def legenda(capsys):
-    """Runs one command line; gives exit code, standard output and standard error."""
-
-    def call(line: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = 0
-        try:
-            main(line.split())
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
-
-    return call
 
 
 def mistake(answer: tuple[int, str, str]) -> str:
@@ -127,8 +102,8 @@ def odd_picture(folder: Path, shade: int) -> Path:
     return path
 
 
-def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, legenda, tmp_path):
-    code, out, _ = legenda(f"evaluate {scenes_run} --split test --beam-size 2")
+def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, run_command, tmp_path):
+    code, out, _ = run_command(f"evaluate {scenes_run} --split test --beam-size 2")
     assert code == 0
     assert all(name in out for name in ("CIDEr-D", "truth", "4 images of test, beam 2"))
     written = json.loads((scenes_run / "evaluation_test.json").read_text())
@@ -137,48 +112,48 @@ def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, legenda, tmp_pat
     assert written["scores"]["truth"] is not None
     picture = tmp_path / "fresh.png"
     draw_scene(make_scene("fresh", 1)).save(picture)
-    code, out, err = legenda(f"caption {picture} --model {scenes_run}")
+    code, out, err = run_command(f"caption {picture} --model {scenes_run}")
     assert (code, err) == (0, "")
     assert out.startswith(f"{picture}: ")
     assert out.count("\n") == 1
 
 
-def test_a_folder_of_pictures_is_captioned_in_order(scenes_run, legenda, tmp_path):
+def test_a_folder_of_pictures_is_captioned_in_order(scenes_run, run_command, tmp_path):
     for number in range(3):
         draw_scene(make_scene("fresh", number)).save(tmp_path / f"{number}.png")
-    code, out, _ = legenda(f"caption {tmp_path} --model {scenes_run}")
+    code, out, _ = run_command(f"caption {tmp_path} --model {scenes_run}")
     assert code == 0
     assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(3)]
 
 
-def test_the_caption_of_a_file_is_that_of_the_data_set(scenes_run, legenda, tmp_path):
+def test_the_caption_of_a_file_is_that_of_the_data_set(scenes_run, run_command, tmp_path):
     """The path of a user's picture gives what evaluation says of the same scene."""
-    legenda(f"evaluate {scenes_run} --split val")
+    run_command(f"evaluate {scenes_run} --split val")
     expected = json.loads((scenes_run / "evaluation_val.json").read_text())["captions"]
     for number in range(3):
         picture = tmp_path / f"{number}.png"
         draw_scene(make_scene("val", number)).save(picture)
-        _, out, _ = legenda(f"caption {picture} --model {scenes_run}")
+        _, out, _ = run_command(f"caption {picture} --model {scenes_run}")
         assert out == f"{picture}: {expected[f'val-0-{number:06d}']}\n"
 
 
-def test_training_again_goes_on_or_says_that_the_settings_differ(scenes_run, legenda):
+def test_training_again_goes_on_or_says_that_the_settings_differ(scenes_run, run_command):
     before = everything_in(scenes_run)
-    code, out, _ = legenda(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES}")
+    code, out, _ = run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES}")
     assert code == 0
     assert str(scenes_run) in out
-    said = mistake(legenda(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} --training.seed 2"))
+    said = mistake(run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} --training.seed 2"))
     assert "holds a run with other settings" in said
     assert everything_in(scenes_run) == before
 
 
-def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, legenda, tmp_path):
+def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, run_command, tmp_path):
     draw_scene(make_scene("fresh", 0)).save(tmp_path / "b.png")
     whole = (tmp_path / "b.png").read_bytes()
     (tmp_path / "a.png").write_text("no picture")
     (tmp_path / "c.png").write_bytes(whole[: len(whole) // 2])
     Image.new("RGB", (20, 20)).save(tmp_path / "d.png")
-    code, out, err = legenda(f"caption {tmp_path} --model {scenes_run}")
+    code, out, err = run_command(f"caption {tmp_path} --model {scenes_run}")
     assert code == 2
     assert out.startswith(f"{tmp_path / 'b.png'}: ")
     assert out.count("\n") == 1
@@ -188,14 +163,14 @@ def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, 
     assert lines[3:] == ["legenda caption: 3 of 4 pictures were skipped; mend or leave out those named above"]
 
 
-def test_an_empty_folder_is_a_mistake(scenes_run, legenda, tmp_path):
+def test_an_empty_folder_is_a_mistake(scenes_run, run_command, tmp_path):
     for command in (f"caption {tmp_path} --model {scenes_run}", f"extract {tmp_path} --with scenes --out {tmp_path}/f"):
-        assert f"{tmp_path} holds no picture" in mistake(legenda(command))
+        assert f"{tmp_path} holds no picture" in mistake(run_command(command))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_picture_at_all_is_a_mistake(scenes_run, legenda):
-    assert "name at least one picture" in mistake(legenda(f"caption --model {scenes_run}"))
+def test_no_picture_at_all_is_a_mistake(scenes_run, run_command):
+    assert "name at least one picture" in mistake(run_command(f"caption --model {scenes_run}"))
 
 
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])
@@ -211,7 +186,7 @@ def test_no_picture_at_all_is_a_mistake(scenes_run, legenda):
         ("vocabulary.txt", 0.0),
     ],
 )
-def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, legenda, tmp_path, command, name, keep):
+def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command, tmp_path, command, name, keep):
     run = tmp_path / "run"
     shutil.copytree(scenes_run, run)
     content = (run / name).read_bytes()
@@ -221,17 +196,17 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, legenda, tm
     picture = tmp_path / "fresh.png"
     draw_scene(make_scene("fresh", 1)).save(picture)
     before = everything_in(tmp_path)
-    assert str(run / name) in mistake(legenda(command.format(run=run, picture=picture)))
+    assert str(run / name) in mistake(run_command(command.format(run=run, picture=picture)))
     assert everything_in(tmp_path) == before
 
 
-def test_a_config_without_data_or_model_is_named(scenes_run, legenda, tmp_path):
+def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_path):
     shutil.copytree(scenes_run, tmp_path / "run")
     path = tmp_path / "run" / "config.json"
     whole = json.loads(path.read_text())
     for part in ("data", "model"):
         path.write_text(json.dumps({key: value for key, value in whole.items() if key != part}))
-        assert str(path) in mistake(legenda(f"evaluate {tmp_path / 'run'}"))
+        assert str(path) in mistake(run_command(f"evaluate {tmp_path / 'run'}"))
 
 
 @pytest.mark.parametrize(
@@ -246,13 +221,13 @@ def test_a_config_without_data_or_model_is_named(scenes_run, legenda, tmp_path):
         {"kind": "karpathy"},
     ],
 )
-def test_a_data_part_that_does_not_fit_its_kind_is_named(scenes_run, legenda, tmp_path, wrong):
+def test_a_data_part_that_does_not_fit_its_kind_is_named(scenes_run, run_command, tmp_path, wrong):
     shutil.copytree(scenes_run, tmp_path / "run", ignore=shutil.ignore_patterns("evaluation*"))
     path = tmp_path / "run" / "config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "data": {**config["data"], **wrong}}))
     before = everything_in(tmp_path)
-    assert f"{path} does not say which data the run used" in mistake(legenda(f"evaluate {tmp_path / 'run'}"))
+    assert f"{path} does not say which data the run used" in mistake(run_command(f"evaluate {tmp_path / 'run'}"))
     assert everything_in(tmp_path) == before
 
 
@@ -271,41 +246,41 @@ def test_a_data_part_that_does_not_fit_its_kind_is_named(scenes_run, legenda, tm
         ("--data.train 0", "the split train needs at least 1 scene, not 0"),
     ],
 )
-def test_a_setting_that_cannot_work_is_one_sentence_and_leaves_no_folder(legenda, tmp_path, wrong, said):
+def test_a_setting_that_cannot_work_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, said):
     run = tmp_path / "run"
-    assert said in mistake(legenda(f"train scenes.ngsan --out {run} {TINY} {SHORT} {SCENES} {wrong}"))
+    assert said in mistake(run_command(f"train scenes.ngsan --out {run} {TINY} {SHORT} {SCENES} {wrong}"))
     assert not run.exists()
 
 
-def test_a_file_in_place_of_the_run_folder_is_named(legenda, tmp_path):
+def test_a_file_in_place_of_the_run_folder_is_named(run_command, tmp_path):
     path = tmp_path / "run"
     path.write_text("mine")
-    assert str(path) in mistake(legenda(f"train scenes.ngsan --out {path} {TINY} {SHORT} {SCENES}"))
+    assert str(path) in mistake(run_command(f"train scenes.ngsan --out {path} {TINY} {SHORT} {SCENES}"))
     assert path.read_text() == "mine"
 
 
-def test_photographs_go_through_a_users_own_extractor(photographs, legenda):
+def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
     store = FeatureStore.open(photographs / "features.safetensors")
     assert len(store) == 8
     assert (store.feature_dim, store.has_boxes) == (4, True)
     assert store.extractor.startswith("mine-")
-    code, out, _ = legenda(f"evaluate {photographs / 'run'} --split test")
+    code, out, _ = run_command(f"evaluate {photographs / 'run'} --split test")
     assert code == 0
     assert "CIDEr-D" in out
     assert "truth" not in out
     expected = json.loads((photographs / "run" / "evaluation_test.json").read_text())["captions"]
     picture, extractor = photographs / "pictures" / "6.png", photographs / "mine.py"
-    code, out, _ = legenda(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
+    code, out, _ = run_command(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
     assert (code, out) == (0, f"{picture}: {expected['6']}\n")
 
 
-def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, legenda, tmp_path):
+def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
-    assert "name its file, as in --with mine.py" in mistake(legenda(command))
-    assert "but scenes is scenes" in mistake(legenda(f"{command} --with scenes"))
+    assert "name its file, as in --with mine.py" in mistake(run_command(command))
+    assert "but scenes is scenes" in mistake(run_command(f"{command} --with scenes"))
     changed = tmp_path / "mine.py"
     changed.write_text(EXTRACTOR + "\n# another version\n")
-    assert "the same file is needed, unchanged" in mistake(legenda(f"{command} --with {changed}"))
+    assert "the same file is needed, unchanged" in mistake(run_command(f"{command} --with {changed}"))
 
 
 @pytest.mark.parametrize(
@@ -319,9 +294,9 @@ def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs,
         (REVERSED, "which is empty"),
     ],
 )
-def test_what_an_extractor_gives_is_checked_before_it_is_captioned(photographs, legenda, tmp_path, shade, said):
+def test_what_an_extractor_gives_is_checked_before_it_is_captioned(photographs, run_command, tmp_path, shade, said):
     picture, extractor = odd_picture(tmp_path, shade), photographs / "mine.py"
-    code, out, err = legenda(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
+    code, out, err = run_command(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
     assert (code, out) == (2, "")
     assert said in err
 
@@ -338,11 +313,11 @@ def test_what_an_extractor_gives_is_checked_before_it_is_captioned(photographs, 
         (REVERSED, "which is empty"),
     ],
 )
-def test_extraction_of_what_no_model_can_use_writes_nothing(photographs, legenda, tmp_path, shade, said):
+def test_extraction_of_what_no_model_can_use_writes_nothing(photographs, run_command, tmp_path, shade, said):
     odd_picture(tmp_path, shade)
     shutil.copy(photographs / "pictures" / "0.png", tmp_path / "a.png")
     before = everything_in(tmp_path)
-    sentence = mistake(legenda(f"extract {tmp_path} --with {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
+    sentence = mistake(run_command(f"extract {tmp_path} --with {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
     assert said in sentence
     assert f"odd{shade}" in sentence
     assert everything_in(tmp_path) == before
@@ -359,18 +334,18 @@ def spoilt(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True,
     return path
 
 
-def test_ngsan_on_features_without_boxes_is_refused_before_anything_is_written(photographs, legenda, tmp_path):
+def test_ngsan_on_features_without_boxes_is_refused_before_anything_is_written(photographs, run_command, tmp_path):
     features = spoilt(photographs, tmp_path / "f.safetensors", boxes=False)
     data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
-    sentence = mistake(legenda(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
+    sentence = mistake(run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors holds no boxes, which ngsan needs" in sentence
     assert not (tmp_path / "run").exists()
 
 
-def test_training_on_nan_is_refused_before_anything_is_written(photographs, legenda, tmp_path):
+def test_training_on_nan_is_refused_before_anything_is_written(photographs, run_command, tmp_path):
     features = spoilt(photographs, tmp_path / "f.safetensors", nan=True)
     data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
-    sentence = mistake(legenda(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
+    sentence = mistake(run_command(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors: image" in sentence
     assert "NaN" in sentence
     assert not (tmp_path / "run").exists()
@@ -389,36 +364,36 @@ def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Pa
 @pytest.mark.parametrize(
     ("change", "said"), [({"nan": True}, "NaN"), ({"width": 5}, "the features have 5 channels but transformer reads 4")]
 )
-def test_evaluation_on_features_that_do_not_fit_writes_nothing(photographs, legenda, tmp_path, change, said):
+def test_evaluation_on_features_that_do_not_fit_writes_nothing(photographs, run_command, tmp_path, change, said):
     run = run_on_other_features(photographs, tmp_path, spoilt(photographs, tmp_path / "f.safetensors", **change))
     before = everything_in(tmp_path)
-    sentence = mistake(legenda(f"evaluate {run}"))
+    sentence = mistake(run_command(f"evaluate {run}"))
     assert said in sentence
     assert "f.safetensors" in sentence
     assert everything_in(tmp_path) == before
 
 
-def test_evaluation_on_features_of_another_extractor_is_refused(photographs, legenda, tmp_path):
+def test_evaluation_on_features_of_another_extractor_is_refused(photographs, run_command, tmp_path):
     features = tmp_path / "f.safetensors"
     write_store(
         features, [(str(n), np.ones((1, 4)), np.array([[0, 0, 1, 1]])) for n in range(8)], extractor="other-00000000"
     )
     run = run_on_other_features(photographs, tmp_path, features)
     before = everything_in(tmp_path)
-    sentence = mistake(legenda(f"evaluate {run}"))
+    sentence = mistake(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence
     assert f"was trained on features of {FeatureStore.open(photographs / 'features.safetensors').extractor}" in sentence
     assert everything_in(tmp_path) == before
 
 
-def test_a_missing_features_file_is_named(photographs, legenda, tmp_path):
+def test_a_missing_features_file_is_named(photographs, run_command, tmp_path):
     run = run_on_other_features(photographs, tmp_path, tmp_path / "gone.safetensors")
-    assert "gone.safetensors does not exist" in mistake(legenda(f"evaluate {run}"))
+    assert "gone.safetensors does not exist" in mistake(run_command(f"evaluate {run}"))
 
 
-def test_a_run_can_be_evaluated_from_another_folder(photographs, legenda, tmp_path, monkeypatch):
+def test_a_run_can_be_evaluated_from_another_folder(photographs, run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(photographs)
     run, paths = tmp_path / "run", "--data.annotations dataset.json --data.features features.safetensors"
-    assert legenda(f"train flickr8k.transformer --out {run} {paths} --data.min-count 1 {TINY} {SHORT}")[0] == 0
+    assert run_command(f"train flickr8k.transformer --out {run} {paths} --data.min-count 1 {TINY} {SHORT}")[0] == 0
     monkeypatch.chdir(tmp_path)
-    assert legenda(f"evaluate {run}")[0] == 0
+    assert run_command(f"evaluate {run}")[0] == 0

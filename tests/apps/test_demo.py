@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
 from legenda.apps import demo
 from legenda.apps.cli import main
@@ -14,17 +13,11 @@ from legenda.data.scenes import TRUTHS
 from legenda.errors import UserError
 from legenda.training import is_finished
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
 SHORT = "--training.epochs 2 --training.batch-size 3 --training.rows 1 --training.validation-beam 1"
 SCENES = "--data.train 30 --data.validation 3 --data.test 18"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -46,53 +46,42 @@ def run(folder):
     return folder / "run"
 
 
-def call(capsys, line):
-    capsys.readouterr()
-    code = 0
-    try:
-        main(line.split())
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-def test_it_says_what_it_made_and_what_comes_next(capsys, folder):
+def test_it_says_what_it_made_and_what_comes_next(run_command, folder):
     line = f"import aoanet {folder / 'model.npz'} --vocabulary {folder / 'words.txt'} --out {folder / 'other'}"
-    code, out, _ = call(capsys, line)
+    code, out, _ = run_command(line)
     assert code == 0
     assert "aoanet" in out
     assert "51 words" in out
     assert "next: legenda caption PICTURES" in out
-    code, out, err = call(capsys, line)
+    code, out, err = run_command(line)
     assert (code, out) == (2, "")
     assert "holds a run already" in err
 
 
-def test_pictures_are_captioned_with_any_extractor_of_its_features(capsys, folder, run):
-    code, out, _ = call(capsys, f"caption {folder / '0.png'} --model {run} --with {folder / 'made.py'}")
+def test_pictures_are_captioned_with_any_extractor_of_its_features(run_command, folder, run):
+    code, out, _ = run_command(f"caption {folder / '0.png'} --model {run} --with {folder / 'made.py'}")
     assert code == 0
     assert set(out.split(": ")[1].split()) <= {*WORDS, "<unk>"}
-    code, _, err = call(capsys, f"caption {folder / '0.png'} --model {run}")
+    code, _, err = run_command(f"caption {folder / '0.png'} --model {run}")
     assert code == 2
     assert "was imported" in err
 
 
-def test_it_is_evaluated_on_data_that_is_named(capsys, folder, run):
+def test_it_is_evaluated_on_data_that_is_named(run_command, folder, run):
     data = f"--annotations {folder / 'dataset.json'} --features {folder / 'features.safetensors'}"
-    code, out, _ = call(capsys, f"evaluate {run} {data}")
+    code, out, _ = run_command(f"evaluate {run} {data}")
     assert code == 0
     assert "CIDEr-D" in out
     assert len(json.loads((run / "evaluation_val.json").read_text())["captions"]) == 2
     for wrong, told in [("", "has no data of its own"), (f"--features {folder / 'words.txt'}", "go together")]:
-        code, _, err = call(capsys, f"evaluate {run} {wrong}")
+        code, _, err = run_command(f"evaluate {run} {wrong}")
         assert code == 2
         assert told in err
 
 
-def test_a_wrong_kind_writes_nothing(capsys, folder):
+def test_a_wrong_kind_writes_nothing(run_command, folder):
     line = f"import xlan {folder / 'model.npz'} --vocabulary {folder / 'words.txt'} --out {folder / 'none'}"
-    code, _, err = call(capsys, line)
+    code, _, err = run_command(line)
     assert code == 2
     assert "model.npz lacks" in err
     assert not (folder / "none").exists()

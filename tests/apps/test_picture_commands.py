@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from legenda.apps.cli import main
@@ -19,35 +18,11 @@ from legenda.data import FeatureStore, write_store
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.data.stores import open_features
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
 SHORT = "--training.epochs 1 --training.batch-size 4 --training.rows 2 --training.validation-beam 1"
 SCENES = "--data.train 12 --data.validation 3 --data.test 4"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def legenda(capsys):
-    """Runs one command line; gives exit code, standard output and standard error."""
-
-    def call(*line: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = 0
-        try:
-            main([part for text in line for part in text.split()])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -66,57 +41,57 @@ def pictures(tmp_path_factory) -> Path:
     return folder
 
 
-def test_batches_of_any_size_say_the_same(run, pictures, legenda):
-    said = {legenda(f"caption {pictures} --model {run} --batch-size {size}")[:2] for size in (1, 2, 16)}
+def test_batches_of_any_size_say_the_same(run, pictures, run_command):
+    said = {run_command(f"caption {pictures} --model {run} --batch-size {size}")[:2] for size in (1, 2, 16)}
     assert len(said) == 1
     ((code, out),) = said
     assert code == 0
     assert out.count("\n") == 5
 
 
-def test_a_picture_that_fails_spoils_no_batch(run, pictures, legenda, tmp_path):
+def test_a_picture_that_fails_spoils_no_batch(run, pictures, run_command, tmp_path):
     for number, path in enumerate(sorted(pictures.iterdir())):
         (tmp_path / f"{number}.png").write_bytes(path.read_bytes())
     Image.new("RGB", (20, 20)).save(tmp_path / "1a.png")
-    code, out, err = legenda(f"caption {tmp_path} --model {run}")
+    code, out, err = run_command(f"caption {tmp_path} --model {run}")
     assert code == 2
     assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(5)]
     assert "1a.png" in err.splitlines()[0]
 
 
-def test_several_captions_come_best_first_with_scores(run, pictures, legenda):
-    _, out, _ = legenda(f"caption {pictures} --model {run} --captions 3 --format json")
+def test_several_captions_come_best_first_with_scores(run, pictures, run_command):
+    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3 --format json")
     entries = json.loads(out)
     assert [Path(entry["picture"]).name for entry in entries] == sorted(path.name for path in pictures.iterdir())
-    _, best, _ = legenda(f"caption {pictures} --model {run}")
+    _, best, _ = run_command(f"caption {pictures} --model {run}")
     for entry, line in zip(entries, best.splitlines(), strict=True):
         scores = [told["score"] for told in entry["captions"]]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         assert line == f"{entry['picture']}: {entry['captions'][0]['caption']}"
-    _, out, _ = legenda(f"caption {pictures} --model {run} --captions 3")
+    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3")
     first = entries[0]["captions"][0]
     assert out.splitlines()[0] == f"{entries[0]['picture']}: {first['score']:.3f} {first['caption']}"
     assert out.count("\n") == 15
 
 
-def test_csv_and_cocos_form(run, pictures, legenda, tmp_path):
-    _, out, _ = legenda(f"caption {pictures} --model {run} --format csv --captions 2")
+def test_csv_and_cocos_form(run, pictures, run_command, tmp_path):
+    _, out, _ = run_command(f"caption {pictures} --model {run} --format csv --captions 2")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["rank"] for row in rows] == ["1", "2"] * 5
     assert all(float(row["score"]) < 0 for row in rows)
     path = tmp_path / "results.json"
-    assert legenda(f"caption {pictures} --model {run} --format coco --out {path}")[:2] == (0, "")
+    assert run_command(f"caption {pictures} --model {run} --format coco --out {path}")[:2] == (0, "")
     results = json.loads(path.read_text())
     assert [entry["image_id"] for entry in results] == [0, 1, 2, 3, 4]
     assert [entry["caption"] for entry in results] == [row["caption"] for row in rows[::2]]
     assert [set(entry) for entry in results] == [{"image_id", "caption"}] * 5
 
 
-def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, legenda, tmp_path):
+def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, run_command, tmp_path):
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_text("no picture")
-    code, out, err = legenda(f"caption {tmp_path} --model {run} --format json")
+    code, out, err = run_command(f"caption {tmp_path} --model {run} --format json")
     assert (code, json.loads(out)) == (2, [])
     assert "2 of 2 pictures were skipped" in err
 
@@ -131,27 +106,27 @@ def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, legenda, t
         ("--format yaml", "yaml"),
     ],
 )
-def test_options_that_cannot_work_are_one_sentence(run, pictures, legenda, options, said):
-    code, out, err = legenda(f"caption {pictures} --model {run} {options}")
+def test_options_that_cannot_work_are_one_sentence(run, pictures, run_command, options, said):
+    code, out, err = run_command(f"caption {pictures} --model {run} {options}")
     assert (code, out) == (2, "")
     assert said in err
 
 
-def test_cocos_form_needs_cocos_names(run, pictures, legenda, tmp_path):
+def test_cocos_form_needs_cocos_names(run, pictures, run_command, tmp_path):
     (tmp_path / "holiday.png").write_bytes(next(pictures.iterdir()).read_bytes())
-    code, _, err = legenda(f"caption {tmp_path} --model {run} --format coco --out {tmp_path / 'r.json'}")
+    code, _, err = run_command(f"caption {tmp_path} --model {run} --format coco --out {tmp_path / 'r.json'}")
     assert code == 2
     assert "holiday.png has no name of COCO's" in err
     assert not (tmp_path / "r.json").exists()
 
 
-def test_the_standard_input_lists_pictures(run, pictures, legenda, monkeypatch):
+def test_the_standard_input_lists_pictures(run, pictures, run_command, monkeypatch):
     first, second, *_ = sorted(pictures.iterdir())
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{second}\n\n{first}\n"))
-    _, out, _ = legenda(f"caption - --model {run}")
+    _, out, _ = run_command(f"caption - --model {run}")
     assert [line.split(":")[0] for line in out.splitlines()] == [str(second), str(first)]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert "the standard input names no picture" in legenda(f"caption - --model {run}")[2]
+    assert "the standard input names no picture" in run_command(f"caption - --model {run}")[2]
 
 
 @pytest.fixture
@@ -167,41 +142,41 @@ def server(pictures):
         serving.shutdown()
 
 
-def test_urls_are_fetched_only_when_allowed(run, pictures, legenda, server):
+def test_urls_are_fetched_only_when_allowed(run, pictures, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
-    code, out, err = legenda(f"caption {url} --model {run}")
+    code, out, err = run_command(f"caption {url} --model {run}")
     assert (code, out) == (2, "")
     assert f"{url} is a URL, and nothing is fetched unless --allow-urls says so" in err
-    code, out, _ = legenda(f"caption {url} {server}/gone.png --model {run} --allow-urls")
+    code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
-    _, expected, _ = legenda(f"caption {pictures / Path(url).name} --model {run}")
+    _, expected, _ = run_command(f"caption {pictures / Path(url).name} --model {run}")
     assert out == f"{url}: {expected.partition(': ')[2]}"
-    assert "gone.png cannot be fetched" in legenda(f"caption {server}/gone.png --model {run} --allow-urls")[2]
+    assert "gone.png cannot be fetched" in run_command(f"caption {server}/gone.png --model {run} --allow-urls")[2]
 
 
-def test_pictures_with_names_of_any_script(run, pictures, legenda, tmp_path):
+def test_pictures_with_names_of_any_script(run, pictures, run_command, tmp_path):
     path = tmp_path / "Straße_日本_🐕.png"
     path.write_bytes(next(pictures.iterdir()).read_bytes())
-    code, out, _ = legenda(f"caption {tmp_path} --model {run} --format json")
+    code, out, _ = run_command(f"caption {tmp_path} --model {run} --format json")
     assert code == 0
     assert json.loads(out)[0]["picture"] == str(path)
 
 
-def test_features_are_converted_and_told_of(legenda, tmp_path):
+def test_features_are_converted_and_told_of(run_command, tmp_path):
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
     write_store(tmp_path / "a.safetensors", [("1", np.ones((1, 4)), box), ("2", np.ones((1, 4)), box)], extractor="x-1")
-    code, out, _ = legenda(f"convert {tmp_path / 'a.safetensors'} {tmp_path / 'b.hdf5'} --float16")
+    code, out, _ = run_command(f"convert {tmp_path / 'a.safetensors'} {tmp_path / 'b.hdf5'} --float16")
     assert code == 0
     assert out.startswith(f"{tmp_path / 'b.hdf5'}: 2 images, 2 regions of width 4 in float16, with boxes, by x-1; ")
-    _, again, _ = legenda(f"convert {tmp_path / 'b.hdf5'} {tmp_path / 'c'} --float16")
+    _, again, _ = run_command(f"convert {tmp_path / 'b.hdf5'} {tmp_path / 'c'} --float16")
     assert again.split("checksum ")[1].split(";")[0] == out.split("checksum ")[1].split(";")[0]
     assert open_features(tmp_path / "c").extractor == "x-1"
-    code, _, err = legenda(f"convert {tmp_path / 'a.safetensors'}")
+    code, _, err = run_command(f"convert {tmp_path / 'a.safetensors'}")
     assert code == 2
     assert "name the feature stores to read and, last, the one to write" in err
 
 
-def test_a_model_trains_on_features_of_another_kind(legenda, tmp_path):
+def test_a_model_trains_on_features_of_another_kind(run_command, tmp_path):
     """An HDF5 file in COCO's pixels and a table of captions, through training to a caption's score."""
     import h5py
 
@@ -214,24 +189,24 @@ def test_a_model_trains_on_features_of_another_kind(legenda, tmp_path):
             rows.append(f"{number}.jpg,a dog number {number} runs,{'train' if number < 6 else 'val'}")
     (tmp_path / "captions.csv").write_text("\n".join(rows))
     data = f"--data.annotations {tmp_path / 'captions.csv'} --data.features {tmp_path / 'f.hdf5'} --data.min-count 1"
-    code, _, _ = legenda(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}")
+    code, _, _ = run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}")
     assert code == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["lists"] is None
-    code, out, _ = legenda(f"evaluate {tmp_path / 'run'}")
+    code, out, _ = run_command(f"evaluate {tmp_path / 'run'}")
     assert code == 0
     assert "2 images of val" in out
 
 
-def test_extraction_by_name_needs_a_name_that_is_known(legenda, pictures, tmp_path):
-    code, _, err = legenda(f"extract {pictures} --with bottom-up --out {tmp_path / 'f'}")
+def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tmp_path):
+    code, _, err = run_command(f"extract {pictures} --with bottom-up --out {tmp_path / 'f'}")
     assert code == 2
     assert "bottom-up needs its weights" in err
-    assert "--half is for extractors with a name" in legenda(f"extract {pictures} --with scenes --half")[2]
+    assert "--half is for extractors with a name" in run_command(f"extract {pictures} --with scenes --half")[2]
 
 
-def test_workers_change_nothing(legenda, pictures, tmp_path):
+def test_workers_change_nothing(run_command, pictures, tmp_path):
     for workers in (1, 3):
-        code, out, _ = legenda(
+        code, out, _ = run_command(
             f"extract {pictures} --with scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
         )
         assert code == 0
@@ -249,12 +224,12 @@ def test_workers_change_nothing(legenda, pictures, tmp_path):
     ],
 )
 def test_a_run_has_its_extractor_by_name_or_says_what_is_missing(
-    run, pictures, legenda, tmp_path, monkeypatch, extractor, said
+    run, pictures, run_command, tmp_path, monkeypatch, extractor, said
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "extractor": extractor}))
-    code, out, err = legenda(f"caption {pictures} --model {tmp_path / 'run'}")
+    code, out, err = run_command(f"caption {pictures} --model {tmp_path / 'run'}")
     assert (code, out) == (2, "")
     assert said in err

@@ -20,6 +20,8 @@ from legenda.apps.runs import describe_data
 from legenda.data.caption_sets import DataSettings, KarpathyData, ScenesData
 from legenda.vision import extract_store, load_extractor
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROOT = Path(__file__).resolve().parents[2]
 SCENES = ScenesData(train=40, validation=9, test=3)
 
@@ -30,14 +32,6 @@ class Photographs:
 
     folder: Path
     data: KarpathyData
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

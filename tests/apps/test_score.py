@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from legenda.apps.cli import main
 from legenda.metrics import WITHOUT_JAVA, compare, evaluate, intervals, measure_diversity
 from legenda.metrics.spice import CORENLP
 
@@ -24,7 +23,7 @@ FAST = "--metrics BLEU ROUGE-L CIDEr-D"
 
 
 @pytest.fixture
-def score(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
+def score(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     """Runs `legenda score` in a folder of its own: exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     coco = [
@@ -34,16 +33,7 @@ def score(capsys, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     write("predictions.json", [{"image_id": int(image), "caption": caption} for image, caption in PREDICTIONS.items()])
     write("others.json", OTHERS)
 
-    def call(line: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main(["score", *line.split()])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return lambda line: run_command(f"score {line}")
 
 
 def write(name: str, content: Any) -> None:

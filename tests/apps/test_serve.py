@@ -26,13 +26,7 @@ from fastapi.testclient import TestClient
 from legenda.apps.serve_app import Limits, create_app, sample_pictures
 from legenda.apps.serve_engine import MOST_WAITING, Answer, BusyError, Engine, Served, Wish
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import socket
 import threading
 import time
@@ -23,9 +22,6 @@ from playwright import sync_api
 
 from legenda.apps.serve_app import Limits, create_app, sample_pictures
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-
 
 @pytest.fixture(scope="module")
 def address(served, tmp_path_factory) -> Iterator[str]:
@@ -44,17 +40,6 @@ def address(served, tmp_path_factory) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join(20)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["sync_api.Browser"]:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -5,25 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from legenda.apps.cli import main
 from legenda.apps.submission import IMAGES, coco_id, write_submission
 from legenda.data import write_store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --data.min-count 1"
 SHORT = "--training.epochs 1 --training.batch-size 2 --training.rows 2 --training.validation-beam 1"
 VAL = {391895: "train", 522418: "val", 7: "test"}
 OTHER = {9: "train", 11: "train"}
 TEST = ("COCO_test2014_000000000001", "42")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def store(path: Path, ids: tuple[str, ...], extractor: str = "mine-1") -> Path:
@@ -56,22 +49,12 @@ def coco(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def submit(coco, capsys, monkeypatch, tmp_path):
+def submit(coco, run_command, monkeypatch, tmp_path):
     """Submits the run, with COCO's parts as small as here; gives exit code, standard output and standard error."""
     monkeypatch.setitem(IMAGES, "val2014", 3)
     monkeypatch.setitem(IMAGES, "test2014", 2)
 
-    def call(line: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = 0
-        try:
-            main(f"evaluate {coco}/my_run.2 --submit {tmp_path}/server {line}".split())
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
+    return lambda line: run_command(f"evaluate {coco}/my_run.2 --submit {tmp_path}/server {line}")
 
 
 def test_both_files_are_written_as_the_server_wants_them(submit, coco, tmp_path):

@@ -12,6 +12,8 @@ import legenda
 from legenda.apps.cli import main
 from legenda.training.state import read_progress
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
 FEW = "--data.train 12 --data.validation 3 --data.test 3"
 SHORT = "--training.epochs 1 --training.batch-size 6 --training.validation-beam 1"
@@ -38,14 +40,6 @@ mine = Recipe(
     fine_tuning=Training(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
 )
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

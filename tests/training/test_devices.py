@@ -14,6 +14,8 @@ from small_runs import TRAINING, open_scenes, run
 from legenda.training import SelfCritical, Training
 from legenda.training.history import read_history
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # 21 scenes in steps of 5: the last step has one image, and nothing is left for the second process.
 DATA = open_scenes(21)
 SETTINGS = replace(TRAINING, epochs=2, batch_size=5, save_every=0)
@@ -41,14 +43,6 @@ def noted(self, title):
 start.Run.to_the_end = noted
 run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tuning={second})
 """
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def on_two(folder: Path, settings: str = "SETTINGS", second: str = "None") -> str:

@@ -26,13 +26,7 @@ from legenda.training import start as start_module
 from legenda.training.history import HISTORY, TABLE, read_history
 from legenda.training.state import STATE, read_progress
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

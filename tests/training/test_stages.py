@@ -23,6 +23,8 @@ from legenda.training import validation as validation_module
 from legenda.training.history import TABLE, read_history
 from legenda.training.state import STATE, read_progress
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # 12 steps of cross-entropy, then 12 of self-critical training: states after the steps 4, 6, 8, 12, 12, 16, 18, 20, 24.
 FIRST = replace(
     TRAINING,
@@ -47,14 +49,6 @@ SECOND = Training(
     validation_beam=1,
     save_every=4,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The report in a real browser: what a reader sees when pointing, typing, filtering and holding a phone."""
 
 import math
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,16 +11,6 @@ from legenda.viewing import CaptionView, Report, write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 CONTRASTS = """() => {
   const parsed = (text) => text.match(/[\\d.]+/g).map(Number);
   const luminance = (rgb) => rgb.slice(0, 3).map((c) => c / 255)
@@ -43,17 +32,6 @@ CONTRASTS = """() => {
 }"""
 
 Opened = Callable[..., "sync_api.Page"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["sync_api.Browser"]:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is installed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

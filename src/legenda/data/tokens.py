@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -41,6 +42,12 @@ class TokenizedCaptions:
     def counts(self) -> dict[str, int]:
         """How often each word occurs."""
         return dict(zip(self.words, np.bincount(self.numbers, minlength=len(self.words)).tolist(), strict=True))
+
+    def ids(self, vocabulary: Vocabulary) -> list[list[list[int]]]:
+        """Every caption of every image as ids, whole and without begin or end."""
+        ids = np.array(vocabulary.encode(self.words), np.int32)[self.numbers].tolist()
+        captions = [ids[first:last] for first, last in pairwise(self.ends.tolist())]
+        return [captions[first:last] for first, last in pairwise(self.images.tolist())]
 
     def encoded(self, vocabulary: Vocabulary, max_words: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows (B, R, L) int32 of begin, at most `max_words` words, end, then -1; and how many of each image are real.

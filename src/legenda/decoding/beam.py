@@ -90,6 +90,8 @@ def _run(
         log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
         ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
         parents, token = search.advance(log_probs, ranked, step, width)
+        if stop_at is None:  # groups that follow will look back at it
+            search.history.append(search.beams.tokens)
         if stop_at is not None and search.decided(stop_at):
             return
         state = state.reorder(parents)
@@ -155,7 +157,7 @@ class _Search:
         self.beams, self.ended, self.aside, self.rule = beams, ended, aside, rule
         self.ghosts = ended  # places that go on only because nothing better has taken them
         self.history: list[Tensor] = []
-        """The words of all hypotheses after each step, `(B, K, T)`."""
+        """The words of all hypotheses after each step, `(B, K, T)`, where later groups read them."""
         self.looked: list[Tensor] = []
         """Where each row looked in each step."""
 
@@ -197,7 +199,6 @@ class _Search:
         kept[..., step] = said
         totals, lengths = totals.flatten(1).gather(1, best), lengths.gather(1, rows)
         self.beams = _Captions(beams.tokens, kept, beams.path, totals, lengths)
-        self.history.append(beams.tokens)
         ends = words == rule.end_id
         if rule.finished == "compete":
             self.ended = self.ended.gather(1, rows) | ends

@@ -26,6 +26,7 @@ from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.config import ModelConfig
 from legenda.models.decoder import DecodingRule
 from legenda.models.encoder import Encoder
+from legenda.models.transformer import FeedForward
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -143,16 +144,7 @@ class RefinerLayer(nn.Module):
             else None
         )
         self.dropout = nn.Dropout(config.attention_dropout)
-        self.feed_forward = (
-            nn.Sequential(
-                nn.Linear(D, config.ff_dim),
-                nn.ReLU(),
-                nn.Dropout(config.attention_dropout),
-                nn.Linear(config.ff_dim, D),
-            )
-            if config.refiner_ff
-            else None
-        )
+        self.feed_forward = FeedForward(D, config.ff_dim, config.attention_dropout) if config.refiner_ff else None
         self.feed_forward_norm = _norm(config) if config.refiner_ff else None
 
     def forward(

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
-from legenda.models.decoder import Decoder
-from legenda.models.recurrent import WordLSTM, pick_rows
+from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.recurrent import WordLSTM
 from legenda.regions import Memory
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_type_hints, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -72,6 +73,12 @@ class State(Protocol):
     def reorder(self, beams: Int[Tensor, "B K"]) -> Self:
         """The state of rows `beams`; K may differ from the number of rows so far."""
         ...
+
+
+def pick_rows(x: Tensor, beams: Tensor) -> Tensor:
+    """Of `(B, K, ...)`, the rows that `beams` `(B, K')` names for each image."""
+    image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
+    return x[image, beams]
 
 
 class Decoder(nn.Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -40,9 +39,3 @@ class WordLSTM(nn.LSTMCell):
         enter, keep, new, leave = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell
-
-
-def pick_rows(x: Tensor, beams: Tensor) -> Tensor:
-    """Of `(B, K, ...)`, the rows that `beams` `(B, K')` names for each image."""
-    image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
-    return x[image, beams]

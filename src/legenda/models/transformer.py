@@ -22,7 +22,7 @@ from legenda.attention import (
 )
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder
+from legenda.models.decoder import Decoder, pick_rows
 from legenda.models.encoder import Encoder, xavier
 from legenda.regions import Memory, Regions
 
@@ -253,12 +253,11 @@ class TransformerState:
 
     def reorder(self, beams: Int[Tensor, "B K"]) -> TransformerState:
         """The state of rows `beams` of each image."""
-        image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
         return replace(
             self,
-            keys_values=tuple((keys[image, beams], values[image, beams]) for keys, values in self.keys_values),
-            heard=None if self.heard is None else self.heard[image, beams],
-            attention=None if self.attention is None else self.attention[image, beams],
+            keys_values=tuple((pick_rows(keys, beams), pick_rows(values, beams)) for keys, values in self.keys_values),
+            heard=None if self.heard is None else pick_rows(self.heard, beams),
+            attention=None if self.attention is None else pick_rows(self.attention, beams),
         )
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from legenda.attention import Attended
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
-from legenda.models.decoder import Decoder
-from legenda.models.recurrent import WordLSTM, pick_rows
+from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.recurrent import WordLSTM
 from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 

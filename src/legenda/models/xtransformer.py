@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from legenda.attention.x_linear import create_act
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder
-from legenda.models.recurrent import pick_rows
+from legenda.models.decoder import Decoder, pick_rows
 from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from legenda.data.caption_sets import CaptionSet
 from legenda.errors import UserError, nearest
 from legenda.metrics.reward import BleuReward, CiderD
-from legenda.text import Vocabulary, ptb_tokenize
+from legenda.text import Vocabulary
 from legenda.training.settings import SelfCritical
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -50,9 +50,8 @@ class Rewards:
                 raise UserError(f"training.self_critical.rewards names {name!r}, which is no reward; {known}")
         made: dict[str, Reward] = dict(own)
         if built:
-            words = [[vocabulary.encode(ptb_tokenize(text)) for text in texts] for texts in split.references]
             counted = CiderD(
-                words,
+                split.tokenized.ids(vocabulary),
                 end_id=vocabulary.end_id,
                 end="added" if settings.end_in_reward else "dropped",
                 clip=settings.reference_length or None,
