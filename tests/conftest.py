@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
 # Shapes and types in the signatures of these modules are checked at every call. Others are left out because beartype
 # cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
-install_import_hook(["legenda.attention", "legenda.decoding", "legenda.models.transformer"], "beartype.beartype")
+_CHECKED = [
+    "attention",
+    "decoding",
+    "models.transformer",
+    "models.co_attention",
+    "models.mcan",
+    "models.grounding",
+    "models.translator",
+]
+install_import_hook([f"legenda.{module}" for module in _CHECKED], "beartype.beartype")
 
 # A busy machine is no failure.
 hypothesis.settings.register_profile("legenda", deadline=None)

@@ -15,6 +15,7 @@ _ROOT = Path(legenda.__file__).parent
 _ORDER = (
     "errors",
     "files",
+    "unpickling",
     "text",
     "regions",
     "metrics",
@@ -25,6 +26,7 @@ _ORDER = (
     "decoding",
     "importers",
     "training",
+    "tasks",
     "recipes",
     "viewing",
     "apps",

@@ -139,6 +139,12 @@ class Memory:
         )
 
 
+def without_zero_rows(regions: Regions) -> Regions:
+    """The regions with those masked whose features are all 0, as releases pad; a picture of nothing else keeps them."""
+    something = regions.valid & (regions.features != 0).any(dim=-1)
+    return replace(regions, mask=torch.where(something.any(dim=1, keepdim=True), something, regions.valid))
+
+
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:
     """The mean over the real regions of each image; what padding holds plays no part."""
     total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(dim=1)

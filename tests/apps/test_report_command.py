@@ -3,22 +3,18 @@
 import io
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-import legenda
+from legenda.apps.caption_attention import Looked
 from legenda.apps.cli import main
 from legenda.apps.report import choose
+from legenda.apps.report_parts import heads_fit
 from legenda.apps.report_pictures import Subject
-from legenda.apps.runs import describe_data
-from legenda.data.caption_sets import DataSettings, KarpathyData, ScenesData
-from legenda.vision import extract_store, load_extractor
+from legenda.data.caption_sets import ScenesData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,57 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENES = ScenesData(train=40, validation=9, test=3)
 
 
-@dataclass(frozen=True)
-class Photographs:
-    """A tiny data set: its folder of pictures and its settings."""
-
-    folder: Path
-    data: KarpathyData
-
-
-@pytest.fixture(scope="module")
-def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
-    """A run folder with a model of random weights, small, but with a long way to its end."""
-
-    def make(name: str, data: DataSettings, folder: str = "", **sections: object) -> Path:
-        opened = data.open(lambda _: None)
-        torch.manual_seed(len(name))
-        small = sized(name, dim=8, num_heads=2, num_layers=1, ff_dim=8, geometry_dim=4, dropout=0.0)
-        model = legenda.create_model(
-            name, vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small
-        ).eval()
-        model.vocabulary = opened.vocabulary
-        path = tmp_path_factory.mktemp("runs") / (folder or name)
-        told = {"recipe": f"scenes.{name}", "data": describe_data(data), "extractor": opened.train.extractor}
-        return model.save(path, **(told | sections))
-
-    return make
-
-
 @pytest.fixture(scope="module")
 def scene_runs(make_run) -> list[Path]:
     return [make_run(name, SCENES) for name in ("ngsan", "xlan")]
-
-
-@pytest.fixture(scope="module")
-def photographs(tmp_path_factory) -> Photographs:
-    """Six noisy pictures of their own width beside their annotations, read from a grid of 4 x 4 cells."""
-    root = tmp_path_factory.mktemp("photographs")
-    folder = root / "images"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    entries = []
-    for number in range(6):
-        pixels = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"p{number}.jpg")
-        sentences = [{"raw": f"a dog number {word} runs"} for word in ("one", "two", "one")]
-        split = "train" if number < 3 else "val"
-        entries.append({"filename": f"p{number}.jpg", "split": split, "sentences": sentences})
-    (root / "dataset.json").write_text(json.dumps({"images": entries}))
-    extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
-    extract_store(sorted(folder.iterdir()), extractor, root / "features.safetensors")
-    data = KarpathyData(annotations=root / "dataset.json", features=root / "features.safetensors", min_count=1)
-    return Photographs(folder, data)
 
 
 def _report(*arguments: object) -> dict:
@@ -108,11 +56,12 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
             assert caption["verdict"] in (True, False)
             weights = np.array(caption["attention"]).reshape(len(caption["words"]), len(example["boxes"]))
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
+            assert caption["heads"]["count"] == 2
     assert "9 pictures, " in capsys.readouterr().out
 
 
-def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, photographs, tmp_path):
-    run = make_run("mdsan", photographs.data)
+def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
+    run = make_run("mdsan", noisy_photographs.data)
     data = _report(run, tmp_path / "report.html")
     assert [example["identity"] for example in data["examples"]] == ["p3", "p4", "p5"]
     for example in data["examples"]:
@@ -121,15 +70,15 @@ def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, photo
         assert example["captions"]["mdsan"]["verdict"] is None
 
 
-def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, photographs, tmp_path):
-    run = make_run("aoanet", photographs.data)
+def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, noisy_photographs, tmp_path):
+    run = make_run("aoanet", noisy_photographs.data)
     elsewhere = tmp_path / "elsewhere"
-    photographs.folder.rename(elsewhere)
+    noisy_photographs.folder.rename(elsewhere)
     try:
         data = _report(run, tmp_path / "blank.html")
         found = _report(run, "--pictures-folder", elsewhere, tmp_path / "found.html")
     finally:
-        elsewhere.rename(photographs.folder)
+        elsewhere.rename(noisy_photographs.folder)
     assert all(example["picture"].startswith("data:image/png") for example in data["examples"])
     assert any("3 pictures were not found" in note for note in data["footnotes"])
     assert all(example["picture"].startswith("data:image/jpeg") for example in found["examples"])
@@ -154,6 +103,16 @@ def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
     assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(spoken)
 
 
+def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path, capsys):
+    shown = []
+    for number, head in enumerate(((), ("--head", 1))):
+        _report(scene_runs[0], "--overlays", tmp_path / str(number), *head, "--pictures", 1, tmp_path / "report.html")
+        shown.append([path.read_bytes() for path in (tmp_path / str(number)).iterdir()])
+    assert len(shown[0]) == len(shown[1]) == 1
+    assert shown[0] != shown[1]
+    assert "--head chooses what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
+
+
 def test_runs_of_one_name_are_told_apart_by_their_folders(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
     data = _report(*folders, "--pictures", 1, tmp_path / "report.html")
@@ -167,14 +126,14 @@ def _refused(capsys, *arguments: object) -> str:
     return capsys.readouterr().err
 
 
-def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, photographs, tmp_path, capsys):
+def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, noisy_photographs, tmp_path, capsys):
     page = tmp_path / "report.html"
     other = make_run("nsan", ScenesData(train=40, validation=5))
     assert "describes other images of val than" in _refused(capsys, scene_runs[0], other, "--out", page)
     assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
     assert "name at least one run folder" in _refused(capsys, "--out", page)
     assert "--pictures must be 0 or more" in _refused(capsys, scene_runs[0], "--pictures", -1, "--out", page)
-    run = make_run("updown", photographs.data)
+    run = make_run("updown", noisy_photographs.data)
     assert "is no folder" in _refused(capsys, run, "--pictures-folder", tmp_path / "gone", "--out", page)
     (tmp_path / "empty").mkdir()
     message = _refused(capsys, run, "--pictures-folder", tmp_path / "empty", "--out", page)
@@ -184,9 +143,9 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     assert not page.exists()
 
 
-def test_an_imported_run_is_reported_on_data_that_are_named(make_run, photographs, tmp_path):
-    run = make_run("xtransformer", photographs.data, imported={"kind": "xtransformer"})
-    named = ("--annotations", photographs.data.annotations, "--features", photographs.data.features)
+def test_an_imported_run_is_reported_on_data_that_are_named(make_run, noisy_photographs, tmp_path):
+    run = make_run("xtransformer", noisy_photographs.data, imported={"kind": "xtransformer"})
+    named = ("--annotations", noisy_photographs.data.annotations, "--features", noisy_photographs.data.features)
     data = _report(run, *named, tmp_path / "report.html")
     assert len(data["examples"]) == 3
 
@@ -200,6 +159,17 @@ def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between()
     assert chosen == sorted(chosen)
     assert choose([first, second], 100) == choose([first], 200) == list(range(100))
     assert choose([first], 0) == []
+
+
+def test_single_heads_are_kept_as_long_as_the_page_stays_small():
+    def looked(heads: int, regions: int) -> dict[str, Looked]:
+        attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
+        return {str(n): Looked(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
+
+    assert heads_fit([looked(8, 49)] * 3)
+    assert not heads_fit([looked(16, 100)] * 3)
+    assert heads_fit([looked(16, 100), *[looked(2, 9)] * 3])  # the mean over the pictures counts
+    assert heads_fit([])
 
 
 def test_a_hundred_of_the_worst_photographs_stay_below_twenty_megabytes():

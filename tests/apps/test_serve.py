@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import legenda
+from legenda.apps.caption_attention import Looked
 from legenda.apps.cli import main
 from legenda.apps.serve_limits import Rate
 from legenda.data.scenes import draw_scene, make_scene
@@ -23,8 +24,9 @@ pytest.importorskip("multipart", reason="needs the extra serve")
 
 from fastapi.testclient import TestClient
 
-from legenda.apps.serve_app import Limits, create_app, sample_pictures
-from legenda.apps.serve_engine import MOST_WAITING, Answer, BusyError, Engine, Served, Wish
+from legenda.apps.serve_app import Limits, create_app
+from legenda.apps.serve_engine import MOST_WAITING, BusyError, Engine, Served, Wish
+from legenda.apps.serve_samples import sample_pictures
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,6 +81,25 @@ def test_sampling_follows_its_seed(client):
     assert texts(1) != texts(2)
 
 
+@pytest.mark.parametrize("model", ["ngsan", "xlan"])
+def test_each_head_is_told_where_it_is_asked_for(client, model):
+    assert _ask(client, _png(_scene()), model=model).json()["captions"][0]["heads"] is None
+    caption = _ask(client, _png(_scene()), model=model, heads=True).json()["captions"][0]
+    heads = np.array(caption["heads"])
+    assert heads.shape[:2] == (len(caption["words"]), 2)
+    np.testing.assert_allclose(heads.mean(axis=1), caption["attention"], atol=1e-4)
+    assert abs(heads[:, 0] - heads[:, 1]).max() > 1e-3
+
+
+def test_a_sheet_shows_one_head_or_all_captions(client):
+    mean = _ask(client, _png(_scene()), "/api/attention.png").content
+    one = _ask(client, _png(_scene()), "/api/attention.png", head=1).content
+    assert one != mean
+    assert Image.open(io.BytesIO(one)).size == Image.open(io.BytesIO(mean)).size
+    several = _ask(client, _png(_scene()), "/api/attention.png", captions=2).content
+    assert Image.open(io.BytesIO(several)).height > 1.5 * Image.open(io.BytesIO(mean)).height
+
+
 def test_the_sheet_is_a_picture_with_a_tile_a_word(client):
     words = _ask(client, _png(_scene())).json()["captions"][0]["words"]
     answer = _ask(client, _png(_scene()), "/api/attention.png")
@@ -105,6 +126,14 @@ def test_what_cannot_be_captioned_is_answered_in_a_sentence(client, data, fields
     assert answer.status_code == code
     assert message in answer.json()["detail"]
     assert "/tmp" not in answer.json()["detail"]
+
+
+def test_a_head_that_is_not_there_is_answered_in_a_sentence(client):
+    answer = _ask(client, _png(_scene()), "/api/attention.png", head=7)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "there is no head 7; choose from 0 to 1, or leave it out for their mean",
+    )
 
 
 def test_a_request_without_picture_or_length_is_refused(client):
@@ -193,7 +222,7 @@ def test_eight_clients_lose_nothing_and_are_answered_together(served):
 def test_a_bad_picture_spoils_no_other_of_its_batch(served):
     engine = Engine(served)
     answers = [engine.ask(Wish("ngsan"), picture, "x") for picture in (_scene(), Image.new("RGB", (9, 9)), _scene())]
-    assert answers[0].result(20).captions[0].words == answers[2].result(20).captions[0].words
+    assert answers[0].result(20)[0].words == answers[2].result(20)[0].words
     with pytest.raises(UserError, match="0 things"):
         answers[1].result(20)
     engine.close()
@@ -210,7 +239,7 @@ def test_a_full_line_says_so_and_is_worked_off(served):
 
     models = {"ngsan": Served(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
     engine = Engine(models)
-    waiting: list[Future[Answer]] = []
+    waiting: list[Future[list[Looked]]] = []
 
     def fill() -> None:
         for _ in range(1000):
@@ -222,7 +251,7 @@ def test_a_full_line_says_so_and_is_worked_off(served):
     assert waiting[-1].cancel()  # one leaves; the others are answered all the same
     gate.set()
     engine.close()
-    assert all(answer.result(0).captions for answer in waiting[:-1])
+    assert all(answer.result(0) for answer in waiting[:-1])
 
 
 @pytest.mark.parametrize(

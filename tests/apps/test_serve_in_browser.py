@@ -20,7 +20,8 @@ pytest.importorskip("playwright", reason="needs the playwright package")
 import uvicorn
 from playwright import sync_api
 
-from legenda.apps.serve_app import Limits, create_app, sample_pictures
+from legenda.apps.serve_app import Limits, create_app
+from legenda.apps.serve_samples import sample_pictures
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,38 @@ def test_an_upload_is_captioned_by_two_models_and_a_pointer_changes_the_overlay(
     assert page.locator(".attention-overlay.is-lit").count() == 1
     widths = "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
     assert answers.locator("img").evaluate_all(widths) == [320, 320]
+
+
+def test_the_chosen_head_is_shown_and_stays_chosen(page, scene_file):
+    _upload(page, scene_file)
+    sync_api.expect(page.locator(".answer")).to_have_count(2)
+    choice = page.get_by_role("combobox", name="Attention")
+    assert choice.locator("option").all_text_contents() == ["all heads averaged", "head 0", "head 1"]
+    page.locator(".answer").first.locator("button.attention-word").first.click()
+    page.mouse.move(2, 2)
+    lit = page.locator(".attention-overlay.is-lit mask rect[fill='black']")
+    opacities = "rects => rects.map((rect) => rect.getAttribute('fill-opacity'))"
+    shown = []
+    for label in ("all heads averaged", "head 0", "head 1"):
+        choice.select_option(label=label)
+        shown.append(tuple(lit.evaluate_all(opacities)))
+    assert len(set(shown)) == 3
+    page.get_by_role("button", name="Caption", exact=True).click()
+    sync_api.expect(page.locator(".history .thumb")).to_have_count(2)
+    assert choice.locator("option:checked").text_content() == "head 1"
+    assert page.locator(".answer .attention-head:visible").all_text_contents() == ["head 1"] * 2
+
+
+def test_the_keyboard_alone_asks_and_looks(page):
+    page.locator(".samples .thumb").first.focus()
+    page.keyboard.press("Enter")
+    sync_api.expect(page.locator(".answer")).to_have_count(2)
+    word = page.locator("button.attention-word").first
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if word.evaluate("node => node === document.activeElement"):
+            break
+    assert page.locator(".attention-overlay.is-lit").count() == 1
 
 
 def test_a_wrong_file_is_refused_in_words_and_the_next_is_captioned(page, scene_file, tmp_path):

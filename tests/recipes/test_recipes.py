@@ -6,11 +6,12 @@ import json
 import pytest
 import torch
 
-from legenda.data.caption_sets import KarpathyData, ScenesData
+from legenda.data.caption_sets import ScenesData
 from legenda.errors import UserError
-from legenda.models import create_model, describe_model, list_models
+from legenda.models import describe_model, list_models
+from legenda.models.registry import build_model, configure
 from legenda.recipes import Recipe, all_recipes, get_recipe
-from legenda.training import Training
+from legenda.training import Task, Training
 
 NGSAN = ("transformer", "nsan", "gsan", "ngsan")
 RECIPES = all_recipes()
@@ -18,16 +19,20 @@ RECIPES = all_recipes()
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_builds_its_model(name):
-    recipe = get_recipe(name)
+    recipe = RECIPES[name]
     assert recipe.name == name
     assert recipe.summary
+    config = describe_model(recipe.model).config
+    sizes = {field.name: 50 for field in dataclasses.fields(config) if field.name in config.derived}
     with torch.device("meta"):  # the shapes alone
-        model = create_model(recipe.model, vocab_size=50, feature_dim=12, **recipe.options)
+        model = build_model(recipe.model, {**sizes, **recipe.options})
     assert model.name == recipe.model
     for option, value in recipe.options.items():
         assert getattr(model.config, option) == value
     assert isinstance(recipe.training, Training)
-    assert isinstance(recipe.data, ScenesData | KarpathyData)
+    assert issubclass(recipe.task, Task)
+    assert callable(recipe.data.open)
+    assert callable(recipe.data.split)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -85,12 +90,48 @@ def test_what_the_papers_and_releases_say():
     assert (drawn.sampling, drawn.baseline, drawn.mean, drawn.samples) == ("beam", "mean", "places", 5)
 
 
-def test_tables_of_ngsan_have_all_their_rows():
-    rows = {table: [name for name in RECIPES if name.startswith(f"ngsan.table{table}.")] for table in (1, 2, 3, 4)}
-    assert {table: len(names) for table, names in rows.items()} == {1: 8, 2: 5, 3: 4, 4: 5}
-    for names in rows.values():
-        attentions = {json.dumps([RECIPES[n].model, dict(RECIPES[n].options)], sort_keys=True) for n in names}
-        assert len(attentions) == len(names)
+def test_every_row_of_a_table_is_a_model_of_its_own():
+    tables: dict[str, list[Recipe]] = {}
+    for name, recipe in RECIPES.items():
+        if ".table" in name:
+            tables.setdefault(name.rpartition(".")[0], []).append(recipe)
+    assert {name: len(rows) for name, rows in tables.items()} == {
+        **{f"ngsan.table{number}": rows for number, rows in {1: 8, 2: 5, 3: 4, 4: 5}.items()},
+        **{"aoanet.table4": 10, "xlan.table3": 7},
+        **{
+            f"mdsan.table{number}": rows
+            for number, rows in {4: 5, 5: 4, 6: 6, 7: 6, 8: 5, 9: 4, 10: 6, 11: 9, 12: 8, 13: 4}.items()
+        },
+    }
+    for rows in tables.values():
+        configurations = {repr(configure(row.model, {**row.options, "vocab_size": 9})) for row in rows}
+        assert len(configurations) == len(rows)
+        assert len({repr((row.data, row.training, row.fine_tuning)) for row in rows}) == 1
+
+
+def test_tables_of_scores_after_cross_entropy_have_rows_of_one_stage():
+    one_stage = {name.rpartition(".")[0] for name in RECIPES if ".table" in name and not RECIPES[name].fine_tuning}
+    assert one_stage == {"aoanet.table4", "xlan.table3"}
+
+
+def test_what_rows_of_mdsan_change():
+    assert RECIPES["mdsan.table4.layers_5"].options == {"num_layers": 5}
+    assert _effective(RECIPES["mdsan.table6.drop_20"], "branch_drop") == 0.2
+    assert _effective(RECIPES["mdsan.table11.heads_40"], "head_drop") == 0.4
+    assert _effective(RECIPES["mdsan.table11.extendqk_30"], "head_drop") == 0.3
+    assert RECIPES["mdsan.table5.m3"].model == RECIPES["mdsan.table13.msa"].model == "mdsan_msa"
+
+
+def test_every_captioner_on_coco_has_a_small_self_on_scenes():
+    for name in ("coco.ngsan", "ngsan.table2.bn", "aoanet.table4.lstm", "xlan.table3.full", "mdsan.table12.msa_23"):
+        large, small = RECIPES[name], get_recipe(f"scenes.{name}")
+        assert (small.name, small.model) == (f"scenes.{name}", large.model)
+        assert isinstance(small.data, ScenesData)
+        assert small.training == RECIPES["scenes.ngsan"].training
+        assert small.fine_tuning is None
+        assert small.options == {**RECIPES[f"scenes.{large.model}"].options, **large.options}
+    with pytest.raises(UserError, match=r"there is no recipe 'scenes\.scenes\.ngsan'; did you mean scenes\.ngsan\?$"):
+        get_recipe("scenes.scenes.ngsan")
 
 
 def _effective(recipe: Recipe, option: str) -> object:

@@ -5,17 +5,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import safetensors
 import safetensors.torch
 
 from legenda.data.caption_sets import OpenedData, ScenesData
-from legenda.training import StepDecay, Trained, Training, train
+from legenda.training import Captioning, StepDecay, Trained, Training, train
+from legenda.training import captioning as captioning_module
 from legenda.training import loop as loop_module
-from legenda.training import tasks as tasks_module
-from legenda.training import validation as validation_module
 from legenda.training.history import read_history
 from legenda.training.state import STATE
 
@@ -47,19 +46,21 @@ def run(
     fine_tuning: Training | None = None,
     start: Path | None = None,
     devices: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
     rewards: dict[str, Any] | None = None,
     **options,
 ) -> Trained:
     return train(
         name,
         SMALL | options,
-        data,
+        Captioning(data),
         training,
         folder,
         sections={"recipe": "a test"},
         fine_tuning=fine_tuning,
         start=start,
         devices=devices,
+        strategy=strategy,
         rewards=rewards,
     )
 
@@ -85,7 +86,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert value == other[part], f"{part} differs"
 
 
-MODULES = {"cross_entropy": tasks_module, "describe_images": validation_module}
+MODULES = {"cross_entropy": captioning_module, "describe_images": captioning_module}
 """Where a run calls functions that the loop does not call itself."""
 
 

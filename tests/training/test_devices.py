@@ -13,6 +13,7 @@ from small_runs import TRAINING, open_scenes, run
 
 from legenda.training import SelfCritical, Training
 from legenda.training.history import read_history
+from legenda.training.loggers import EVENTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,40 +29,72 @@ torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import safetensors.torch
 from legenda.training import start
+from legenda.training.sharding import gathered
 from test_devices import DATA, DRAWN, SETTINGS
 from small_runs import Path, run
 
-original = start.Run.to_the_end
+original, step, steps = start.Run.to_the_end, start.Run._rate, 0
 
 def noted(self, title):
     progress = original(self, title)
-    weights = {{name: tensor.clone() for name, tensor in self.model.state_dict().items()}}
+    weights = {{name: tensor.clone() for name, tensor in gathered(self.model.state_dict()).items()}}
     rank = self.fabric.global_rank
     safetensors.torch.save_file(weights, {folder!r} + f"/rank{{rank}}.safetensors")
     return progress
 
-start.Run.to_the_end = noted
-run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tuning={second})
+def killed(self, *behind):
+    global steps
+    steps += 1
+    if steps == {kill}:
+        os._exit(9)
+    return step(self, *behind)
+
+start.Run.to_the_end, start.Run._rate = noted, killed
+run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tuning={second}, strategy={strategy!r})
 """
 
 
-def on_two(folder: Path, settings: str = "SETTINGS", second: str = "None") -> str:
-    """Trains in two processes, and gives what they say."""
+def on_two(
+    folder: Path, settings: str = "SETTINGS", second: str = "None", strategy: str = "ddp", kill: int | None = None
+) -> str:
+    """Trains in two processes, and gives what they say. kill: the step before which both are killed."""
     script = folder / "script.py"
     tests = str(Path(__file__).parent)
-    script.write_text(SCRIPT.format(tests=tests, folder=str(folder), settings=settings, second=second))
+    names = {"tests": tests, "folder": str(folder), "settings": settings, "second": second, "strategy": strategy}
+    script.write_text(SCRIPT.format(**names, kill=kill))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=300, env=environment
     )
-    assert ended.returncode == 0, ended.stderr
+    assert (ended.returncode == 0) == (kill is None), ended.stderr
     return ended.stderr
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
-def test_two_processes_train_as_one(tmp_path):
-    said = on_two(tmp_path)
-    ours, theirs = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
+def test_a_killed_run_in_shares_is_resumed_exactly(tmp_path, whole_in_shares):
+    """Killed in the second epoch, after the state at the end of the first."""
+    on_two(tmp_path, strategy="fsdp", kill=8)
+    assert not (tmp_path / "rank0.safetensors").exists()
+    on_two(tmp_path, strategy="fsdp")
+    for name, tensor in safetensors.torch.load_file(tmp_path / "rank0.safetensors").items():
+        assert torch.equal(tensor, safetensors.torch.load_file(whole_in_shares[0] / "rank0.safetensors")[name]), name
+
+
+@pytest.fixture(scope="module")
+def whole_in_shares(tmp_path_factory) -> tuple[Path, str]:
+    """The folder of a run whose weights lay in shares, never stopped, and what it said."""
+    folder = tmp_path_factory.mktemp("shares")
+    return folder, on_two(folder, strategy="fsdp")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_train_as_one(tmp_path, request, strategy):
+    if strategy == "fsdp":
+        together, said = request.getfixturevalue("whole_in_shares")
+    else:
+        together, said = tmp_path, on_two(tmp_path)
+    ours, theirs = (safetensors.torch.load_file(together / f"rank{rank}.safetensors") for rank in (0, 1))
     run(tmp_path / "alone", SETTINGS, DATA, dropout=0.0)
     alone = safetensors.torch.load_file(tmp_path / "alone" / "training_state.safetensors")
     for name, tensor in ours.items():
@@ -72,24 +105,25 @@ def test_two_processes_train_as_one(tmp_path):
             torch.testing.assert_close(tensor, alone[f"model.{name}"], atol=2e-5, rtol=1e-4)
     one, other = (
         [record["validation"] for record in read_history(folder) if "validation" in record]
-        for folder in (tmp_path / "run", tmp_path / "alone")
+        for folder in (together / "run", tmp_path / "alone")
     )
     assert len(one) == len(other) == 2
     assert one[-1] == pytest.approx(other[-1], abs=0.02)
     losses = [
         [record["loss"] for record in read_history(folder) if "loss" in record]
-        for folder in (tmp_path / "run", tmp_path / "alone")
+        for folder in (together / "run", tmp_path / "alone")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert said.count("epoch 2 validated") == 1
     names = {"config.json", "metrics.csv", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
-    assert {path.name for path in (tmp_path / "run").iterdir()} == {*names, "vocabulary.txt"}
+    assert {path.name for path in (together / "run").iterdir()} == {*names, "vocabulary.txt", EVENTS}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
-def test_two_processes_stay_together_in_both_stages(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
     """Each draws captions of its own; what they learn of them is the same."""
-    on_two(tmp_path, second="DRAWN")
+    on_two(tmp_path, second="DRAWN", strategy=strategy)
     ours, theirs = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
     for name, tensor in ours.items():
         assert torch.equal(tensor, theirs[name]), name

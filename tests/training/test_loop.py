@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from legenda.training import folder as folder_module
 from legenda.training import loop as loop_module
 from legenda.training import start as start_module
 from legenda.training.history import HISTORY, TABLE, read_history
+from legenda.training.loggers import EVENTS
 from legenda.training.state import STATE, read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,12 +39,18 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_run_leaves_a_model_its_history_and_its_state(whole):
     assert outcome(whole)["files"] == [
         "config.json",
         TABLE,
         HISTORY,
         "model.safetensors",
+        EVENTS,
         STATE,
         "vocabulary.txt",
     ]
@@ -184,8 +192,8 @@ def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(whole, tmp
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(whole, tmp_path, begun):
-    for path in whole.iterdir() if begun else ():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    if begun:
+        shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     (tmp_path / ".config.json.abc.partial").write_text("{")
     run(tmp_path)
     run(tmp_path)
@@ -194,20 +202,18 @@ def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(
 
 
 def test_a_finished_run_is_left_as_it_is(whole):
-    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    before = contents(whole)
     assert run(whole).best_epoch == read_progress(whole).best_epoch
-    assert before == {path.name: path.read_bytes() for path in whole.iterdir()}
+    assert before == contents(whole)
 
 
 def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(whole, tmp_path):
-    for path in whole.iterdir():
-        if path.name != "model.safetensors":
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
+    before = contents(tmp_path)
     assert not is_finished(tmp_path, "a test")
     with pytest.raises(UserError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
         run(tmp_path)
-    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before == contents(tmp_path)
 
 
 def test_a_run_of_another_recipe_is_not_the_finished_one(whole):
@@ -230,10 +236,10 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
     ],
 )
 def test_a_folder_with_other_settings_is_refused_and_left_alone(whole, changed):
-    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    before = contents(whole)
     with pytest.raises(UserError, match=r"holds a run with other settings; name another folder with --out, or delete"):
         run(whole, **changed)
-    assert before == {path.name: path.read_bytes() for path in whole.iterdir()}
+    assert before == contents(whole)
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
@@ -257,8 +263,7 @@ def test_an_empty_folder_is_taken(tmp_path):
 
 @pytest.mark.parametrize("content", ["[]", "3", "null"])
 def test_a_configuration_that_is_no_object_is_named(whole, tmp_path, content):
-    for path in whole.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(UserError, match=r"config\.json is no configuration of a run; delete the folder"):
         is_finished(tmp_path, "a test")
@@ -268,8 +273,7 @@ def test_a_configuration_that_is_no_object_is_named(whole, tmp_path, content):
 
 @pytest.mark.parametrize("name", ["config.json", STATE])
 def test_a_damaged_file_of_the_run_is_named(whole, tmp_path, name):
-    for path in whole.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     (tmp_path / name).write_bytes((whole / name).read_bytes()[:50])
     with pytest.raises(UserError, match=name):
         run(tmp_path)
@@ -331,13 +335,13 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     split = CaptionSet(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
         UserError,
-        match=r"is no longer a number at step \d, whose images are in .*bad_batch\.safetensors; .*lower training",
+        match=r"is no longer a number at step \d, whose examples are in .*bad_batch\.safetensors; .*lower training",
     ):
         run(tmp_path / "run", dataclasses.replace(TRAINING, save_every=1), dataclasses.replace(DATA, train=split))
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)
     assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
     with safetensors.safe_open(tmp_path / "run" / "bad_batch.safetensors", framework="pt") as file:
-        assert DATA.train.identities[13] in file.metadata()["images"].split("\n")
+        assert DATA.train.identities[13] in file.metadata()["examples"].split("\n")
         assert file.get_tensor("features").isnan().any()
         assert len(file.get_tensor("captions")) == TRAINING.batch_size
 

@@ -6,6 +6,7 @@ import pytest
 
 from legenda.errors import UserError
 from legenda.training import SCHEDULES, Constant, Cosine, Noam, Plateau, ScheduledSampling, StepDecay, Table
+from legenda.training.schedules import InverseSqrt
 
 
 def test_warm_up_rises_in_a_line_to_the_rate_and_stays():
@@ -52,6 +53,20 @@ def test_noam_peaks_where_the_warm_up_ends():
     assert schedule.at(0, 1) == pytest.approx(3.125e-8)
     assert schedule.at(39_999, 1) == pytest.approx(3.125e-4 / 2)
     assert max(schedule.at(step, 1) for step in range(9_000, 11_000)) == schedule.at(9_999, 1)
+
+
+def test_inverse_sqrt_rises_from_the_first_rate_and_falls_with_the_root():
+    schedule = InverseSqrt()
+    assert [schedule.at(step, 1) for step in (0, 2_000, 4_000, 16_000, 100_000)] == pytest.approx(
+        [1e-7, (1e-7 + 5e-4) / 2, 5e-4, 2.5e-4, 1e-4]
+    )
+    assert max(schedule.at(step, 1) for step in range(10_000)) == schedule.at(4_000, 1)
+
+
+def test_inverse_sqrt_is_noam_after_the_warm_up():
+    noam, schedule = Noam(dim=512, warmup_steps=4_000), InverseSqrt(rate=(512 * 4_000) ** -0.5)
+    for step in (4_000, 5_000, 50_000):
+        assert schedule.at(step, 1) == pytest.approx(noam.at(step - 1, 1))  # one counts from 0, the other from 1
 
 
 def test_a_plateau_lowers_the_rate_after_its_patience():
@@ -105,6 +120,9 @@ def test_what_no_training_can_follow_is_refused(wrong):
         (Table, {"rates": (1e-4, 0.0)}),
         (Noam, {"factor": 0.0}),
         (Noam, {"warmup_steps": 0}),
+        (InverseSqrt, {"rate": 1e-8}),
+        (InverseSqrt, {"first": 0.0}),
+        (InverseSqrt, {"warmup_steps": 0}),
         (Plateau, {"rate": 0.0}),
         (Plateau, {"factor": 1.5}),
         (Plateau, {"patience": -1}),

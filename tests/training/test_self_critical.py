@@ -12,16 +12,20 @@ from torch.nn import functional as F
 
 import legenda
 from legenda import Regions, UserError
+from legenda.data.caption_sets import CaptionSet
 from legenda.decoding import Decoded, beam_search
 from legenda.models.xtransformer import positions
 from legenda.training import SelfCritical, Training, advantages, cross_entropy, policy_gradient
+from legenda.training.captioning import CrossEntropy
 from legenda.training.objectives import denominator, spoken
 from legenda.training.rewards import Rewards
-from legenda.training.self_critical import SelfCriticalTask, log_probs_of
-from legenda.training.tasks import CrossEntropyTask
+from legenda.training.self_critical import SelfCriticalObjective, log_probs_of
+from legenda.training.task import Batch
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data"
 END, BANNED, V, LONGEST = 0, 3, 4, 2
+NOTHING = CaptionSet((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
+"""A split that these tests read nothing of."""
 
 CAPTIONS = [
     list(caption)
@@ -83,15 +87,22 @@ def gradient(model) -> torch.Tensor:
     return found
 
 
-def task_with(model, **settings) -> SelfCriticalTask:
+def task_with(model, **settings) -> SelfCriticalObjective:
     settings = {"mean": "captions", "max_length": LONGEST, "rewards": {"mine": 1.0}} | settings
-    return SelfCriticalTask(model, Training(self_critical=SelfCritical(**settings)), Rewards([(1.0, judge)]))
+    training = Training(self_critical=SelfCritical(**settings))
+    return SelfCriticalObjective(model, training, NOTHING, Rewards([(1.0, judge)]))
 
 
-def loss_of(task: SelfCriticalTask, regions: Regions, captions: torch.Tensor | None = None) -> torch.Tensor:
+def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
+    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
+    return {"features": regions.features, "mask": regions.valid, "captions": captions, **boxes}
+
+
+def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tensor | None = None) -> torch.Tensor:
     captions = torch.tensor([[[END, 1, END]]]) if captions is None else captions
-    prepared = task.prepare(np.array([7]), regions, captions, 1)
-    loss = prepared.finish(task(regions.features, None, regions.valid, None, *prepared.inputs))
+    batch = batch_of(regions, captions)
+    prepared = task.prepare(np.array([7]), batch, 1)
+    loss = prepared.finish(task(batch, *prepared.inputs))
     shares = zip(task.shares, loss.sums, prepared.counts, strict=True)
     return sum((share * total / count for share, total, count in shares), torch.zeros(()))
 
@@ -126,7 +137,7 @@ def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
     torch.manual_seed(3)
     said = [
         tuple(_cut(row))
-        for row in task.prepare(np.array([7]), regions, torch.tensor([[[0, 1, 0]]]), 1).inputs[1][0].tolist()
+        for row in task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs[1][0].tolist()
     ]
     for caption in CAPTIONS:
         chance = probability(model, regions, caption).item()
@@ -137,7 +148,7 @@ def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
 def test_beams_are_all_kept_and_each_once():
     model, regions = captioner(), picture()
     task = task_with(model, sampling="beam", baseline="mean", samples=4)
-    inputs, said, *_ = task.prepare(np.array([7]), regions, torch.tensor([[[0, 1, 0]]]), 1).inputs
+    inputs, said, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
     found = beam_search(model, regions, beam_size=4, rule=task.rule)
     assert torch.equal(said, found.tokens)
     assert len({tuple(row) for row in said[0].tolist()}) == 4
@@ -201,9 +212,9 @@ def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
     captions = torch.tensor([[[END, 1, 2, END], [END, 2, END, -1]]])
     alone = loss_of(task_with(model, samples=2), regions, captions)
     mixed = loss_of(task_with(model, samples=2, cross_entropy=0.25), regions, captions)
-    plain = CrossEntropyTask(model, Training())
-    prepared = plain.prepare(np.array([7]), regions, captions, 1)
-    total = plain(regions.features, None, regions.valid, None, *prepared.inputs)
+    plain, batch = CrossEntropy(model, Training(), NOTHING), batch_of(regions, captions)
+    prepared = plain.prepare(np.array([7]), batch, 1)
+    total = plain(batch, *prepared.inputs)
     assert prepared.counts == (5.0,)
     assert mixed.item() == pytest.approx((0.75 * alone + 0.25 * total / 5).item())
 
@@ -214,9 +225,10 @@ def test_autocast_leaves_the_gradient_where_it_belongs():
     regions = Regions(regions.features.float())
     task = task_with(model, samples=5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        prepared = task.prepare(np.array([7]), regions, torch.tensor([[[0, 1, 0]]]), 1)
+        batch = batch_of(regions, torch.tensor([[[0, 1, 0]]]))
+        prepared = task.prepare(np.array([7]), batch, 1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = task(regions.features, None, regions.valid, None, *prepared.inputs)
+        output = task(batch, *prepared.inputs)
     prepared.finish(output).sums[0].backward()
     missing = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     assert missing == []
@@ -264,11 +276,12 @@ def test_mdsan_as_released(name):
         samples=5, sampling="beam", dropout=False, baseline="mean", mean="places", rewards={"given": 1.0}
     )
     fixed = Rewards([(1.0, lambda *_: rewards)])
-    task = SelfCriticalTask(model, Training(self_critical=settings), fixed)
+    task = SelfCriticalObjective(model, Training(self_critical=settings), NOTHING, fixed)
     nothing = torch.zeros(len(regions), 1, 2, dtype=torch.long)
-    prepared = task.prepare(np.arange(len(regions)), regions, nothing, 1)
+    batch = batch_of(regions, nothing)
+    prepared = task.prepare(np.arange(len(regions)), batch, 1)
     model.eval()
-    loss = prepared.finish(task(regions.features, regions.boxes, regions.valid, None, *prepared.inputs))
+    loss = prepared.finish(task(batch, *prepared.inputs))
     found = loss.sums[0].item() / prepared.counts[0]
     assert found == pytest.approx(given["scst_loss"].item(), rel=1e-3, abs=1e-6)
 

@@ -16,10 +16,10 @@ from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
 import legenda
 from legenda.errors import UserError
 from legenda.training import Constant, Plateau, ScheduledSampling, SelfCritical, Training, is_finished
+from legenda.training import captioning as captioning_module
 from legenda.training import loop as loop_module
 from legenda.training import self_critical as self_critical_module
 from legenda.training import start as start_module
-from legenda.training import validation as validation_module
 from legenda.training.history import TABLE, read_history
 from legenda.training.state import STATE, read_progress
 
@@ -139,24 +139,60 @@ def test_a_process_killed_in_self_critical_training_is_resumed_exactly(whole, tm
 def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     """Validations give these scores, one after the other."""
     following = iter(scores)
-    monkeypatch.setattr(validation_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
+    monkeypatch.setattr(captioning_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
     monkeypatch.setattr(start_module, "check_metric", lambda *_: None)
 
 
 def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monkeypatch):
     folder, began = tmp_path / "run", {}
-    original = self_critical_module.SelfCriticalTask.prepare
+    original = self_critical_module.SelfCriticalObjective.prepare
 
     def noted(self, *args):
         began.setdefault("weights", {name: tensor.clone() for name, tensor in self.model.state_dict().items()})
         return original(self, *args)
 
-    monkeypatch.setattr(self_critical_module.SelfCriticalTask, "prepare", noted)
+    monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
     scored(monkeypatch, 0.1, 0.3, 0.2, 0.25)
     trained = run(folder, replace(TRAINING, epochs=3), fine_tuning=replace(SECOND, epochs=1))
     assert (trained.best, trained.best_epoch) == (0.3, 2)  # the second stage was worse, so the first one's is kept
     for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, began["weights"][name]), name
+
+
+def test_a_stage_can_change_rates_of_dropout(whole, tmp_path, monkeypatch):
+    """What differs is the rate alone: the words, the weights it begins with and the kept model are the run's."""
+    rates = []
+    original = self_critical_module.SelfCriticalObjective.prepare
+
+    def noted(self, *args):
+        rates.append((self.model.config.dropout, self.model.encoder.dropout.p))
+        return original(self, *args)
+
+    monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
+    changed = replace(SECOND, dropout={"dropout": 0.0})
+    run(tmp_path / "run", FIRST, fine_tuning=changed)
+    assert set(rates) == {(0.0, 0.0)}
+    assert len(rates) == 12
+    before, after = outcome(whole), outcome(tmp_path / "run")
+    assert before["vocabulary"] == after["vocabulary"]
+    assert before["history"][:2] == after["history"][:2]
+    assert before["weights"] != after["weights"]
+    assert legenda.load(tmp_path / "run").config.dropout == 0.2
+
+    with monkeypatch.context() as patch:
+        stop_at(patch, "sample", 6, done=True, module=self_critical_module)
+        with pytest.raises(Killed):
+            run(tmp_path / "stopped", FIRST, fine_tuning=changed)
+    run(tmp_path / "stopped", FIRST, fine_tuning=changed)
+    assert_same(after, outcome(tmp_path / "stopped"))
+
+
+def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"training\.dropout names 'dim', which is no rate of dropout"):
+        Training(dropout={"dim": 3})
+    with pytest.raises(UserError, match=r"ngsan has no option 'aoa_dropout'; did you mean dropout\?"):
+        run(tmp_path / "run", TRAINING, fine_tuning=replace(SECOND, dropout={"aoa_dropout": 0.1}))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_can_start_from_another_run_and_keeps_its_words(whole, tmp_path):
@@ -226,8 +262,8 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
     ends = []
     original = loop_module.save_state
 
-    def noted(folder, *args, **options):
-        original(folder, *args, **options)
+    def noted(folder, *args):
+        original(folder, *args)
         ends.append(weights_of(folder))
 
     monkeypatch.setattr(loop_module, "save_state", noted)
@@ -312,4 +348,4 @@ def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
     training, second = (replace(part, epochs=1, compile=True, save_every=0) for part in (TRAINING, SECOND))
     run(tmp_path / "run", training, fine_tuning=second)
-    assert compiled == ["CrossEntropyTask", "SelfCriticalTask"]
+    assert compiled == ["CrossEntropy", "SelfCriticalObjective"]

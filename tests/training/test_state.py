@@ -9,7 +9,7 @@ from torch import nn
 
 from legenda.errors import UserError
 from legenda.training.history import HISTORY, add_record, begin_history, read_history
-from legenda.training.state import STATE, Progress, load_state, read_progress, save_state
+from legenda.training.state import STATE, Progress, load_state, read_progress, save_state, state_of
 
 PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
 
@@ -28,13 +28,13 @@ def trained(width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a saved state."""
-    save_state(tmp_path, PROGRESS, *trained())
+    save_state(tmp_path, PROGRESS, state_of(*trained()))
     return tmp_path
 
 
 def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_path):
     model, optimizer = trained()
-    save_state(tmp_path, PROGRESS, model, optimizer)
+    save_state(tmp_path, PROGRESS, state_of(model, optimizer))
     drawn = torch.rand(3)
     other, other_optimizer = trained()
     for parameter in other.parameters():

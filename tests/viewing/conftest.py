@@ -1,13 +1,21 @@
 """A report made of drawn shapes: no model, no training, the same in every run."""
 
+from __future__ import annotations
+
 import io
 import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from legenda.viewing import CaptionView, Example, ModelRun, Report, ScoreColumn
+from legenda.viewing import CaptionView, Example, ModelRun, Report, ScoreColumn, write_report
+
+if TYPE_CHECKING:
+    from playwright import sync_api
 
 SIDE = 256
 COLOURS = {
@@ -161,3 +169,46 @@ def hostile_report(report, hostile_text) -> Report:
     caption = CaptionView([text, "b"], np.full((2, len(example.boxes)), 0.25), False, text)
     hostile = Example(text, text, example.picture, example.media_type, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
+
+
+@pytest.fixture(scope="session")
+def ranked(report) -> Report:
+    """Captions with scores and lengths: the transformer's score falls, the other's rises faster with the number."""
+    examples = []
+    for number, example in enumerate(report.examples):
+        captions = {}
+        for name, score in (("transformer", 2 - 0.1 * number), ("ngsan", 1 + 0.3 * number)):
+            view = example.captions[name]
+            attention = view.attention
+            assert attention is not None
+            length = 3 + number % 6
+            captions[name] = replace(view, words=list(view.words)[:length], attention=attention[:length], score=score)
+        examples.append(replace(example, captions=captions))
+    runs = [replace(run, intervals={"pair": (0.1, 0.25), "cider_d": (1.5, 2.25)}) for run in report.runs]
+    return replace(report, examples=examples, runs=runs, score_name="CIDEr-D")
+
+
+@pytest.fixture
+def opened(browser, tmp_path) -> Iterator[Callable[..., sync_api.Page]]:
+    """Opens a report; at the end no error may have been logged and nothing requested but the file itself."""
+    complaints: list[str] = []
+    requests: list[str] = []
+    contexts = []
+
+    def open_report(report: Report, width: int = 1280, **settings) -> sync_api.Page:
+        path = write_report(report, tmp_path / "report.html")
+        context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert {url.split(":")[0] for url in requests} <= {"file", "data"}
+    assert len([url for url in requests if url.startswith("file:")]) == len(contexts)

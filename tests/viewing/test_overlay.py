@@ -6,7 +6,14 @@ from PIL import Image
 from scipy import ndimage
 
 from legenda.errors import UserError
-from legenda.viewing.overlay import MOST_OUTLINES, average_heads, blank_canvas, draw_overlay, draw_words
+from legenda.viewing.overlay import (
+    MOST_OUTLINES,
+    average_heads,
+    blank_canvas,
+    draw_overlay,
+    draw_words,
+    stack_sheets,
+)
 
 RED = (224, 0, 43)
 PAPER = (250, 249, 246)
@@ -94,3 +101,14 @@ def test_a_blank_canvas_shows_where_regions_lie():
     assert (columns.min(), columns.max()) == (38, 153)
     assert (rows.min(), rows.max()) == (86, 201)
     assert not different[144, 100]  # only its outline
+
+
+def test_sheets_are_stacked_on_paper_as_wide_as_the_widest():
+    wide, narrow = Image.new("RGB", (30, 5), RED), Image.new("RGB", (10, 7), (0, 0, 255))
+    pixels = np.asarray(stack_sheets([wide, narrow]))
+    assert pixels.shape == (12, 30, 3)
+    assert (pixels[:5] == RED).all()
+    assert (pixels[5:, :10] == (0, 0, 255)).all()
+    assert (pixels[5:, 10:] == PAPER).all()
+    with pytest.raises(UserError, match="no sheet"):
+        stack_sheets([])

@@ -1,13 +1,13 @@
 """The report in a real browser: what a reader sees when pointing, typing, filtering and holding a phone."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from legenda.viewing import CaptionView, Report, write_report
+from legenda.viewing import CaptionView, Report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
@@ -32,32 +32,6 @@ CONTRASTS = """() => {
 }"""
 
 Opened = Callable[..., "sync_api.Page"]
-
-
-@pytest.fixture
-def opened(browser, tmp_path) -> Iterator[Opened]:
-    """Opens a report; at the end no error may have been logged and nothing requested but the file itself."""
-    complaints: list[str] = []
-    requests: list[str] = []
-    contexts = []
-
-    def open_report(report: Report, width: int = 1280, **settings) -> "sync_api.Page":
-        path = write_report(report, tmp_path / "report.html")
-        context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(path.as_uri())
-        return page
-
-    yield open_report
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert {url.split(":")[0] for url in requests} <= {"file", "data"}
-    assert len([url for url in requests if url.startswith("file:")]) == len(contexts)
 
 
 def _word(page, card: int, model: str, word: int):
@@ -143,75 +117,8 @@ def test_a_tap_keeps_a_word_lit_until_the_next_tap(report, opened):
     assert not _is_lit(page, 0)
 
 
-def test_filters_hide_and_count_examples(report, opened):
-    page = opened(report)
-    cards = page.locator(".card:visible")
-    assert cards.count() == 12
-    page.get_by_role("button", name="near 4").click()
-    assert cards.locator(".kind").all_text_contents() == ["near"] * 4
-    page.get_by_role("button", name="models disagree 3").click()
-    assert page.get_by_role("status").text_content() == "3 of 12 pictures"
-    assert cards.count() == 3
-    page.get_by_role("button", name="all 9").click()
-    assert cards.count() == 9
-    assert cards.locator(".is-false").count() == 9
-    page.get_by_role("button", name="models disagree").click()
-    assert cards.count() == 12
-
-
-def _ranked(report: Report) -> Report:
-    """Captions with scores and lengths: the transformer's score falls, the other's rises faster with the number."""
-    examples = []
-    for number, example in enumerate(report.examples):
-        captions = {}
-        for name, score in (("transformer", 2 - 0.1 * number), ("ngsan", 1 + 0.3 * number)):
-            view = example.captions[name]
-            attention = view.attention
-            assert attention is not None
-            length = 3 + number % 6
-            captions[name] = replace(view, words=list(view.words)[:length], attention=attention[:length], score=score)
-        examples.append(replace(example, captions=captions))
-    runs = [replace(run, intervals={"pair": (0.1, 0.25), "cider_d": (1.5, 2.25)}) for run in report.runs]
-    return replace(report, examples=examples, runs=runs, score_name="CIDEr-D")
-
-
-@pytest.mark.parametrize(
-    ("view", "numbers"),
-    [
-        ("the best by CIDEr-D", [11, 10, 9]),
-        ("the worst by CIDEr-D", [0, 1, 2]),
-        ("the best of transformer by CIDEr-D", [0, 1, 2]),
-        ("the worst of transformer by CIDEr-D", [11, 10, 9]),
-        ("the most different by CIDEr-D", [11, 10, 9]),  # 2.4, 2.0 and 1.6 apart; the first is 1.0
-        ("all, in the order of the data", list(range(12))),
-    ],
-)
-def test_the_best_the_worst_and_the_most_different_are_shown_in_their_order(report, opened, view, numbers):
-    page = opened(_ranked(report))
-    choice = page.get_by_role("combobox", name="Show")
-    choice.select_option(label="the worst of ngsan by CIDEr-D")
-    choice.select_option(label=view)
-    shown = page.locator(".card:visible .identity").all_text_contents()
-    assert shown == [f"test-{number:04d}" for number in numbers]
-    assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 pictures"
-
-
-def test_captions_are_chosen_by_length(report, opened):
-    page = opened(_ranked(report))
-    choice = page.get_by_role("combobox", name="Length")
-    labels = choice.locator("option").all_text_contents()
-    assert labels == ["any length", "up to 4 words", "5 to 6 words", "7 words and more"]
-    counts = []
-    for label in labels:
-        choice.select_option(label=label)
-        counts.append(page.locator(".card:visible").count())
-    assert counts == [12, 4, 4, 4]
-    page.get_by_role("combobox", name="Show").select_option(label="the best by CIDEr-D")
-    assert page.locator(".card:visible .identity").all_text_contents() == ["test-0011", "test-0010"]
-
-
-def test_scores_show_their_intervals(report, opened):
-    page = opened(_ranked(report))
+def test_scores_show_their_intervals(ranked, opened):
+    page = opened(ranked)
     cells = page.locator("#scores tbody tr").first.locator("td")
     assert cells.nth(0).locator(".interval").text_content() == ", interval 10.0 – 25.0 %"
     assert cells.nth(4).locator(".interval").text_content() == ", interval 1.500 – 2.250"
@@ -288,8 +195,8 @@ def test_many_regions_are_shaded_not_outlined(report, opened):
 
 
 @pytest.mark.parametrize("grid", [False, True])
-def test_a_phone_needs_no_sideways_scrolling(report, opened, grid):
-    page = opened(_on_a_grid(report, 7) if grid else _ranked(report), width=390)
+def test_a_phone_needs_no_sideways_scrolling(report, ranked, opened, grid):
+    page = opened(_on_a_grid(report, 7) if grid else ranked, width=390)
     for summary in page.locator("summary").all():
         summary.click()
     _word(page, 0, "transformer", 0).click()
@@ -299,8 +206,8 @@ def test_a_phone_needs_no_sideways_scrolling(report, opened, grid):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_has_enough_contrast(report, opened, scheme):
-    page = opened(_ranked(report), color_scheme=scheme)
+def test_all_text_has_enough_contrast(ranked, opened, scheme):
+    page = opened(ranked, color_scheme=scheme)
     for summary in page.locator("summary").all():
         summary.click()
     for model in ("transformer", "ngsan"):

@@ -1,11 +1,12 @@
 """`legenda caption`: captions for a user's own pictures."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
+    from legenda.apps.caption_attention import Looked
     from legenda.apps.runs import OpenRun
     from legenda.vision import Extractor
+
+    Heard = Callable[[Path, Image.Image, list[Looked]], None]
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,17 @@ class Options:
     """Pictures that are captioned at once."""
     allow_urls: bool = False
     """Fetch pictures that are named by http and https."""
+    attention: Path | None = None
+    """A folder for where each word looked: a PNG for each picture, one tile a word."""
+    head: int | None = None
+    """The head of the attention that is drawn, from 0; without it the mean of all."""
+    engine: Literal["local", "ray"] = "local"
+    """ray captions any number of pictures with many processes into shards of JSON lines in the folder --out; what is
+    there is not done again. @names.txt then names a listing of pictures; see docs/scale.md."""
+    workers: int = 2
+    """Processes that caption, with --engine ray."""
+    shard_size: int = 1000
+    """Pictures of a shard, with --engine ray."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -59,6 +74,13 @@ def run(arguments: Sequence[str]) -> None:
         raise UserError("COCO's form has one caption a picture; leave out --captions or use --format json")
     if options.batch_size < 1:
         raise UserError(f"--batch-size is {options.batch_size}; give at least 1")
+    if options.head is not None and options.attention is None:
+        raise UserError("--head chooses what --attention FOLDER draws; name the folder too")
+    if options.engine == "ray":
+        from legenda.apps.caption_ray import caption_with_ray
+
+        caption_with_ray(options)
+        return
     from legenda.apps.picture_sources import find_sources
     from legenda.apps.progress import progress_bar
     from legenda.apps.runs import open_run
@@ -79,6 +101,7 @@ def run(arguments: Sequence[str]) -> None:
                 captions=options.captions,
                 batch_size=options.batch_size,
                 progress=show,
+                heard=None if options.attention is None else _draw_into(options.attention, names, options.head),
             )
             lines = write_captions((Captioned(names[path], told) for path, told in found), options.form)
             if options.out is None:
@@ -104,13 +127,16 @@ def caption_pictures(
     captions: int = 1,
     batch_size: int = 16,
     progress: Callable[[int, int], None] | None = None,
+    heard: "Heard | None" = None,
 ) -> Iterator[tuple[Path, tuple[tuple[str, float], ...]]]:
     """The best captions of the pictures that can be read, in order, each with its score.
 
     Why the others cannot is added to `broken`; a picture on which the extractor fails does not spoil its batch.
+    heard: called with each picture's path, its pixels and its captions with where their words looked.
     """
     import torch
 
+    from legenda.apps.caption_attention import look_up
     from legenda.decoding import beam_search
     from legenda.regions import Regions
 
@@ -120,18 +146,24 @@ def caption_pictures(
         batch = pictures[first : first + batch_size]
         regions = list(_extract(batch, extractor, broken))
         if regions:
+            device = next(model.parameters()).device
             stacked = Regions.stack(
                 [
                     Regions(
                         torch.from_numpy(features).float().unsqueeze(0),
                         None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
                     )
-                    for _, features, boxes in regions
+                    for _, _, features, boxes in regions
                 ]
-            )
+            ).to(device)
             with torch.inference_mode():
-                found = beam_search(model, stacked, beam_size=beam_size, results=captions)
-            for (path, _, _), rows, scores in zip(regions, found.tokens.tolist(), found.scores.tolist(), strict=True):
+                found = beam_search(
+                    model, stacked, beam_size=beam_size, results=captions, need_attention=heard is not None
+                )
+            for row, (path, picture, _, _) in enumerate(regions):
+                if heard is not None:
+                    heard(path, picture, look_up(found, stacked, vocabulary, row))
+                rows, scores = found.tokens[row].tolist(), found.scores[row].tolist()
                 told = zip(rows, scores, strict=True)
                 yield path, tuple((vocabulary.decode(row), score) for row, score in told if score > float("-inf"))
         if progress is not None:
@@ -140,7 +172,7 @@ def caption_pictures(
 
 def _extract(
     batch: Sequence[Path], extractor: "Extractor", broken: list[str]
-) -> "Iterator[tuple[Path, np.ndarray, np.ndarray | None]]":
+) -> "Iterator[tuple[Path, Image.Image, np.ndarray, np.ndarray | None]]":
     """The regions of the pictures that have some; where a batch fails, each picture alone."""
     from legenda.vision import read_picture, run_extractor
 
@@ -155,7 +187,7 @@ def _extract(
     if len(readable) > 1:
         with suppress(UserError):
             given = run_extractor(extractor, [picture for _, picture in readable], [path for path, _ in readable])
-            yield from [(path, *regions) for (path, _), regions in zip(readable, given, strict=True)]
+            yield from [(*source, *regions) for source, regions in zip(readable, given, strict=True)]
             return
     for path, picture in readable:
         try:
@@ -163,4 +195,18 @@ def _extract(
         except UserError as error:
             broken.append(str(error) if str(path) in str(error) else f"{path}: {error}")
         else:
-            yield path, features, boxes
+            yield path, picture, features, boxes
+
+
+def _draw_into(folder: Path, names: Mapping[Path, str], head: int | None) -> "Heard":
+    """Draws what it hears into the folder; the sheet of a.jpg is a.jpg.png, that of another a.jpg is a.jpg.2.png."""
+    from legenda.apps.caption_attention import draw_captions, write_sheet
+
+    taken: Counter[str] = Counter()
+
+    def draw(path: Path, picture: "Image.Image", captions: "list[Looked]") -> None:
+        sheet = draw_captions(picture, captions, title=names[path], head=head)
+        taken[path.name] += 1
+        write_sheet(sheet, folder, path.name if taken[path.name] == 1 else f"{path.name}.{taken[path.name]}")
+
+    return draw

@@ -1,9 +1,6 @@
 """`legenda demo`: why geometry-aware attention exists, shown in a page within minutes."""
 
-import os
-import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,45 +39,17 @@ def run(arguments: Sequence[str]) -> None:
 
 def _train(folders: dict[str, Path]) -> None:
     """Trains the models at the same time, each in a process of its own on one core."""
+    from legenda.apps.side_by_side import run_side_by_side
     from legenda.training import is_finished
 
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes: dict[str, subprocess.Popen[str]] = {}
+    work = {}
     for name, folder in folders.items():
         if is_finished(folder, f"scenes.{name}"):
             print(f"{name} is trained already in {folder}", flush=True)
-            continue
-        processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "legenda.apps", "train", f"scenes.{name}", "--out", str(folder)],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    tails: dict[str, str] = {}
-    readers = [threading.Thread(target=_pass_on, args=(process, name, tails)) for name, process in processes.items()]
-    try:
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join()
-    except KeyboardInterrupt:
-        for process in processes.values():
-            process.terminate()
-        raise
-    for name, process in processes.items():
-        if process.wait() != 0:
-            raise UserError(f"training {name} failed ({tails.get(name, 'it said nothing')}); mend that and call again")
-
-
-def _pass_on(process: subprocess.Popen[str], name: str, tails: dict[str, str]) -> None:
-    """Shows a process's lines as they come, and keeps the last."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        text = line.rstrip()
-        tails[name] = text
-        print(text if text.startswith(name) else f"{name}  {text}", flush=True)
+        else:
+            work[name] = [["train", f"scenes.{name}", "--out", str(folder)]]
+    for name, said in run_side_by_side(work, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
+        raise UserError(f"training {name} failed ({said}); mend that and call again")
 
 
 def _caption_fresh_picture(path: Path, folder: Path) -> None:

@@ -1,5 +1,8 @@
 """`legenda evaluate`: captions and scores of a split, or captions for COCO's server."""
 
+import dataclasses
+import sys
+import warnings
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,8 @@ class Options:
     """The features of their images."""
     beam_size: int = 3
     """Hypotheses that the search keeps."""
+    metrics: Literal["fast", "auto"] = "fast"
+    """fast: those that need no Java; auto: METEOR and SPICE too, where their programs are there."""
     submit: Path | None = None
     """The folder for the files of COCO's server."""
     test_features: Path | None = None
@@ -53,22 +58,50 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "evaluate")
     if options.submit is None and (options.test_features or options.algorithm):
         raise UserError("--test-features and --algorithm are for --submit; name its folder too")
-    from legenda.apps.runs import open_run
+    from legenda.apps.evaluate_task import evaluate_task
+    from legenda.apps.runs import OpenRun, open_any, open_run
 
-    opened = open_run(options.run)
+    opened = open_any(options.run)
+    if not isinstance(opened, OpenRun):
+        evaluate_task(opened, options.split, options.beam_size, _only_for_captions(options))
+        return
     members = [open_run(folder) for folder in options.others]
     if options.submit is not None:
         _submit(options, opened, members, options.submit)
         return
-    from legenda.training.validation import score_captions
-
     split = data_of(opened, options.annotations, options.features).split(options.split)
     captions = describe(opened, split, options.beam_size, members)
-    scores = score_captions(captions, split)
+    scores = _score(captions, split, options.metrics)
     path = write_evaluation(options.run, options.split, options.beam_size, captions, scores, options.others)
     for name, value in scores.items():
         print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
+
+
+def _score(captions: dict[str, str], split: "CaptionSet", metrics: Literal["fast", "auto"]) -> dict[str, float | None]:
+    from legenda.metrics import evaluate
+    from legenda.training.validation import score_captions
+
+    scores = score_captions(captions, split)
+    if metrics == "auto":
+        references = dict(zip(split.identities, split.references, strict=True))
+        with warnings.catch_warnings(action="ignore"):  # they are the notices
+            found = evaluate(captions, references, metrics="auto")
+        scores |= found.corpus
+        for notice in found.notices:
+            print(notice, file=sys.stderr)
+    return scores
+
+
+def _only_for_captions(options: Options) -> str | None:
+    """An option that was given and that only captioners have."""
+    fields = {field.name: field for field in dataclasses.fields(options)}
+    given = (
+        name
+        for name in ("others", "annotations", "features", "metrics", "submit")
+        if getattr(options, name) != fields[name].default
+    )
+    return next(given, None)
 
 
 def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) -> "DataSettings":

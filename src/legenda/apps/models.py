@@ -8,7 +8,7 @@ from legenda.apps.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Lists the models with their parameters at the paper's size on COCO, their paper and the row of its table."""
+    """Lists the models with their parameters at the paper's size, their task, their paper and the row of its table."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -18,15 +18,16 @@ def run(arguments: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from legenda.models import create_model, describe_model, list_models
+    from legenda.models.named import MODELS
+    from legenda.models.registry import build_model
 
-    table = Table("model", "parameters", "what it is", "paper", "row", box=None, pad_edge=False, header_style="bold")
+    heads = ("model", "parameters", "task", "what it is", "paper", "row")
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
-    for name in list_models():
-        entry = describe_model(name)
+    for name, entry in sorted(MODELS.items(), key=lambda named: (named[1].task != "captioning", named)):
         with torch.device("meta"):
-            count = create_model(name, vocab_size=entry.words).parameter_count
-        table.add_row(name, f"{count:,}", entry.summary, entry.paper, entry.row)
+            count = build_model(name, {"vocab_size": entry.words}).parameter_count
+        table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
     console = Console()
     if not console.is_terminal:
         console = Console(width=400)  # a pipe has no width: no line is broken

@@ -28,10 +28,15 @@ def run(arguments: Sequence[str]) -> None:
 
     own = None if options.recipe_file is None else read_recipes(options.recipe_file)
     if options.name is not None:
-        print(json.dumps(dataclasses.asdict(get_recipe(options.name, own)), indent=2, default=str))
+        print(json.dumps(dataclasses.asdict(get_recipe(options.name, own)), indent=2, default=_named))
         return
     recipes = all_recipes() if own is None else own.recipes
     width = max(map(len, recipes))
     for name, recipe in recipes.items():
         print(f"{name:<{width}}  {recipe.summary}")
     print("\nlegenda recipes NAME prints one in full; legenda train NAME trains it.")
+
+
+def _named(value: object) -> str:
+    """What JSON has no way to say: a task by its name, a path as it is."""
+    return str(getattr(value, "name", value) if isinstance(value, type) else value)

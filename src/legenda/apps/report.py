@@ -11,7 +11,8 @@ from legenda.apps.options import parse
 from legenda.errors import UserError
 
 if TYPE_CHECKING:
-    from legenda.apps.report_parts import Looked, Tested
+    from legenda.apps.caption_attention import Looked
+    from legenda.apps.report_parts import Tested
     from legenda.apps.report_pictures import Subject
     from legenda.apps.runs import OpenRun
     from legenda.data.caption_sets import CaptionSet
@@ -61,6 +62,8 @@ class Options:
     """Hypotheses that the search keeps."""
     overlays: Path | None = None
     """A folder for the attention as PNG too: a sheet for each picture and run, one tile a word."""
+    head: int | None = None
+    """The head of the attention that these sheets show, from 0; without it the mean of all. The page has all heads."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -70,9 +73,19 @@ def run(arguments: Sequence[str]) -> None:
         raise UserError("name at least one run folder, such as runs/demo/ngsan")
     if options.pictures < 0:
         raise UserError(f"--pictures must be 0 or more, not {options.pictures}")
+    if options.head is not None and options.overlays is None:
+        raise UserError("--head chooses what --overlays FOLDER draws; name the folder too")
     from legenda.apps.evaluate import data_of, describe
     from legenda.apps.names import short_names
-    from legenda.apps.report_parts import RANKED_BY, example, look, model_run, score
+    from legenda.apps.report_parts import (
+        RANKED_BY,
+        example,
+        heads_fit,
+        look,
+        model_run,
+        score,
+        write_overlays,
+    )
     from legenda.apps.report_pictures import find_subjects
     from legenda.apps.runs import open_run
     from legenda.viewing import Report, write_report
@@ -98,6 +111,7 @@ def run(arguments: Sequence[str]) -> None:
         position: {name: found[split.identities[position]] for name, found in looked.items()} for position in shown
     }
     pictures = {position: subjects(position, next(iter(seen[position].values())).boxes.tolist()) for position in shown}
+    with_heads = heads_fit(seen.values())
     report = Report(
         title=" against ".join(runs) if len(runs) < 3 else f"{', '.join(list(runs)[:-1])} and {list(runs)[-1]}",
         lead=_lead(options, split, len(runs)),
@@ -107,17 +121,25 @@ def run(arguments: Sequence[str]) -> None:
             for name, opened in runs.items()
         ],
         examples=[
-            example(split.identities[position], pictures[position], split.references[position], seen[position], tested)
+            example(
+                split.identities[position],
+                pictures[position],
+                split.references[position],
+                seen[position],
+                tested,
+                with_heads=with_heads,
+            )
             for position in shown
         ],
-        footnotes=_footnotes(options, split, pictures, seen),
+        footnotes=_footnotes(options, split, pictures, seen, with_heads),
         score_name=RANKED_BY,
     )
     path = write_report(report, options.out)
     for name, result in tested.items():
         print(f"{name}: {_told(result)}")
     if options.overlays is not None:
-        sheets = _write_overlays(options.overlays, split, pictures, seen)
+        named = {split.identities[position]: (pictures[position], looked) for position, looked in seen.items()}
+        sheets = write_overlays(options.overlays, named, options.head)
         print(f"{options.overlays}: {sheets} sheets of attention")
     size = path.stat().st_size / 1e6
     print(f"{path.resolve()}: {len(shown)} pictures, {size:.1f} MB, one file that opens in a browser offline")
@@ -182,12 +204,14 @@ def _footnotes(
     split: "CaptionSet",
     pictures: Mapping[int, "Subject"],
     seen: Mapping[int, Mapping[str, "Looked"]],
+    with_heads: bool,
 ) -> list[str]:
     """What the reader must know to read the page rightly."""
+    heads = "all heads averaged or one" if with_heads else "all heads averaged, as single ones are too much for a page"
     notes = [
         "The intervals are those of a percentile bootstrap over images, 95 %, 1,000 draws; they say nothing of other "
         "seeds of training.",
-        "The attention shown is that of the last decoder layer over the encoded regions, all heads averaged.",
+        f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.",
     ]
     if len(pictures) < len(split):
         notes.append(
@@ -198,7 +222,7 @@ def _footnotes(
     if blank:
         where = options.pictures_folder or "the folder of the annotations"
         notes.append(f"{blank} pictures were not found in {where}; their regions are drawn on a blank canvas.")
-    without = {name for looked in seen.values() for name, found in looked.items() if found.attention is None}
+    without = {name for looked in seen.values() for name, found in looked.items() if not found.placed}
     if without:
         notes.append(f"The features of {', '.join(sorted(without))} have no boxes, so their attention has no place.")
     return notes
@@ -210,33 +234,3 @@ def _told(tested: "Tested") -> str:
         f"{name} {tested.scores[name]:.3f} ({tested.intervals[name][0]:.3f} to {tested.intervals[name][1]:.3f})"
         for name in names
     )
-
-
-def _write_overlays(
-    folder: Path,
-    split: "CaptionSet",
-    pictures: Mapping[int, "Subject"],
-    seen: Mapping[int, Mapping[str, "Looked"]],
-) -> int:
-    """A sheet for each picture and run that has attention; says how many."""
-    from legenda.files import whole_file
-    from legenda.viewing.overlay import draw_words
-
-    written = 0
-    for position, looked in seen.items():
-        for name, found in looked.items():
-            if found.attention is None or not found.words:
-                continue
-            identity = split.identities[position]
-            sheet = draw_words(
-                pictures[position].image, found.boxes, found.words, found.attention, title=f"{identity}, {name}"
-            )
-            with whole_file(folder / f"{_plain(identity)}.{_plain(name)}.png") as partial:
-                sheet.save(partial, format="PNG")
-            written += 1
-    return written
-
-
-def _plain(name: str) -> str:
-    """A name as that of a file."""
-    return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in name)

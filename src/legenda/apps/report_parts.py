@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from legenda.apps.caption_attention import Looked, draw_captions, look_up, write_sheet
 from legenda.apps.report_pictures import Subject
 from legenda.apps.runs import OpenRun
 from legenda.data.caption_sets import CaptionSet
@@ -20,19 +22,13 @@ from legenda.regions import Regions
 from legenda.training.history import HISTORY, read_history
 from legenda.training.validation import describe_images
 from legenda.viewing import CaptionView, Example, ModelRun
+from legenda.viewing.heads import packed_size
 from legenda.viewing.overlay import average_heads
 
 RANKED_BY = "CIDEr-D"
 """The score of single captions."""
-
-
-@dataclass(frozen=True)
-class Looked:
-    """One caption, word by word, with its attention `(T, N)` over the boxes `(N, 4)`; None where regions have none."""
-
-    words: tuple[str, ...]
-    attention: np.ndarray | None
-    boxes: np.ndarray
+_MOST_CHARACTERS = 45_000
+"""Of a page, that the attention of one picture may take, on average over the pictures."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +60,14 @@ def score(captions: Mapping[str, str], split: CaptionSet) -> Tested:
 
 
 def look(opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size: int) -> dict[str, Looked]:
-    """Where each word looked in the images at these positions: weights of all heads averaged, by identity."""
+    """Where each word of the best captions of the images at these positions looked, by identity."""
     found: dict[str, Looked] = {}
     vocabulary = opened.model.vocabulary
 
     def keep(part: np.ndarray, regions: Regions, decoded: Decoded) -> None:
-        assert decoded.attention is not None
         assert vocabulary is not None
         for row, position in enumerate(part.tolist()):
-            real = regions.valid[row]
-            words = tuple(vocabulary.decode(decoded.tokens[row, 0].tolist()).split())
-            boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[row][real].cpu().numpy()
-            weights = average_heads(decoded.attention[row, 0, : len(words)][..., real].float().cpu().numpy())
-            shown = None if regions.boxes is None else weights
-            found[split.identities[position]] = Looked(words, shown, boxes)
+            found[split.identities[position]] = look_up(decoded, regions, vocabulary, row)[0]
 
     chosen = np.asarray(positions, dtype=np.int64)
     describe_images(opened.model, split, beam_size=beam_size, need_attention=True, positions=chosen, heard=keep)
@@ -116,8 +106,13 @@ def example(
     references: Sequence[str],
     looked: Mapping[str, Looked],
     tested: Mapping[str, Tested],
+    *,
+    with_heads: bool = True,
 ) -> Example:
-    """One picture with the captions of all models; those that read other regions than the first bring their own."""
+    """One picture with the captions of all models; those that read other regions than the first bring their own.
+
+    with_heads: whether each head of the attention is kept, or their mean alone.
+    """
     first = next(iter(looked.values())).boxes
     picture, media_type = subject.encoded
     views = {}
@@ -125,13 +120,33 @@ def example(
         verdict, reason = subject.judge(" ".join(seen.words))
         views[name] = CaptionView(
             seen.words,
-            seen.attention,
+            seen.heads if with_heads and seen.placed else seen.attention,
             verdict,
             reason,
             tested[name].ranks[identity],
             None if np.array_equal(seen.boxes, first) else seen.boxes.tolist(),
         )
     return Example(identity, subject.kind, picture, media_type, first.tolist(), references, views)
+
+
+def heads_fit(pictures: Collection[Mapping[str, Looked]]) -> bool:
+    """Whether the page may hold every head of the attention: 100 photographs with it must stay below 20 MB."""
+    captions = [seen for looked in pictures for seen in looked.values()]
+    characters = sum(packed_size(seen.heads) + 7 * average_heads(seen.heads).size for seen in captions)
+    return characters <= _MOST_CHARACTERS * len(pictures)
+
+
+def write_overlays(folder: Path, pictures: Mapping[str, tuple[Subject, Mapping[str, Looked]]], head: int | None) -> int:
+    """A sheet for each picture, by identity, and run that has attention; says how many."""
+    written = 0
+    for identity, (subject, looked) in pictures.items():
+        for name, seen in looked.items():
+            if not seen.placed or not seen.words:
+                continue
+            sheet = draw_captions(subject.image, [seen], title=f"{identity}, {name}", head=head)
+            write_sheet(sheet, folder, f"{identity}.{name}")
+            written += 1
+    return written
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -63,7 +63,16 @@ def find_subjects(
     if isinstance(data, ScenesData):
         seed = data.seed
         return lambda position, _: draw_subject(split, position, seed)
-    files = _photographs(data, [identities[position] for position in positions], folder)
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
+    files: dict[str, Path] = {}
+    if isinstance(data, KarpathyData):
+        names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
+        wanted = {identities[position]: names[identities[position]] for position in positions}
+        files = find_photographs(data, wanted, folder)
+        if folder is not None and wanted and not files:
+            first = next(iter(wanted.values()))
+            raise UserError(f"{folder} holds none of the photographs, such as {first}; name their folder")
 
     def photograph(position: int, boxes: Sequence[Sequence[float]]) -> Subject:
         path = files.get(identities[position])
@@ -89,25 +98,25 @@ def _unjudged(caption: str) -> tuple[bool | None, str]:  # noqa: ARG001 - nobody
     return None, ""
 
 
-def _photographs(data: DataSettings, wanted: Sequence[str], folder: Path | None) -> dict[str, Path]:
-    """The files of the images that can be found, by identity."""
-    if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
-    if not isinstance(data, KarpathyData):
-        return {}
+def find_photographs(
+    data: KarpathyData, names: Mapping[str, str], folder: Path | None = None, *, most: int | None = None
+) -> dict[str, Path]:
+    """The files of the images that can be found, by identity; at most so many.
+
+    names: how the annotations call the files, by identity. folder: where they lie, themselves or in a folder there;
+    None looks beside the annotations.
+    """
     beside = data.annotations if data.annotations.is_dir() else data.annotations.parent
     root = folder or beside
     folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
-    names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
     found: dict[str, Path] = {}
-    for identity in wanted:
-        file = names[identity]
+    for identity, file in names.items():
+        if len(found) == most:
+            break
         places = (place for name in (file, PurePosixPath(file).name) for place in (path / name for path in folders))
         path = next((place for place in places if place.is_file()), None)
         if path is not None:
             found[identity] = path
-    if folder is not None and not found:
-        raise UserError(f"{folder} holds none of the photographs, such as {names[wanted[0]]}; name their folder")
     return found
 
 

@@ -31,7 +31,8 @@ class Options:
     extractor: Annotated[str | None, tyro.conf.arg(name="with")] = None
     """The Python file of the extractor, for runs whose extractor is not built in."""
     samples: tuple[str, ...] = ()
-    """Photographs to try, as files, folders or patterns; scenes are always there for models of scenes."""
+    """Photographs to try, as files, folders or patterns; without them six that a model did not learn from, where
+    they lie beside its annotations. Scenes are always there for models of scenes."""
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 lets all of the network in."""
     port: int = 8000
@@ -58,13 +59,14 @@ def run(arguments: Sequence[str]) -> None:
 
     from legenda.apps.names import short_names
     from legenda.apps.runs import open_run
-    from legenda.apps.serve_app import Limits, create_app, sample_pictures
+    from legenda.apps.serve_app import Limits, create_app
     from legenda.apps.serve_engine import Served
+    from legenda.apps.serve_samples import photographs_of, sample_pictures
     from legenda.vision import find_pictures
 
     opened = {name: open_run(folder) for name, folder in short_names(options.runs).items()}
     models = {name: Served(one, _extractor(one, options.extractor)) for name, one in opened.items()}
-    photographs = find_pictures(options.samples) if options.samples else []
+    photographs = find_pictures(options.samples) if options.samples else photographs_of(models.values())
     local = options.host in _LOOPBACK
     limits = Limits(options.megabytes * 1_000_000, options.rate, hosts=(*_LOOPBACK, "[::1]") if local else ("*",))
     scenes = any(served.extractor.name == "scenes" for served in models.values())

@@ -19,7 +19,12 @@ class Caption(BaseModel):
     text: str
     words: list[str]
     score: float = Field(description="the sum of its log-probabilities under the model, in nats")
-    attention: list[list[float]] | None = Field(description="a row for each word, a weight for each box")
+    attention: list[list[float]] | None = Field(
+        description="a row for each word, a weight for each box, all heads averaged"
+    )
+    heads: list[list[list[float]]] | None = Field(
+        description="for each word a row for each head; null unless asked for, and where the model has one head only"
+    )
 
 
 class Captions(BaseModel):

@@ -6,12 +6,13 @@ import asyncio
 import io
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -19,13 +20,12 @@ from PIL import Image
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from legenda import __version__
+from legenda.apps.caption_attention import Looked, draw_captions
 from legenda.apps.serve_answers import Caption, Captions, Health, Problem, ServedModel
-from legenda.apps.serve_engine import Answer, BusyError, Engine, Served, Wish
+from legenda.apps.serve_engine import BusyError, Engine, Served, Wish
 from legenda.apps.serve_limits import Rate
-from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import UserError, nearest
 from legenda.models import describe_model
-from legenda.viewing.overlay import draw_words
 from legenda.viewing.page import compose_page
 from legenda.vision import read_picture
 
@@ -131,7 +131,10 @@ def _add_pages(app: FastAPI, models: Mapping[str, Served], samples: Mapping[str,
             texts=texts,
             sources=_SOURCES,
         )
-        for name, scripts in (("serve", ("attention-viewer.js", "serve.js")), ("api", ("api.js",)))
+        for name, scripts in (
+            ("serve", ("attention-viewer.js", "head-choice.js", "serve-answers.js", "serve.js")),
+            ("api", ("api.js",)),
+        )
     )
 
     @app.get("/", include_in_schema=False)
@@ -191,11 +194,13 @@ _Beam = Annotated[int, Form(ge=1, le=20, description="hypotheses that the search
 _Count = Annotated[int, Form(ge=1, le=10, description="how many captions")]
 _Heat = Annotated[float, Form(ge=0, le=5, description="0 searches; above 0, captions are sampled at it")]
 _Seed = Annotated[int, Form(ge=0, le=2**31, description="of the sampling; the same seed gives the same captions")]
+_Heads = Annotated[bool, Form(description="whether the attention of each head is wanted too")]
+_Head = Annotated[int | None, Form(ge=0, description="the head that is drawn; the mean of all without it")]
 _PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code in (411, 413, 422, 429, 503)}
 
 
 def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
-    async def answered(upload: UploadFile, wish: Wish) -> tuple[Image.Image, Answer]:
+    async def answered(upload: UploadFile, wish: Wish) -> tuple[Image.Image, list[Looked]]:
         if wish.model not in models:
             raise UserError(f"there is no model {wish.model!r}; {nearest(wish.model, list(models))}")
         name = upload.filename or "the picture"
@@ -213,23 +218,16 @@ def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
         captions: _Count = 1,
         temperature: _Heat = 0.0,
         seed: _Seed = 0,
+        heads: _Heads = False,
     ) -> Captions:
         """Captions of a picture by one model, with the attention of every word."""
         began = time.monotonic()
         wish = Wish(model or first, beam_size, captions, temperature, seed)
-        _, answer = await answered(picture, wish)
+        _, told = await answered(picture, wish)
         return Captions(
             model=wish.model,
-            boxes=None if answer.boxes is None else _rounded(answer.boxes),
-            captions=[
-                Caption(
-                    text=" ".join(told.words),
-                    words=list(told.words),
-                    score=round(told.score, 4),
-                    attention=None if answer.boxes is None else _rounded(told.attention),
-                )
-                for told in answer.captions
-            ],
+            boxes=_rounded(told[0].boxes) if told[0].placed else None,
+            captions=[_caption(looked, with_heads=heads) for looked in told],
             seconds=round(time.monotonic() - began, 3),
         )
 
@@ -242,26 +240,33 @@ def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
         picture: _Picture,
         model: _Model = "",
         beam_size: _Beam = 3,
+        captions: _Count = 1,
         temperature: _Heat = 0.0,
         seed: _Seed = 0,
+        head: _Head = None,
     ) -> Response:
-        """The first caption as a sheet of pictures, a tile for each word with its attention."""
-        wish = Wish(model or first, beam_size, 1, temperature, seed)
-        image, answer = await answered(picture, wish)
-        if answer.boxes is None:
-            raise UserError(f"the regions of {wish.model} have no boxes, so its attention has no place in a picture")
-        told = answer.captions[0]
-        title = f"{wish.model}: {' '.join(told.words)}"
-        sheet = await asyncio.to_thread(
-            draw_words, image, answer.boxes, told.words, told.attention, title=title, side=_SHEET_SIDE
-        )
+        """The captions as sheets of pictures, a tile for each word with its attention."""
+        wish = Wish(model or first, beam_size, captions, temperature, seed)
+        image, told = await answered(picture, wish)
+        sheet = await asyncio.to_thread(draw_captions, image, told, title=wish.model, head=head, side=_SHEET_SIDE)
         data = io.BytesIO()
         sheet.save(data, format="PNG")
         return Response(data.getvalue(), media_type="image/png")
 
 
-def _rounded(values: Any) -> list[list[float]]:
-    return [[round(float(value), 4) for value in row] for row in values]
+def _caption(looked: Looked, *, with_heads: bool) -> Caption:
+    several = with_heads and looked.placed and looked.heads.shape[1] > 1
+    return Caption(
+        text=" ".join(looked.words),
+        words=list(looked.words),
+        score=round(looked.score, 4),
+        attention=None if looked.attention is None else _rounded(looked.attention),
+        heads=_rounded(looked.heads) if several else None,
+    )
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    return values.astype(float).round(4).tolist()
 
 
 def _read_upload(data: bytes, name: str) -> Image.Image:
@@ -273,14 +278,3 @@ def _read_upload(data: bytes, name: str) -> Image.Image:
             return read_picture(path)
         except UserError as error:
             raise UserError(str(error).replace(str(path), name)) from error
-
-
-def sample_pictures(folder: Path, photographs: Sequence[Path], *, scenes: bool) -> dict[str, Path]:
-    """Pictures to try, by name: six scenes, drawn into `folder`, where a model reads them, and the photographs."""
-    samples: dict[str, Path] = {}
-    for number, family in enumerate(FAMILIES * 2 if scenes else ()):
-        chosen = [scene for scene in make_scenes("served", 40) if scene.family == family]
-        path = folder / f"scene-{number + 1}.png"
-        draw_scene(chosen[number // len(FAMILIES)]).save(path)
-        samples[path.name] = path
-    return samples | {path.name: path for path in photographs}

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from legenda.apps.caption_attention import Looked, look_up
 from legenda.apps.runs import OpenRun
 from legenda.decoding import Decoded, beam_search, sample
 from legenda.errors import UserError
 from legenda.regions import Regions
-from legenda.viewing.overlay import average_heads
 from legenda.vision import Extractor, run_extractor
 
 MOST_WAITING = 128
@@ -50,28 +50,11 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Told:
-    """One caption: its words, the sum of their log-probabilities, and their attention `(T, N)` over the regions."""
-
-    words: tuple[str, ...]
-    score: float
-    attention: np.ndarray
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The captions of a picture, those of a search best first, and the boxes `(N, 4)` of its regions or None."""
-
-    captions: tuple[Told, ...]
-    boxes: np.ndarray | None
-
-
-@dataclass(frozen=True)
 class _Request:
     wish: Wish
     picture: Image.Image
     name: str
-    answer: Future[Answer]
+    answer: Future[list[Looked]]
 
 
 class Engine:
@@ -85,8 +68,11 @@ class Engine:
         self.worker = threading.Thread(target=self._work, daemon=True, name="captions")
         self.worker.start()
 
-    def ask(self, wish: Wish, picture: Image.Image, name: str) -> Future[Answer]:
-        """What will be the answer; `name` is the picture's, for messages. Raises BusyError when the line is full."""
+    def ask(self, wish: Wish, picture: Image.Image, name: str) -> Future[list[Looked]]:
+        """What will be the captions, those of a search best first; `name` is the picture's, for messages.
+
+        Raises BusyError when the line is full.
+        """
         request = _Request(wish, picture, name, Future())
         try:
             self.line.put_nowait(request)
@@ -142,13 +128,16 @@ class Engine:
             self.answered += 1
             request.answer.set_result(answer)
 
-    def _answers(self, wish: Wish, group: Sequence[_Request]) -> list[Answer]:
+    def _answers(self, wish: Wish, group: Sequence[_Request]) -> list[list[Looked]]:
         served = self.models[wish.model]
         names = [Path(request.name) for request in group]
         found = run_extractor(served.extractor, [request.picture for request in group], names)
         regions = Regions.stack([_regions(*entry) for entry in found])
+        vocabulary = served.run.model.vocabulary
+        if vocabulary is None:
+            raise UserError(f"{served.run.folder} has no vocabulary, so it cannot write words; serve a trained run")
         decoded = _decode(served.run, regions, wish)
-        return [_answer(served.run, decoded, regions, row) for row in range(len(group))]
+        return [look_up(decoded, regions, vocabulary, row) for row in range(len(group))]
 
 
 def _regions(features: np.ndarray, boxes: np.ndarray | None) -> Regions:
@@ -170,18 +159,3 @@ def _decode(run: OpenRun, regions: Regions, wish: Wish) -> Decoded:
         generator=generator,
         need_attention=True,
     )
-
-
-def _answer(run: OpenRun, decoded: Decoded, regions: Regions, row: int) -> Answer:
-    vocabulary = run.model.vocabulary
-    if vocabulary is None or decoded.attention is None:
-        raise UserError(f"{run.folder} has no vocabulary, so it cannot write words; serve a run that was trained")
-    real = regions.valid[row]
-    told = []
-    for place in range(decoded.tokens.shape[1]):
-        if not torch.isfinite(decoded.scores[row, place]):
-            continue  # fewer captions exist than were asked for
-        words = tuple(vocabulary.decode(decoded.tokens[row, place].tolist()).split())
-        weights = average_heads(decoded.attention[row, place, : len(words)][..., real].float().numpy())
-        told.append(Told(words, float(decoded.log_probs[row, place].sum()), weights))
-    return Answer(tuple(told), None if regions.boxes is None else regions.boxes[row][real].numpy())

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from legenda.training import Reward
 
 _USAGE = """usage: legenda train RECIPE [--out RUN] [--start RUN] [--seeds N] [--devices N] [--nodes N]
-                     [--recipe-file FILE] [--model.FIELD VALUE] [--data.FIELD VALUE] [--training.FIELD VALUE]
-                     [--fine-tuning.FIELD VALUE]
+                     [--strategy ddp|fsdp] [--recipe-file FILE] [--model.FIELD VALUE] [--data.FIELD VALUE]
+                     [--training.FIELD VALUE] [--fine-tuning.FIELD VALUE]
 
 Trains a recipe into a run folder (runs/RECIPE unless --out says otherwise); called again, it goes on where it was
 stopped. A recipe may have two stages: training, and fine-tuning, which begins with the best model of the first.
@@ -27,15 +27,15 @@ stopped. A recipe may have two stages: training, and fine-tuning, which begins w
 first stage where it has two: legenda train flickr8k.ngsan --start runs/x --out runs/y fine-tunes x.
 --training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine; and
 cross_entropy, self_critical.
---seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes; with
-torchrun, each of its processes calls this command.
+--seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes, each
+with the whole model, or with a share of it (--strategy fsdp); with torchrun, each of its processes calls this command.
 --recipe-file FILE reads recipes, and rewards, of your own from a Python file.
 
 legenda recipes lists the recipes; legenda train RECIPE --help lists every field that can be set."""
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class Chosen:
     """What the command line makes of a recipe."""
 
     recipe: "Recipe"
@@ -44,6 +44,7 @@ class _Chosen:
     seeds: int
     devices: int
     nodes: int
+    strategy: Literal["ddp", "fsdp"] = "ddp"
     rewards: "Mapping[str, Reward] | None" = None
 
 
@@ -58,7 +59,7 @@ def run(arguments: Sequence[str]) -> None:
 
     file = _given(arguments, "--recipe-file")
     own = None if file is None else read_recipes(file)
-    chosen = _configured(get_recipe(arguments[0], own), arguments[1:])
+    chosen = configured(get_recipe(arguments[0], own), arguments[1:])
     if own is not None:
         chosen = dataclasses.replace(chosen, rewards=own.rewards)
     if chosen.seeds == 1:
@@ -71,16 +72,16 @@ def run(arguments: Sequence[str]) -> None:
     print(f"all together: legenda evaluate {' '.join(map(str, folders))}")
 
 
-def _train(chosen: _Chosen, recipe: "Recipe", out: Path) -> None:
+def _train(chosen: Chosen, recipe: "Recipe", out: Path) -> None:
     from legenda.apps.runs import describe_data
     from legenda.training import check_folder, train
 
     check_folder(out)
-    data = recipe.data.open(lambda text: print(text, file=sys.stderr, flush=True))
+    task = recipe.task(recipe.data.open(lambda text: print(text, file=sys.stderr, flush=True)))
     trained = train(
         recipe.model,
         recipe.options,
-        data,
+        task,
         recipe.training,
         out,
         sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
@@ -89,6 +90,7 @@ def _train(chosen: _Chosen, recipe: "Recipe", out: Path) -> None:
         rewards=chosen.rewards,
         devices=chosen.devices,
         nodes=chosen.nodes,
+        strategy=chosen.strategy,
     )
     if not trained.first:
         return
@@ -108,8 +110,8 @@ def _seeded(recipe: "Recipe", seed: int) -> "Recipe":
     )
 
 
-def _configured(recipe: "Recipe", arguments: Sequence[str]) -> _Chosen:
-    """The recipe with what the command line changes, and what it says beside."""
+def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
+    """The recipe with what the command line changes, and what it says beside; UserError for a wrong option."""
     from legenda.models import describe_model
 
     start = _given(arguments, "--start")
@@ -118,7 +120,8 @@ def _configured(recipe: "Recipe", arguments: Sequence[str]) -> _Chosen:
     recipe, arguments = _scheduled(recipe, arguments)
     entry = describe_model(recipe.model)
     own = {**entry.settings, **recipe.options}
-    derived = ("vocab_size", "feature_dim")  # they follow from the data, so they are no options here
+    fields = {field.name for field in dataclasses.fields(entry.config)}
+    derived = [name for name in entry.config.derived if name in fields]  # they follow from the data
     hidden = [(name, tyro.conf.Suppress[int], 1) for name in derived]
     model = dataclasses.make_dataclass("Model", hidden, bases=(entry.config,), frozen=True, kw_only=True)
     namespace: dict[str, Any] = {"__doc__": f"Trains {recipe.name} ({recipe.summary}).", "__module__": __name__}
@@ -131,6 +134,7 @@ def _configured(recipe: "Recipe", arguments: Sequence[str]) -> _Chosen:
             ("seeds", int, 1),
             ("devices", int, 1),
             ("nodes", int, 1),
+            ("strategy", Literal["ddp", "fsdp"], "ddp"),
             ("recipe_file", Path | None, None),
             ("model", model, model(**own)),
             ("data", type(recipe.data), recipe.data),
@@ -156,7 +160,7 @@ def _configured(recipe: "Recipe", arguments: Sequence[str]) -> _Chosen:
         training=chosen.training,
         fine_tuning=chosen.fine_tuning if second else None,
     )
-    return _Chosen(recipe, chosen.out, chosen.start, chosen.seeds, chosen.devices, chosen.nodes)
+    return Chosen(recipe, chosen.out, chosen.start, chosen.seeds, chosen.devices, chosen.nodes, chosen.strategy)
 
 
 def _given(arguments: Sequence[str], option: str) -> str | None:
@@ -172,6 +176,7 @@ def _given(arguments: Sequence[str], option: str) -> str | None:
 def _started(recipe: "Recipe", start: Path) -> "Recipe":
     """The recipe for the model of a trained run, whose first stage is that run where the recipe has two."""
     from legenda.files import read_json
+    from legenda.models import describe_model
     from legenda.models.storage import CONFIG
 
     path = start / CONFIG
@@ -183,7 +188,7 @@ def _started(recipe: "Recipe", start: Path) -> "Recipe":
     options = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in options.items()
-        if key not in ("vocab_size", "feature_dim")
+        if key not in describe_model(name).config.derived
     }
     if recipe.fine_tuning is not None:
         recipe = dataclasses.replace(recipe, training=recipe.fine_tuning, fine_tuning=None)

@@ -1,4 +1,4 @@
-"""Captioned images from any annotations: Karpathy's layout, COCO's captions with id lists, or a table of captions."""
+"""Captioned images and videos from any annotations: Karpathy's layout, COCO's, VATEX's, MSR-VTT's, or a table."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from legenda.data.captions import CaptionedImage, check_once, parse_karpathy, read_plain_or_gzipped
+from legenda.data.video_annotations import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
 from legenda.errors import UserError
 from legenda.files import checked, parse_json, read_text
 
@@ -23,6 +24,7 @@ _REMEDY = (
     "and caption"
 )
 _TABLES = {".csv": ",", ".tsv": "\t"}
+_IN_FOLDERS = ("captions_*", "vatex_*", "*videodatainfo*")
 _FILE_NAMES = ("file", "image", "filename", "file_name", "image_name", "path")
 _CAPTION_NAMES = ("caption", "comment", "text", "sentence")
 _SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "val", "test": "test"}
@@ -36,6 +38,7 @@ def read_annotations(
     - Karpathy's layout (dataset_*.json), as `legenda.data.captions.read_karpathy` does;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is that of the file's name
       (captions_train2014.json) unless `lists` say another;
+    - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
     - .csv or .tsv with a heading, or .jsonl: columns or keys `file`, `caption` and perhaps `split` (train without it);
       an image's id is its file name without suffix. Flickr30k's results.csv with its bars is one of these.
     All may be gzipped.
@@ -64,7 +67,8 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
     """Images of one file, or of all captions_*.json in a folder, and for COCO's captions the images of their ids."""
     files = [path]
     if path.is_dir():
-        files = sorted(path.glob("captions_*.json")) or sorted(path.glob("captions_*.json.gz"))
+        found = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
+        files = next((several for several in found if several), [])
         if not files:
             raise UserError(f"{path} holds no captions_*.json; {_REMEDY}")
     images: list[CaptionedImage] = []
@@ -73,14 +77,17 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
         content = parse_json(read_plain_or_gzipped(file, _REMEDY), file, _REMEDY)
         if isinstance(content, dict) and "annotations" in content:
             images += _coco_images(content, file, captions_of)
+        elif is_vatex(content):
+            images += parse_vatex(content, file, _split_in(file))
+        elif is_msrvtt(content):
+            images += parse_msrvtt(content, file)
         else:
             images += parse_karpathy(content, file, restval="restval")
     return images, captions_of
 
 
 def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, str]) -> list[CaptionedImage]:
-    found = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
-    split = found[0] if found else "train"
+    split = _split_in(path)
     captions: dict[Any, list[str]] = {}
     for number, entry in enumerate(content["annotations"]):
         try:
@@ -99,6 +106,12 @@ def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, 
     if captions:
         raise UserError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
     return images
+
+
+def _split_in(path: Path) -> str:
+    """The split that a file's name holds; train without one."""
+    found = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
+    return found[0] if found else "train"
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from legenda.data.annotations import Restval, read_annotations
 from legenda.data.captions import CaptionedImage
-from legenda.data.scenes import FEATURE_DIM, SceneSplit, make_split, truth_scores
+from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.store import Features
 from legenda.data.stores import open_features
 from legenda.data.tokens import TokenizedCaptions, count_words
@@ -81,13 +81,8 @@ class DataSettings(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScenesData:
+class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and the seed of their worlds."""
-
-    train: int = 12_000
-    validation: int = 300
-    test: int = 600
-    seed: int = 0
 
     def open(self, progress: Callable[[str], None]) -> OpenedData:
         """Draws the scenes and finds their regions in the pixels."""
@@ -97,13 +92,8 @@ class ScenesData:
         return OpenedData(train, validation, vocabulary, FEATURE_DIM, True)
 
     def split(self, name: str) -> CaptionSet:
-        """The scenes of a split; no two splits or seeds share one."""
-        sizes = {"train": self.train, "val": self.validation, "test": self.test}
-        if name not in sizes:
-            raise UserError(f"scenes have no split {name!r}; choose from {', '.join(sizes)}")
-        if sizes[name] < 1:
-            raise UserError(f"the split {name} needs at least 1 scene, not {sizes[name]}")
-        return scene_set(make_split(name, sizes[name], self.seed))
+        """The scenes of a split as a caption set."""
+        return scene_set(self.made(name))
 
 
 def scene_set(made: SceneSplit) -> CaptionSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,12 +16,15 @@ from legenda.regions import Memory, Regions
 
 @runtime_checkable
 class Decodable(Protocol):
-    """What a search needs: something that encodes images, steps over rows of tokens and has a rule of its own."""
+    """What a search needs: something that encodes a source, steps over rows of tokens and has a rule of its own."""
 
-    decoder: Decoder
-    decoding: DecodingRule
+    @property
+    def decoder(self) -> Decoder: ...
 
-    def encode(self, regions: Regions) -> Memory: ...
+    @property
+    def decoding(self) -> DecodingRule: ...
+
+    def encode(self, source: Any, /) -> Memory: ...
 
 
 @dataclass(frozen=True, eq=False)

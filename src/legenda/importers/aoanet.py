@@ -78,13 +78,13 @@ def _give_encoder(weights: Translation, layers: int, use_bn: int, embedded: str,
             weights.give_module(f"{theirs}.self_attn.aoa_layer.0", f"{ours}.aoa.linear")
         else:
             weights.give_module(f"{theirs}.self_attn.output_layer", f"{ours}.attention.output")
-        _give_norm(weights, f"{theirs}.sublayer.0.norm", f"{ours}.norm")
+        weights.give_std_norm(f"{theirs}.sublayer.0.norm", f"{ours}.norm")
         if found["refiner_ff"]:
             weights.give_module(f"{theirs}.feed_forward.w_1", f"{ours}.feed_forward.0")
             weights.give_module(f"{theirs}.feed_forward.w_2", f"{ours}.feed_forward.3")
-            _give_norm(weights, f"{theirs}.sublayer.1.norm", f"{ours}.feed_forward_norm")
+            weights.give_std_norm(f"{theirs}.sublayer.1.norm", f"{ours}.feed_forward_norm")
     if layers:
-        _give_norm(weights, "refiner.norm", "encoder.norm")
+        weights.give_std_norm("refiner.norm", "encoder.norm")
 
 
 def _give_decoder(weights: Translation, attended: int, found: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ def _give_decoder(weights: Translation, attended: int, found: dict[str, Any]) ->
         weights.give_module("ctx2att", "decoder.attention.value", slice(0, attended))
         weights.give_module("ctx2att", "decoder.attention.key", slice(attended, None))
         weights.give_module("core.attention.linears.0", "decoder.attention.query")
-        _give_norm(weights, "core.attention.norm", "decoder.query_norm")
+        weights.give_std_norm("core.attention.norm", "decoder.query_norm")
     else:
         weights.give_module("ctx2att", "decoder.attention.key")
         weights.give_module("core.attention.h2att", "decoder.attention.query")
@@ -105,8 +105,3 @@ def _give_decoder(weights: Translation, attended: int, found: dict[str, Any]) ->
     if found["context"] != "lstm":
         weights.give_module("core.att2ctx.0", "decoder.aoa.linear" if found["context"] == "aoa" else "decoder.linear")
     weights.give_module("logit", "decoder.output")
-
-
-def _give_norm(weights: Translation, theirs: str, ours: str) -> None:
-    weights.give(f"{theirs}.a_2", f"{ours}.weight")
-    weights.give(f"{theirs}.b_2", f"{ours}.bias")

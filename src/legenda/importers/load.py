@@ -15,16 +15,20 @@ from torch import Tensor
 
 from legenda.errors import UserError, nearest
 from legenda.files import checked
+from legenda.importers.mcan import give_words
 from legenda.importers.translation import Translation
-from legenda.importers.words import read_words
-from legenda.models import Captioner
+from legenda.importers.words import check_size, read_words
+from legenda.models.co_attention import CoAttentionModel
+from legenda.models.model import Model
 from legenda.text import Vocabulary
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 
 KINDS = {
     "aoanet": "AoANet and the ablations of its Table 4 (husthuaan/AoANet)",
     "xlan": "X-LAN (JDAI-CV/image-captioning)",
     "xtransformer": "X-Transformer (JDAI-CV/image-captioning)",
     "mdsan": "MD-SAN, its plain and its multi-branch form (Young499/image-captioning-MDSANet)",
+    "mcan": "MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding (MILVLG/mmnas)",
 }
 """The released codes whose weights can be read."""
 
@@ -36,17 +40,20 @@ def load(
     weights: str | Path | Mapping[str, Tensor],
     *,
     num_heads: int | None = None,
-    vocabulary: str | Path | Vocabulary | None = None,
+    vocabulary: str | Path | Vocabulary | QuestionVocabulary | None = None,
+    answers: str | Path | AnswerVocabulary | None = None,
     **options: Any,
-) -> Captioner:
-    """A released model, in evaluation mode, as a model of ours: same log-probabilities, same captions.
+) -> Model:
+    """A released model, in evaluation mode, as a model of ours: same log-probabilities, same captions, same answers.
 
-    weights: a checkpoint (.pth, .pt, .npz, .safetensors), or its tensors under their released names; a "module." before
-    all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and shapes;
-    what they cannot tell is said here: num_heads (8 unless told; X-Linear blocks tell it themselves), and any option of
-    the model, such as `dropout`.
+    weights: a checkpoint (.pth, .pt, .pkl, .npz, .safetensors), or its tensors under their released names; a "module."
+    before all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and
+    shapes; what they cannot tell is said here: num_heads (8 unless told; X-Linear blocks tell it themselves, and MCAN
+    has one for every 64 channels), and any option of the model, such as `dropout`.
     vocabulary: the release's own file of words (see `read_words`), or a Vocabulary; without it the model gives tokens
-    only. The model has the rule of search of its release, special ids included.
+    only. A captioner has the rule of search of its release, special ids included. For MCAN it is a vocabulary.txt of
+    ours, whose words stand in the order in which the release first sees them.
+    answers: for MCAN, its answer_dict.json or another list that `read_answers` reads, or an AnswerVocabulary.
 
     Raises UserError for an unknown kind, for a file that cannot be read, and for a tensor that is missing, left over or
     misshapen, by its released name.
@@ -58,17 +65,26 @@ def load(
     else:
         source, tensors = f"the {kind} weights", weights
     module = import_module(f"legenda.importers.{kind}")
-    build: Callable[..., Captioner] = getattr(module, f"load_{kind}")
+    build: Callable[..., Model] = getattr(module, f"load_{kind}")
     model = build(Translation(tensors, source), num_heads=num_heads, **options)
+    if isinstance(model, CoAttentionModel):
+        give_words(model, vocabulary, answers, source)
+        return model
+    if answers is not None:
+        raise UserError(f"{kind} writes captions and chooses from no answers; leave answers out")
+    if isinstance(vocabulary, QuestionVocabulary):
+        raise UserError(f"{kind} writes captions; give the vocabulary of captions, not one of questions")
     if vocabulary is not None:
-        model.vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else read_words(kind, Path(vocabulary))
-        _check(model, model.vocabulary, source)
+        words = vocabulary if isinstance(vocabulary, Vocabulary) else read_words(kind, Path(vocabulary))
+        check_size(model, len(words), source)
+        model.vocabulary = words
+        model.decoding = replace(model.decoding, begin_id=words.begin_id, end_id=words.end_id)
     return model
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint file; a .pth is read without running anything that is in it."""
-    remedy = "give a .pth, .pt, .npz or .safetensors file with the state dict of the released model"
+    remedy = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
     match path.suffix:
         case ".safetensors":
             return checked(lambda: safetensors.torch.load_file(path), path, remedy)
@@ -79,7 +95,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
                     return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
 
             return checked(read, path, remedy)
-        case ".pth" | ".pt" | ".bin":
+        case ".pth" | ".pt" | ".pkl" | ".bin":
             # Checkpoints of training hold the state of numpy's random numbers beside the weights.
             with torch.serialization.safe_globals([*_PLAIN]):
                 content = checked(lambda: torch.load(path, map_location="cpu", weights_only=True), path, remedy)
@@ -97,13 +113,3 @@ def _state_dict(content: Any, path: Path, remedy: str) -> dict[str, Tensor]:
                 if len(tensors) == len(candidate):
                     return tensors
     raise UserError(f"{path} holds no state dict; {remedy}")
-
-
-def _check(model: Captioner, vocabulary: Vocabulary, source: str) -> None:
-    words = model.config.vocab_size
-    if len(vocabulary) != words:
-        raise UserError(
-            f"the vocabulary has {len(vocabulary)} words with the special ones but {source} has {words}; give the file "
-            "that the model was trained with"
-        )
-    model.decoding = replace(model.decoding, begin_id=vocabulary.begin_id, end_id=vocabulary.end_id)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from legenda.errors import UserError
-from legenda.models import Captioner
+from legenda.models.model import Model
+
+_Kind = TypeVar("_Kind", bound=Model)
 
 HEADS = 8
 """The heads of every released model."""
@@ -71,6 +74,11 @@ class Translation:
         for name in ("weight", "bias"):
             self.give(f"{theirs}.{name}", f"{ours}.{name}", part)
 
+    def give_std_norm(self, theirs: str, ours: str) -> None:
+        """Hands over a normalisation of the kind that AoANet and MCAN have, by its own names."""
+        self.give(f"{theirs}.a_2", f"{ours}.weight")
+        self.give(f"{theirs}.b_2", f"{ours}.bias")
+
     def ignore(self, *names: str) -> None:
         """Passes over tensors that a model does not need, where they are there."""
         self._used.update(names)
@@ -80,7 +88,7 @@ class Translation:
         """The released name of everything that was given, by our name."""
         return {ours: theirs for ours, (theirs, _) in self._given.items()}
 
-    def fill(self, model: Captioner) -> Captioner:
+    def fill(self, model: _Kind) -> _Kind:
         """Puts everything that was given into the model, which takes the precision of the tensors."""
         if extra := sorted(self.tensors.keys() - self._used):
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""

@@ -1,15 +1,14 @@
-"""Pickles of others, read without running anything that is in them."""
+"""Pickles of the released codes, read without running anything that is in them."""
 
 from __future__ import annotations
 
 import argparse
 import collections
-import pickle
 from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.files import checked
+from legenda.unpickling import Unpickler, read_plain_pickle
 
 
 class Plain:
@@ -33,37 +32,25 @@ def _bytes(text: str, encoding: str) -> bytes:
     return text.encode("latin-1" if encoding.startswith("latin") else "utf-8")
 
 
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("copyreg", "_reconstructor"): _rebuilt,
-    ("_codecs", "encode"): _bytes,
-    ("builtins", "object"): object,
-    ("builtins", "long"): int,
-    ("builtins", "unicode"): str,
-    ("argparse", "Namespace"): argparse.Namespace,
-    ("collections", "OrderedDict"): collections.OrderedDict,
-    ("collections", "Counter"): collections.Counter,
-    ("collections", "defaultdict"): collections.defaultdict,
-    ("builtins", "set"): set,
-    ("builtins", "frozenset"): frozenset,
-    ("builtins", "int"): int,
-    ("builtins", "float"): float,
-    ("builtins", "list"): list,
-    ("builtins", "dict"): dict,
-    ("builtins", "str"): str,
-}
-_EMPTIED = {("data.vocab", "Vocab"), ("data.field", "TextField"), ("vocab", "Vocab")}
-"""Classes of the released codes of which only the attributes are wanted."""
+class _ReleasesUnpickler(Unpickler):
+    """Knows also options, ordered and counting dictionaries, numpy's arrays, and the releases' own vocabulary classes,
+    of which only the attributes are wanted.
+    """
 
-
-class _Restricted(pickle.Unpickler):
-    """Knows plain containers and numbers, and refuses every other name before it is imported."""
+    allowed = Unpickler.allowed | {
+        ("copyreg", "_reconstructor"): _rebuilt,
+        ("_codecs", "encode"): _bytes,
+        ("builtins", "object"): object,
+        ("argparse", "Namespace"): argparse.Namespace,
+        ("collections", "OrderedDict"): collections.OrderedDict,
+        ("collections", "Counter"): collections.Counter,
+        ("collections", "defaultdict"): collections.defaultdict,
+        ("data.vocab", "Vocab"): Plain,
+        ("data.field", "TextField"): Plain,
+        ("vocab", "Vocab"): Plain,
+    }
 
     def find_class(self, module: str, name: str) -> Any:
-        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
-        if (module, name) in _ALLOWED:
-            return _ALLOWED[module, name]
-        if (module, name) in _EMPTIED:
-            return Plain
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name in ("scalar", "_reconstruct"):
             import numpy
 
@@ -72,7 +59,7 @@ class _Restricted(pickle.Unpickler):
             import numpy
 
             return getattr(numpy, name)
-        raise UserError(f"it holds {module}.{name}, which is no plain data and is not run")
+        return super().find_class(module, name)
 
 
 def read_pickle(path: Path) -> Any:
@@ -82,9 +69,4 @@ def read_pickle(path: Path) -> Any:
     file, for anything else in it: nothing that a pickle names is imported or called but what stands in the list above.
     """
     remedy = "give the release's own file, or its vocabulary as a text with one word a line"
-
-    def read() -> Any:
-        with path.open("rb") as file:
-            return _Restricted(file, encoding="latin-1").load()
-
-    return checked(read, path, remedy)
+    return read_plain_pickle(path, remedy, _ReleasesUnpickler)

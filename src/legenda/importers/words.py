@@ -9,6 +9,7 @@ from typing import Any
 from legenda.errors import UserError
 from legenda.files import read_json, read_text
 from legenda.importers.unpickling import read_pickle
+from legenda.models.model import Model
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN
 
@@ -37,6 +38,16 @@ def read_words(kind: str, path: Path) -> Vocabulary:
             return Vocabulary((END, *map(_ours, words)))
         case _:
             raise UserError(f"{path} is no vocabulary of {kind} that can be read; give a .txt, .json or .pkl file")
+
+
+def check_size(model: Model, words: int, source: str) -> None:
+    """UserError where a vocabulary of so many words is not that of a model whose weights came from `source`."""
+    expected = model.config.vocab_size
+    if words != expected:
+        raise UserError(
+            f"the vocabulary has {words} words with the special ones but {source} has {expected}; give the file that "
+            "the model was trained with"
+        )
 
 
 def _ours(word: str) -> str:

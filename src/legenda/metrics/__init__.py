@@ -1,5 +1,6 @@
 """Scores of captions."""
 
+from legenda.metrics.boxes import box_iou, grounding_accuracy
 from legenda.metrics.diversity import Diversity, Oracle, measure_diversity, score_oracle, share_novel, vocabulary_size
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.frequencies import DocumentFrequencies
@@ -7,6 +8,7 @@ from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.significance import Difference, Interval, compare, intervals
 from legenda.metrics.spice import Spice, SpiceScores, download_corenlp
+from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalise_answer, vqa_accuracy
 
 __all__ = [
     "METRICS",
@@ -23,12 +25,18 @@ __all__ = [
     "Scores",
     "Spice",
     "SpiceScores",
+    "VqaScores",
+    "box_iou",
     "compare",
     "download_corenlp",
     "evaluate",
+    "evaluate_vqa",
+    "grounding_accuracy",
     "intervals",
     "measure_diversity",
+    "normalise_answer",
     "score_oracle",
     "share_novel",
     "vocabulary_size",
+    "vqa_accuracy",
 ]

@@ -26,6 +26,7 @@ from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.config import ModelConfig
 from legenda.models.decoder import DecodingRule
 from legenda.models.encoder import Encoder
+from legenda.models.recurrent import read_in_order
 from legenda.models.transformer import FeedForward
 from legenda.regions import Memory, Regions, masked_mean
 
@@ -73,6 +74,9 @@ class AoANetConfig(AttentionOptions, ModelConfig):
     """Of the input of attention on attention in the refiner."""
     attention_dropout: float = 0.1
     """Of attention weights, and of what each layer of the refiner adds."""
+    recurrent: bool = False
+    """The regions are frames of a video in their order, and an LSTM reads them in both directions before anything else
+    refines them, with half of the channels each way (section 4.6)."""
     context_dropout: bool = True
     """Dropout also where the context enters the next step."""
 
@@ -93,6 +97,8 @@ class AoANetConfig(AttentionOptions, ModelConfig):
             raise UserError(
                 "reading='paper' gates with the projected query of a single attention; leave out its options"
             )
+        if self.recurrent and self.dim % 2:
+            raise UserError(f"recurrent=True needs an even dim, not {self.dim}")
         self.check(self.dim)
 
     @property
@@ -182,6 +188,9 @@ class AoANetEncoder(Encoder):
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.embedded_norm = MaskedBatchNorm(config.dim) if config.use_bn == 2 else None
         self.dropout = nn.Dropout(config.dropout)
+        self.frames = (
+            nn.LSTM(config.dim, config.dim // 2, batch_first=True, bidirectional=True) if config.recurrent else None
+        )
         self.layers = nn.ModuleList(RefinerLayer(config, layer) for layer in range(config.num_layers))
         self.norm = StdLayerNorm(config.dim) if config.num_layers and not self.paper else None
         self.geometry = PairGeometry(config, config.num_layers)
@@ -200,6 +209,8 @@ class AoANetEncoder(Encoder):
         if self.embedded_norm is not None:
             x = self.embedded_norm(x, mask)
         x = x.masked_fill(padding, 0.0)
+        if self.frames is not None:
+            x = read_in_order(self.frames, x, mask)
         for layer, geometry in zip(self.layers, self.geometry(regions), strict=True):
             x = layer(x, mask, geometry)
         if self.norm is not None:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder
+from legenda.models.decoder import Decoder, DecodingRule
 from legenda.models.encoder import Encoder
+from legenda.models.model import Model
 from legenda.regions import Memory, Regions
-from legenda.text import Vocabulary
 
 
-class Captioner(nn.Module):
+class Captioner(Model):
     """A model from regions to captions: any encoder with any decoder as wide as it."""
 
     encoder: Encoder
     decoder: Decoder
-    name: str = ""
-    """Its name in the registry."""
-    vocabulary: Vocabulary | None = None
+    config: ModelConfig
+    decoding: DecodingRule
 
     def __init__(self, config: ModelConfig, decoder_config: ModelConfig | None = None) -> None:
         """decoder_config: that of another family's decoder, where `config.decoder` names one."""
@@ -36,11 +32,7 @@ class Captioner(nn.Module):
         if not self.decoder.reads_summary:
             self.encoder.forget_summary()
         self.decoding = (decoder_config or config).decoding
-
-    @property
-    def needs_boxes(self) -> bool:
-        """Whether `encode` reads boxes."""
-        return self.encoder.needs_boxes
+        self.needs_boxes = self.encoder.needs_boxes
 
     def encode(self, regions: Regions) -> Memory:
         """The memory of the images, computed once however many rows look at it.
@@ -79,14 +71,3 @@ class Captioner(nn.Module):
         found = beam_search(self, regions, beam_size=beam_size, max_length=max_length, results=1)
         self.train(mode)
         return [self.vocabulary.decode(row[0].tolist()) for row in found.tokens]
-
-    def save(self, folder: str | Path, **sections: Any) -> Path:
-        """Writes config.json, model.safetensors and vocabulary.txt; `sections` join config.json."""
-        from legenda.models.storage import save
-
-        return save(self, folder, **sections)
-
-    @property
-    def parameter_count(self) -> int:
-        """How many numbers training may change."""
-        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)

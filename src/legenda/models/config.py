@@ -1,4 +1,4 @@
-"""What the configuration of every model says, and how the decoder of another model is named in it."""
+"""What the configuration of every captioner says, and how the decoder of another model is named in it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 from legenda.errors import UserError
 from legenda.models.decoder import Decoder, DecodingRule
 from legenda.models.encoder import Encoder
+from legenda.models.model import Config
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The fields that all models have. A family's configuration adds its own, and builds its two halves."""
+class ModelConfig(Config):
+    """The fields that all captioners have. A family's configuration adds its own, and builds its two halves."""
 
-    vocab_size: int
-    """Words of the vocabulary, special ids included."""
     feature_dim: int = 2048
     """Channels of a region feature."""
     dim: int = 512
@@ -39,16 +38,8 @@ class ModelConfig:
         return DecodingRule()
 
     def positive(self, *names: str) -> None:
-        """Raises UserError unless the named fields are at least 1."""
-        for name in ("vocab_size", "feature_dim", "dim", *names):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    def shares(self, *names: str) -> None:
-        """Raises UserError unless each named field is a probability below 1."""
-        for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
+        """Raises UserError unless the common fields and the named ones are at least 1."""
+        super().positive("feature_dim", "dim", *names)
 
 
 def read_decoder(text: str) -> tuple[str, dict[str, Any]]:

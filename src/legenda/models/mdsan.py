@@ -14,7 +14,7 @@ from legenda.attention.distance import Distance
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, without_zero_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +80,7 @@ class MdsanEncoder(TransformerEncoder):
         A picture of nothing but zero rows keeps them all.
         """
         if self.zero_rows_are_padding:
-            something = regions.valid & (regions.features != 0).any(dim=-1)
-            mask = torch.where(something.any(dim=1, keepdim=True), something, regions.valid)
-            regions = replace(regions, mask=mask)
+            regions = without_zero_rows(regions)
         return super().forward(regions)
 
     def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:

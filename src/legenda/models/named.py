@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from legenda.models.aoanet import AoANetConfig
-from legenda.models.config import ModelConfig
+from legenda.models.grounding import GroundingConfig
+from legenda.models.mcan import McanConfig
 from legenda.models.mdsan import MdsanConfig
 from legenda.models.meshed import MeshedConfig
+from legenda.models.model import Config
 from legenda.models.transformer import TransformerConfig
+from legenda.models.translator import TranslatorConfig
 from legenda.models.xlan import XLanConfig
 from legenda.models.xtransformer import XTransformerConfig
 
@@ -21,20 +24,28 @@ class Entry:
 
     row: the table of the paper, and the row in it, that this model is; empty for none.
     words: the size of the paper's vocabulary with its special ids, for which parameters are told.
+    task: what it is for.
     """
 
-    config: type[ModelConfig]
+    config: type[Config]
     paper: str
     summary: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     row: str = ""
     words: int = 9488
+    task: str = "captioning"
 
 
 _NGSAN = "Guo et al., CVPR 2020"
 _AOANET = "Huang et al., ICCV 2019"
 _XLAN = "Pan et al., CVPR 2020"
 _MDSAN = "Ji et al., MD-SAN"
+
+_MCAN = "Yu et al., CVPR 2019"
+_MMNAS = "Yu et al., ACM MM 2020"
+_QUERY_GEOMETRY = {"geometry": "query"}
+_DISTANCES_AND_BRANCHES = {"distance": "manhattan", "branches": 3, "branch_drop": 0.4}
+_LARGE = {"dim": 1024, "num_heads": 16, "ff_dim": 4096, "pooled_dim": 2048}
 
 _PLAIN = {"distance": "none", "branches": 1, "branch_drop": 0.0}
 _ONE_BRANCH = {"branches": 1, "branch_drop": 0.0}
@@ -54,6 +65,18 @@ def _xlan(summary: str, row: str, **settings: Any) -> Entry:
 
 def _mdsan(summary: str, row: str, **settings: Any) -> Entry:
     return Entry(MdsanConfig, _MDSAN, summary, settings, row, words=10201)
+
+
+def _mcan(summary: str, paper: str, row: str = "", **settings: Any) -> Entry:
+    return Entry(McanConfig, paper, summary, settings, row, words=20572, task="vqa")
+
+
+def _grounding(summary: str, paper: str, row: str = "", **settings: Any) -> Entry:
+    return Entry(GroundingConfig, paper, summary, settings, row, task="grounding")
+
+
+def _translator(summary: str, paper: str, row: str, **settings: Any) -> Entry:
+    return Entry(TranslatorConfig, paper, summary, settings, row, words=32768, task="translation")
 
 
 def _aoanet(summary: str, row: str, **settings: Any) -> Entry:
@@ -191,5 +214,26 @@ MODELS: dict[str, Entry] = {
         "Cornia et al., CVPR 2020",
         "the Meshed-Memory Transformer without memory slots, from which MD-SAN's release grew",
         words=10201,
+    ),
+    "mcan": _mcan("MCAN-small as released: answers to questions", _MCAN, "VQA-v2, MCAN"),
+    "mcan_large": _mcan("MCAN-large as released", _MCAN, **_LARGE),
+    "mcan_gsa": _mcan(
+        "MCAN with query-dependent geometry among the regions", _NGSAN, "Table 9, +GSA", **_QUERY_GEOMETRY
+    ),
+    "mcan_dsa_msa": _mcan(
+        "MCAN with distances and three branches among the regions", _MDSAN, "Table XIV, Ours", **_DISTANCES_AND_BRANCHES
+    ),
+    "mcan_grounding": _grounding("MCAN as released for grounding: the region that an expression means", _MMNAS),
+    "mcan_grounding_gsa": _grounding(
+        "the same with query-dependent geometry among the regions", _NGSAN, **_QUERY_GEOMETRY
+    ),
+    "mcan_grounding_dsa_msa": _grounding(
+        "the same with distances and three branches", _MDSAN, "Table XV, Ours", **_DISTANCES_AND_BRANCHES
+    ),
+    "translator": _translator(
+        "Transformer-Base for translation", "Vaswani et al., NeurIPS 2017", "Table 8, Transformer-Base"
+    ),
+    "translator_nsa": _translator(
+        "the same with instance-normalised queries in the encoder", _NGSAN, "Table 8, +NSA", norm="in"
     ),
 }

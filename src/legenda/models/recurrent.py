@@ -1,10 +1,13 @@
-"""The LSTM of the decoders that go word by word, with what is known beforehand computed for all words at once."""
+"""LSTMs: that of the decoders, with what is known beforehand computed for all words at once, and one over frames."""
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from legenda.errors import UserError
 
 
 class WordLSTM(nn.LSTMCell):
@@ -39,3 +42,15 @@ class WordLSTM(nn.LSTMCell):
         enter, keep, new, leave = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell
+
+
+def read_in_order(lstm: nn.LSTM, frames: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B N H"]:
+    """What an LSTM makes of each frame of each video, and zeros for padding, which must follow the frames.
+
+    Raises UserError where padding stands between frames.
+    """
+    lengths = mask.sum(dim=1).cpu()
+    if not bool(mask[:, :-1].ge(mask[:, 1:]).all()):
+        raise UserError("frames are read in their order, so padding must follow them; the mask has it between them")
+    packed = pack_padded_sequence(frames, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=frames.shape[1])[0]

@@ -12,15 +12,16 @@ from legenda.errors import UserError, nearest
 from legenda.models.captioner import Captioner
 from legenda.models.config import ModelConfig, read_decoder
 from legenda.models.fields import fits, named
+from legenda.models.model import Config, Model
 from legenda.models.named import MODELS, Entry
 
 _COMMON = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What a borrowed decoder takes over from the model that borrows it."""
 
 
-def list_models(pattern: str = "*") -> list[str]:
-    """Names of the models that match a shell pattern such as "x*", sorted."""
-    return sorted(fnmatch.filter(MODELS, pattern))
+def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
+    """Names of the models of a task that match a shell pattern such as "x*", sorted."""
+    return sorted(name for name in fnmatch.filter(MODELS, pattern) if MODELS[name].task == task)
 
 
 def describe_model(name: str) -> Entry:
@@ -31,20 +32,28 @@ def describe_model(name: str) -> Entry:
 
 
 def create_model(name: str, **options: Any) -> Captioner:
-    """A new model with random weights: the named configuration with `options` over it.
+    """A new captioner with random weights: the named configuration with `options` over it.
 
     `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder is to
     read this model's encoder, "transformer" or "transformer(num_layers=2)"; what is not said in brackets is as wide,
     and has as many heads and inner channels, as this model. Raises UserError for an unknown name or option (the nearest
     right one is suggested) and for a value of the wrong type.
     """
+    model = build_model(name, options)
+    if not isinstance(model, Captioner):
+        raise UserError(f"{name} is no captioner but a model for {MODELS[name].task}; legenda models lists both")
+    return model
+
+
+def build_model(name: str, options: Mapping[str, Any]) -> Model:
+    """A new model of any task with random weights, as `create_model` makes captioners."""
     config = configure(name, options)
-    model = Captioner(config, _decoder_config(name, config))
+    model = Captioner(config, _decoder_config(name, config)) if isinstance(config, ModelConfig) else config.build()
     model.name = name
     return model
 
 
-def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
+def configure(name: str, options: Mapping[str, Any]) -> Config:
     """The configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
     hints = typing.get_type_hints(entry.config)
@@ -55,8 +64,10 @@ def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
         if not fits(value, hints[key]):
             raise UserError(f"{name} takes {key} as {named(hints[key])}, not {value!r}")
     options = {key: float(value) if hints[key] is float else value for key, value in options.items()}
-    if "vocab_size" not in options:
-        raise UserError(f"{name} needs vocab_size, the number of words with the special ids, such as 9488")
+    for key, field in fields.items():
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and key not in options:
+            such = ", the number of words with the special ids, such as 9488" if key == "vocab_size" else ""
+            raise UserError(f"{name} needs {key}{such}")
     return entry.config(**{**entry.settings, **options})
 
 
@@ -68,6 +79,8 @@ def _decoder_config(name: str, config: ModelConfig) -> ModelConfig | None:
     fields = {field.name for field in dataclasses.fields(describe_model(other).config)}
     common = {key: getattr(config, key) for key in _COMMON if key in fields and hasattr(config, key)}
     found = configure(other, common | options)
+    if not isinstance(found, ModelConfig):
+        raise UserError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
     if found.dim != config.dim:
         raise UserError(f"a decoder with dim={found.dim} cannot read {name} with dim={config.dim}; leave dim out")
     return found

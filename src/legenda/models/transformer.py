@@ -43,6 +43,8 @@ class TransformerConfig(AttentionOptions, ModelConfig):
     dropout: float = 0.1
     norm_first: bool = False
     """Layer normalisation before each sub-layer instead of after it."""
+    ordered: bool = False
+    """The regions are frames of a video in their order, and the sinusoids of their places are added to them."""
 
     def __post_init__(self) -> None:
         self.positive("num_heads", "num_layers", "ff_dim", "geometry_dim")
@@ -50,6 +52,11 @@ class TransformerConfig(AttentionOptions, ModelConfig):
         if self.dim % self.num_heads or self.dim % 2:
             raise UserError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)
+
+    @property
+    def inner_dropout(self) -> float:
+        """Dropout of attention's weights and inside the feed-forward layers."""
+        return self.dropout
 
     def build_encoder(self) -> TransformerEncoder:
         """The encoder of section 3.2."""
@@ -72,7 +79,7 @@ class Residual(nn.Module):
 
     def __init__(self, dim: int, dropout: float, norm_first: bool) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim)
+        self.norm: nn.Module = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
 
@@ -92,9 +99,9 @@ class EncoderLayer(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.attention = create_self_attention(
-            config, config.dim, config.num_heads, layer=layer, dropout=config.dropout
+            config, config.dim, config.num_heads, layer=layer, dropout=config.inner_dropout
         )
-        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
+        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.inner_dropout)
         self.around_attention = Residual(config.dim, config.dropout, config.norm_first)
         self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
 
@@ -114,7 +121,7 @@ class TransformerEncoder(Encoder):
         """last_norm: whether a normalisation follows the last layer."""
         super().__init__()
         self.needs_boxes = config.needs_boxes
-        self.absolute = config.geometry == "absolute"
+        self.absolute, self.ordered = config.geometry == "absolute", config.ordered
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
@@ -145,7 +152,9 @@ class TransformerEncoder(Encoder):
         return self.dropout(self._with_places(x, boxes))
 
     def _with_places(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
-        """The regions with the sinusoids of their boxes, where absolute geometry is asked for."""
+        """The regions with the sinusoids of their order or their boxes, where the configuration asks for them."""
+        if self.ordered:
+            x = x + sinusoids(torch.arange(x.shape[1], device=x.device, dtype=x.dtype), x.shape[-1])
         if not self.absolute:
             return x
         assert boxes is not None
@@ -163,9 +172,9 @@ class DecoderLayer(nn.Module):
         as the releases of the Meshed-Memory Transformer and MD-SAN have.
         """
         super().__init__()
-        self.words = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
-        self.image = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout)
-        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
+        self.words = MultiHeadAttention(config.dim, config.num_heads, dropout=config.inner_dropout)
+        self.image = MultiHeadAttention(config.dim, config.num_heads, dropout=config.inner_dropout)
+        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.inner_dropout)
         self.around_words = Residual(config.dim, config.dropout, config.norm_first)
         self.around_image = Residual(config.dim, config.dropout, config.norm_first)
         self.around_feed_forward = Residual(config.dim, config.dropout, config.norm_first)
@@ -261,6 +270,13 @@ class TransformerState:
         )
 
 
+def placed_words(x: Float[Tensor, "*rows T D"], first: int = 0) -> Float[Tensor, "*rows T D"]:
+    """Embedded words scaled to the length of their places' sinusoids, which are added (Vaswani et al., 2017, 3.4)."""
+    T, D = x.shape[-2:]
+    place = torch.arange(first, first + T, device=x.device, dtype=x.dtype)
+    return x * math.sqrt(D) + sinusoids(place, D)
+
+
 class TransformerDecoder(Decoder):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
@@ -273,10 +289,12 @@ class TransformerDecoder(Decoder):
         double_norm: bool = False,
         last_norm: bool = True,
         output_bias: bool = True,
+        tied: bool = False,
         pad_id: int | None = None,
     ) -> None:
         """double_norm: as in DecoderLayer; last_norm: whether a normalisation follows the last layer.
 
+        tied: whether the output layer has the embedding's weights, and no bias (Press and Wolf, 2017).
         pad_id: a word that no other one hears, and after which all words are equally likely.
         """
         super().__init__()
@@ -286,7 +304,7 @@ class TransformerDecoder(Decoder):
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(self._layer(config, double_norm) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
-        self.output = nn.Linear(config.dim, config.vocab_size, bias=output_bias)
+        self.output = None if tied else nn.Linear(config.dim, config.vocab_size, bias=output_bias)
 
     def initialise(self) -> None:
         """Xavier's numbers, and words of unit length."""
@@ -341,11 +359,9 @@ class TransformerDecoder(Decoder):
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
         """What the first layer reads; `first` is the position of the first token, counted from 0."""
-        x = self.embedding(tokens)
-        D = x.shape[-1]
-        place = torch.arange(first, first + tokens.shape[-1], device=x.device, dtype=x.dtype)
-        return self.dropout(x * math.sqrt(D) + sinusoids(place, D))
+        return self.dropout(placed_words(self.embedding(tokens), first))
 
     def _logits(self, x: Float[Tensor, "B K *T D"], tokens: Int[Tensor, "B K *T"]) -> Float[Tensor, "B K *T V"]:
-        logits = self.output(self.norm(x))
+        x = self.norm(x)
+        logits = F.linear(x, self.embedding.weight) if self.output is None else self.output(x)
         return logits if self.pad_id is None else logits.masked_fill(tokens.eq(self.pad_id).unsqueeze(-1), 0.0)

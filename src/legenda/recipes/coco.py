@@ -1,6 +1,7 @@
 """What the papers' recipes on COCO share: the data, and a recipe for each named model of a paper."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +49,19 @@ def paper_recipes(pattern: str, stages: Callable[[str], Stages], data: KarpathyD
         row = f" ({entry.paper}, {entry.row})" if entry.row else f" ({entry.paper})"
         found[name] = recipe(name, f"COCO: {entry.summary}{row}", model, stages(model), data)
     return found
+
+
+def table_row(
+    name: str, model: Recipe, *, told: str = "", options: Mapping[str, Any] | None = None, fine_tuned: bool = True
+) -> Recipe:
+    """A named model's recipe as a row of a table, with other options where the row has them.
+
+    told: what these change, for the summary. fine_tuned: whether the table's scores are those after the second stage.
+    """
+    return replace(
+        model,
+        name=name,
+        summary=f"COCO: {describe_model(model.model).summary}{told}",
+        options={**model.options, **(options or {})},
+        fine_tuning=model.fine_tuning if fine_tuned else None,
+    )

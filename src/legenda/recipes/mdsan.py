@@ -1,10 +1,12 @@
-"""MD-SAN on COCO as released, with the rows of Tables V to XIII (Ji et al., MD-SAN), and the Meshed Transformer.
+"""MD-SAN on COCO as released, the rows of its Tables IV to XIII (Ji et al., MD-SAN), and the Meshed Transformer.
 
 A released step of cross-entropy has 50 captions of any images; ours has 5 captions of each of 10, so that an epoch has
 as many steps. The released second stage ends nowhere: it would go through 100 epochs.
 """
 
-from legenda.recipes.coco import Stages, coco, paper_recipes
+from collections.abc import Mapping
+
+from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
 from legenda.training.schedules import Table
 from legenda.training.settings import SelfCritical, Training
@@ -38,7 +40,81 @@ _STAGES: Stages = (
 
 _DATA = coco(min_count=5)
 
+_NAMED_ROWS = {
+    "table5": {"m1": "plain", "m2": "msa_m2", "m3": "msa", "m4": "msa_m4"},
+    "table7": {name: name for name in ("plain", "abspe", "relpe", "cheby", "eucli", "dsa")},
+    "table8": {name: name for name in ("plain", "lpf", "qpf", "ns", "dsa")},
+    "table9": {name: name for name in ("plain", "swin", "halo", "dsa")},
+    "table10": {name: name for name in ("plain", "talking", "heads", "extendqk", "large", "msa")},
+    "table13": {name: name for name in ("plain", "dsa", "msa")},
+}
+"""The rows that are named models: table, row, and what the model is called after mdsan_."""
+
 
 def mdsan_recipes() -> dict[str, Recipe]:
-    """Every named model of the paper."""
-    return paper_recipes("mdsan*", lambda _: _STAGES, _DATA) | paper_recipes("meshed", lambda _: _STAGES, _DATA)
+    """Every named model of the paper, and the rows of the tables."""
+    models = paper_recipes("mdsan*", lambda _: _STAGES, _DATA) | paper_recipes("meshed", lambda _: _STAGES, _DATA)
+    rows = [*_table4(models), *_named_rows(models), *_table6(models), *_table11(models), *_table12(models)]
+    return models | {row.name: row for row in rows}
+
+
+def _named_rows(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """Branches (V), places (VII), scalings (VIII), windows (IX), wider attention (X), and the sum of all (XIII)."""
+    rows = {
+        f"mdsan.{table}.{row}": models[f"coco.mdsan_{model}"]
+        for table, named in _NAMED_ROWS.items()
+        for row, model in named.items()
+    }
+    rows["mdsan.table13.full"] = models["coco.mdsan"]
+    return [table_row(name, model) for name, model in rows.items()]
+
+
+def _table4(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """How many layers."""
+    return [
+        table_row(
+            f"mdsan.table4.layers_{layers}",
+            models["coco.mdsan"],
+            told=f", {layers} layers",
+            options={"num_layers": layers},
+        )
+        for layers in range(2, 7)
+    ]
+
+
+def _table6(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """How often a branch is left out, in percent."""
+    return [
+        table_row(
+            f"mdsan.table6.drop_{percent}",
+            models["coco.mdsan_msa"],
+            told=f", {percent} % dropped",
+            options={"branch_drop": percent / 100},
+        )
+        for percent in range(0, 60, 10)
+    ]
+
+
+def _table11(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """How often a head is left out, in percent, where heads take the place of branches."""
+    named = {"heads_40": "heads_drop", "extendqk_20": "extendqk_drop", "msa": "msa"}
+    rows = {
+        f"{kind}_{percent}": table_row(
+            f"mdsan.table11.{kind}_{percent}",
+            models[f"coco.mdsan_{kind}"],
+            told=f", {percent} % dropped",
+            options={"head_drop": percent / 100},
+        )
+        for kind in ("heads", "extendqk")
+        for percent in (0, 20, 30, 40)
+    }
+    for row, model in named.items():
+        rows[row] = table_row(f"mdsan.table11.{row}", models[f"coco.mdsan_{model}"])
+    return list(rows.values())
+
+
+def _table12(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """Which layers have branches; there are three, on scenes too."""
+    rows = {row: f"coco.mdsan_{row}" for row in ("dsa", *(f"msa_{layers}" for layers in (1, 2, 3, 12, 13, 23)))}
+    rows["full"] = "coco.mdsan"
+    return [table_row(f"mdsan.table12.{row}", models[model], options={"num_layers": 3}) for row, model in rows.items()]

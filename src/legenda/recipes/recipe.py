@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from legenda.data.caption_sets import DataSettings
+from legenda.training.captioning import Captioning
 from legenda.training.settings import Training
+from legenda.training.task import Task
+
+
+class Data(Protocol):
+    """What a recipe says of its data: frozen dataclasses of plain fields and paths."""
+
+    def open(self, progress: Callable[[str], None]) -> Any:
+        """What the recipe's task is made of; `progress` hears what is being done."""
+        ...
+
+    def split(self, name: str) -> Any:
+        """One split by its name: train, val or test."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +36,8 @@ class Recipe:
     summary: str
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    data: DataSettings
+    data: Data
     training: Training
     fine_tuning: Training | None = None
+    task: Callable[[Any], Task] = Captioning
+    """What is made of the opened data: a class of tasks."""

@@ -1,5 +1,6 @@
 """Recipes on the embedded scenes: small models that learn in a minute or two what their attention can express."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -41,16 +42,28 @@ def scenes_recipes() -> dict[str, Recipe]:
     """One recipe for each named model, alike in all but the model."""
     named = {name: (name, {}, describe_model(name).summary) for name in list_models()}
     return {
-        f"scenes.{name}": Recipe(
-            name=f"scenes.{name}",
-            summary=f"scenes: {summary}",
-            model=model,
-            options={**_sizes(model), **options},
-            data=ScenesData(),
-            training=_TRAINING,
-        )
+        f"scenes.{name}": _on_scenes(f"scenes.{name}", model, options, f"scenes: {summary}")
         for name, (model, options, summary) in (named | _ATTENTIONS).items()
     }
+
+
+def on_scenes(recipe: Recipe) -> Recipe:
+    """A recipe's model on the embedded scenes: as small as the others there, learnt as they are, in one stage.
+
+    Its name has `scenes.` before it. What the recipe says of the model holds over the small sizes.
+    """
+    return _on_scenes(f"scenes.{recipe.name}", recipe.model, recipe.options, f"on scenes, small: {recipe.summary}")
+
+
+def _on_scenes(name: str, model: str, options: Mapping[str, Any], summary: str) -> Recipe:
+    return Recipe(
+        name=name,
+        summary=summary,
+        model=model,
+        options={**_sizes(model), **options},
+        data=ScenesData(),
+        training=_TRAINING,
+    )
 
 
 def _sizes(model: str) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-"""X-LAN and X-Transformer on COCO as released, with the rows of Table 3 (Pan et al., CVPR 2020).
+"""X-LAN and X-Transformer on COCO as released, and the rows of X-LAN's Table 3 (Pan et al., CVPR 2020).
 
-The released second stages also change rates of dropout (X-LAN's inside attention becomes 0; X-Transformer's decoder has
-0.1, its last layer 0), which a stage cannot do here, and X-Transformer's features end at 50 regions.
+Table 3 has scores after cross-entropy, so its rows have no second stage. The released second stages also change rates
+of dropout: X-LAN's inside attention becomes 0, and that before the output layer is left out while captions are drawn;
+X-Transformer's decoder has 0.1, its last layer 0. (There what a layer of X-Transformer's decoder adds to its words has
+0.1 as well; here it shares the encoder's rate, 0.3.) X-Transformer's features end at 50 regions there.
 """
 
-from legenda.recipes.coco import Stages, coco, paper_recipes
+from collections.abc import Mapping
+
+from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
 from legenda.training.schedules import Noam, Plateau
 from legenda.training.settings import ScheduledSampling, SelfCritical, Training
@@ -24,6 +28,7 @@ _XLAN: Stages = (
         epochs=35,
         objective="self_critical",
         self_critical=_DRAWN,
+        dropout={"mid_dropout": 0.0, "output_dropout": 0.0},
         batch_size=20,
         schedule=Plateau(rate=1e-5, factor=0.8, patience=3),
         betas=(0.9, 0.999),
@@ -49,6 +54,7 @@ _XTRANSFORMER: Stages = (
         epochs=60,
         objective="self_critical",
         self_critical=_DRAWN,
+        dropout={"decoder_dropout": 0.1, "output_dropout": 0.0},
         batch_size=32,
         schedule=Plateau(rate=1e-5, factor=0.8, patience=3),
         optimizer="radam",
@@ -61,9 +67,19 @@ _XTRANSFORMER: Stages = (
 
 _DATA = coco(min_count=6)
 
+_TABLE3 = ("base", *(f"encoder{blocks}" for blocks in range(5)))
+
 
 def xlan_recipes() -> dict[str, Recipe]:
-    """Every named model of the paper."""
-    return paper_recipes("xlan*", lambda _: _XLAN, _DATA) | paper_recipes(
-        "xtransformer", lambda _: _XTRANSFORMER, _DATA
-    )
+    """Every named model of the paper, and the rows of Table 3."""
+    models = paper_recipes("xlan*", lambda _: _XLAN, _DATA)
+    models |= paper_recipes("xtransformer", lambda _: _XTRANSFORMER, _DATA)
+    return models | {row.name: row for row in _table3(models)}
+
+
+def _table3(models: Mapping[str, Recipe]) -> list[Recipe]:
+    """Where X-Linear blocks stand, how many of them, and what ELU adds."""
+    rows = {row: models[f"coco.xlan_{row}"] for row in _TABLE3}
+    named = [table_row(f"xlan.table3.{row}", model, fine_tuned=False) for row, model in rows.items()]
+    # as many blocks as the row before, on scenes too
+    return [*named, table_row("xlan.table3.full", models["coco.xlan"], options={"num_layers": 4}, fine_tuned=False)]

@@ -8,8 +8,8 @@ from typing import Any
 
 from legenda.errors import UserError
 from legenda.files import read_json, write_json
-from legenda.models.storage import CONFIG, VOCABULARY, WEIGHTS
-from legenda.text import Vocabulary
+from legenda.models.model import Model
+from legenda.models.storage import CONFIG, WEIGHTS
 from legenda.training.state import STATE, read_progress
 
 _DELETE = "delete the folder to start again"
@@ -30,7 +30,7 @@ def check_new_folder(folder: Path) -> None:
         raise UserError(f"{folder} holds a run already; name another folder with --out, or {_DELETE}")
 
 
-def claim_folder(folder: Path, config: dict[str, Any], vocabulary: Vocabulary) -> None:
+def claim_folder(folder: Path, config: dict[str, Any], model: Model) -> None:
     """Makes the folder this run's own, or checks that it already is, and clears what a killed write left."""
     check_folder(folder)
     path = folder / CONFIG
@@ -43,7 +43,7 @@ def claim_folder(folder: Path, config: dict[str, Any], vocabulary: Vocabulary) -
             left.unlink()
     else:
         write_json(path, config)
-    vocabulary.save(folder / VOCABULARY)
+    model.save_words(folder)
 
 
 def is_finished(folder: Path, recipe: str) -> bool:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from legenda.data.caption_sets import EncodedCaptions, OpenedData
-from legenda.models import Captioner
+from legenda.models.model import Model
+from legenda.models.registry import build_model
 from legenda.models.storage import WEIGHTS, load_weights, save_weights
 from legenda.training.averaging import AverageWeights
 from legenda.training.history import add_record, begin_history
+from legenda.training.judging import validate
 from legenda.training.loggers import Logger, open_loggers
 from legenda.training.progress import TrainingProgress
 from legenda.training.rewards import Reward
 from legenda.training.settings import Training
+from legenda.training.sharding import gathered, whole_weights
 from legenda.training.stage import Stage
-from legenda.training.state import STATE, Progress, load_state, random_state, read_progress, save_state
-from legenda.training.validation import validate
+from legenda.training.state import STATE, Progress, load_state, random_state, read_progress, save_state, state_of
+from legenda.training.task import Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -40,13 +42,17 @@ class Run:
     def __init__(
         self,
         fabric: Fabric,
-        model: Captioner,
-        data: OpenedData,
+        task: Task,
+        model: Model,
         stages: Sequence[Training],
         folder: Path,
         own_rewards: Mapping[str, Reward] | None = None,
     ) -> None:
-        self.fabric, self.model, self.data, self.stages, self.folder = fabric, model, data, tuple(stages), folder
+        from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # late, as all of Fabric
+
+        self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
+        self.created = self.model = model
+        self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
         self.own_rewards = own_rewards
         resumed = (folder / STATE).exists()
         self.progress = read_progress(folder) if resumed else Progress()
@@ -84,10 +90,22 @@ class Run:
     def _set_up(self) -> None:
         """What belongs to the stage."""
         training = self.training
-        self.stage = Stage(self.fabric, self.model, training, self.data.train, self.own_rewards)
+        self.model = self._model_of_stage()
+        self.stage = Stage(self.fabric, self.task, self.model, training, self.own_rewards)
         self.average = AverageWeights(self.model, training)
-        self.captions = EncodedCaptions.of(self.data.train, self.data.vocabulary, training.max_words)
-        self.steps_per_epoch = math.ceil(len(self.data.train) / training.batch_size)
+        self.steps_per_epoch = math.ceil(len(self.task.train) / training.batch_size)
+
+    def _model_of_stage(self) -> Model:
+        """The model that was created, or its like with the stage's rates of dropout, or for weights in shares."""
+        rates = self.training.dropout
+        if not rates and not self.sharded:
+            return self.created
+        with torch.random.fork_rng(enabled=True):
+            model = build_model(self.created.name, {**vars(self.created.config), **rates})
+        model.load_state_dict(self.created.state_dict())
+        model.load_words(self.folder)
+        model.decoding = self.created.decoding
+        return model
 
     def _stage_ended(self) -> bool:
         progress, training = self.progress, self.training
@@ -105,16 +123,17 @@ class Run:
         if self.training.best_by != before.best_by:
             progress.best = None
         self.fabric.barrier()
-        load_weights(self.model, self.folder / WEIGHTS)
+        load_weights(self.created, self.folder / WEIGHTS)
         self._set_up()
         self._save()
 
     def _epoch(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
         began, before = time.monotonic(), progress.seconds
-        for images, tokens in self._batches():
+        for positions, generator in self._batches():
+            refused = self.folder / BAD_BATCH
             told = self.stage.step(
-                images, tokens, self._rate(), self._epoch_of_stage, self.folder / BAD_BATCH, step=progress.step + 1
+                positions, generator, self._rate(), self._epoch_of_stage, refused, step=progress.step + 1
             )
             self.average.after_step(self._epoch_of_stage)
             progress.step += 1
@@ -148,18 +167,17 @@ class Run:
         step = progress.step - progress.stage_step - behind
         return self.training.schedule.at(step, self._epoch_of_stage, progress.scores)
 
-    def _batches(self) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """The rest of this epoch's batches: positions of images, and their captions (B, K, T) padded with -1.
+    def _batches(self) -> Iterator[tuple[np.ndarray, torch.Generator]]:
+        """The rest of this epoch's batches: positions of examples, and a generator for what is drawn for them.
 
         Each batch has a generator of its own, seeded by its number, so resuming needs no replay.
         """
         training, epoch = self.training, self.progress.epoch
-        order = np.random.default_rng((training.seed, epoch)).permutation(len(self.data.train))
+        order = np.random.default_rng((training.seed, epoch)).permutation(len(self.task.train))
         for number in range(self.progress.step_in_epoch, self.steps_per_epoch):
-            images = order[number * training.batch_size : (number + 1) * training.batch_size]
+            positions = order[number * training.batch_size : (number + 1) * training.batch_size]
             seed = np.random.SeedSequence((training.seed, epoch, number)).generate_state(1)[0]
-            generator = torch.Generator().manual_seed(int(seed))
-            yield images, self.captions.rows(images, training.rows, generator)
+            yield positions, torch.Generator().manual_seed(int(seed))
 
     def _log(self) -> None:
         progress = self.progress
@@ -185,34 +203,28 @@ class Run:
     def _validate(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
         with self.average.in_place():
-            captions, scores = validate(
-                self.fabric, self.model, self.data.validation, beam_size=training.validation_beam
-            )
+            with whole_weights(self.stage.objective):
+                predictions, scores = validate(self.fabric, self.task, self.model, beam_size=training.validation_beam)
             self._record({"step": progress.step, "epoch": progress.epoch, "validation": scores})
             score = scores[training.best_by] or 0.0
             progress.scores.append(score)
             if progress.best is None or score > progress.best:
                 progress.best, progress.best_epoch = score, progress.epoch
+                weights = gathered(self.model.state_dict())
                 if self.fabric.is_global_zero:
-                    save_weights(self.model, self.folder)
+                    save_weights(weights, self.folder)
         told = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
-        first = self.data.validation.identities[0]
-        shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {captions[first]}")
+        first = self.task.validation.identities[0]
+        shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {predictions[first]}")
 
     def _save(self) -> None:
         """The state of all processes, written by the first."""
         randoms = self._gathered(random_state())
         self.progress.averaged = self.average.entered
         self.progress.scaler = self.fabric.strategy.precision.state_dict()
+        tensors = state_of(self.model, self.stage.optimizer, randoms=randoms, average=self.average.values)
         if self.fabric.is_global_zero:
-            save_state(
-                self.folder,
-                self.progress,
-                self.model,
-                self.stage.optimizer,
-                randoms=randoms,
-                average=self.average.values,
-            )
+            save_state(self.folder, self.progress, tensors)
 
     def _gathered(self, state: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
         if self.fabric.world_size == 1:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from legenda.training.settings import Training
+from legenda.training.sharding import whole
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -28,6 +29,8 @@ def clip(fabric: Fabric, module: nn.Module, optimizer: torch.optim.Optimizer, tr
     """Cuts each number of the gradients, then their norm, and gives the norm before both; None for no gradients."""
     first = float("inf") if training.clip_value or not training.clip_norm else training.clip_norm
     norm = fabric.clip_gradients(module, optimizer, max_norm=first, error_if_nonfinite=False)
+    if norm is not None:
+        norm = whole(norm)
     if training.clip_value:
         nn.utils.clip_grad_value_(module.parameters(), training.clip_value)
         if training.clip_norm:

@@ -71,6 +71,31 @@ class Noam:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InverseSqrt:
+    """A rate that rises in a line from `first` to `rate` over `warmup_steps`, then falls with the root of the steps.
+
+    It is what translation is trained with (Ott et al., 2018, fairseq's inverse_sqrt); `Noam` with its two sizes joined
+    in one rate.
+    """
+
+    rate: float = 5e-4
+    first: float = 1e-7
+    warmup_steps: int = 4000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= self.rate or self.warmup_steps < 1:
+            raise UserError(
+                "training.schedule needs first above 0, rate not below first, and warmup_steps of at least 1"
+            )
+
+    def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
+        """The learning rate of a step counted from 0."""
+        if step < self.warmup_steps:
+            return self.first + (self.rate - self.first) * step / self.warmup_steps
+        return self.rate * math.sqrt(self.warmup_steps / step)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plateau:
     """A rate that falls by `factor` when validations have not bettered the best score for more than `patience` of them.
 
@@ -140,12 +165,13 @@ class Cosine:
         return self.last + (self.rate - self.last) * (1 + math.cos(math.pi * done)) / 2
 
 
-Schedule = StepDecay | Table | Noam | Plateau | Constant | Cosine
+Schedule = StepDecay | Table | Noam | InverseSqrt | Plateau | Constant | Cosine
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "step_decay": StepDecay,
     "table": Table,
     "noam": Noam,
+    "inverse_sqrt": InverseSqrt,
     "plateau": Plateau,
     "constant": Constant,
     "cosine": Cosine,

@@ -10,17 +10,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from legenda.data.caption_sets import CaptionSet
 from legenda.decoding import beam_search, greedy, sample
 from legenda.models import Captioner
 from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
+from legenda.training.captioning import CaptionObjective, shifted
 from legenda.training.objectives import PADDING, advantages, cross_entropy, denominator, policy_gradient, spoken
 from legenda.training.rewards import Rewards
 from legenda.training.settings import SelfCritical, Training
-from legenda.training.tasks import Loss, Prepared, Task, shifted
+from legenda.training.task import Batch, Loss, Prepared, regions_of
 
 
-class SelfCriticalTask(Task):
+class SelfCriticalObjective(CaptionObjective):
     """The expected reward of the model's own captions.
 
     Captions are drawn without gradients by cheap steps; one pass over all of them at once then gives the gradient,
@@ -29,9 +31,8 @@ class SelfCriticalTask(Task):
     that the model's rule bans are neither drawn nor given any probability.
     """
 
-    def __init__(self, model: Captioner, training: Training, rewards: Rewards) -> None:
-        super().__init__(model)
-        self.training_settings = training
+    def __init__(self, model: Captioner, training: Training, split: CaptionSet, rewards: Rewards) -> None:
+        super().__init__(model, training, split)
         self.rewards = rewards
         settings = self.settings
         self.shares = (1 - settings.cross_entropy, settings.cross_entropy) if settings.cross_entropy else (1.0,)
@@ -49,17 +50,17 @@ class SelfCriticalTask(Task):
         return self.training_settings.self_critical
 
     @torch.no_grad()
-    def prepare(self, images: np.ndarray, regions: Regions, captions: Int[Tensor, "B K T"], epoch: int) -> Prepared:  # noqa: ARG002
+    def prepare(self, positions: np.ndarray, batch: Batch, epoch: int) -> Prepared:  # noqa: ARG002
         """Draws captions, hands them to be rewarded, and lays them out for the pass with gradients."""
         settings, end = self.settings, self.rule.end_id
-        tokens, real, compared = self._draw(regions)
+        tokens, real, compared = self._draw_captions(regions_of(batch))
         judged = tokens if compared is None else torch.cat([*_to_one_length(tokens, compared, end)], dim=1)
-        waiting = self.rewards.start(images, judged)
+        waiting = self.rewards.start(positions, judged)
         counted = spoken(tokens, end) & real.unsqueeze(-1)
         inputs, said = F.pad(tokens[..., :-1], (1, 0), value=self.rule.begin_id), tokens
         rows, targets = None, None
         if settings.cross_entropy:
-            rows, targets = shifted(captions, end)
+            rows, targets = shifted(batch["captions"], end)
         counts = [denominator(settings.mean, counted, settings.max_length)]
         if targets is not None:
             counts.append(float((targets != PADDING).sum()))
@@ -69,14 +70,16 @@ class SelfCriticalTask(Task):
 
         return Prepared((inputs, said, rows, targets), tuple(counts), finish)
 
-    def forward(
-        self, features: Tensor, boxes: Tensor | None, mask: Tensor, pooled: Tensor | None, *prepared: Tensor | None
-    ) -> tuple[Tensor, ...]:
+    def draw(self, positions: np.ndarray, generator: torch.Generator) -> Batch:
+        """Captions of people's only where they have a share."""
+        return super().draw(positions, generator) if self.settings.cross_entropy else {}
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Tensor, ...]:
         """Log-probabilities `(B, K, T)` of the drawn words, and the summed cross-entropy where it has a share."""
         inputs, said, rows, targets = prepared
         assert inputs is not None
         assert said is not None
-        memory = self.model.encode(Regions(features, boxes, mask, pooled))
+        memory = self.model.encode(regions_of(batch))
         log_probs = log_probs_of(self.model.decoder(inputs, memory), said, self.rule.banned_ids)
         if rows is None or targets is None:
             return (log_probs,)
@@ -84,7 +87,7 @@ class SelfCriticalTask(Task):
         logits = self.model.decoder(rows, memory)
         return log_probs, cross_entropy(logits, targets, training.label_smoothing, training.smoothing, reduction="sum")
 
-    def _draw(self, regions: Regions) -> tuple[Int[Tensor, "B K T"], Tensor, Int[Tensor, "B 1 t"] | None]:
+    def _draw_captions(self, regions: Regions) -> tuple[Int[Tensor, "B K T"], Tensor, Int[Tensor, "B 1 t"] | None]:
         """The drawn captions, which of them exist, and the greedy ones where they are the baseline."""
         settings, model, mode = self.settings, self.model, self.model.training
         memory = compared = None

@@ -104,6 +104,8 @@ class Training:
     """Where the smoothed share goes: over all words (Szegedy et al., 2016), or over all but the target, with the loss
     told as a divergence, which is 0 at best (AoANet and X-Transformer as released)."""
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
+    dropout: Mapping[str, float] = field(default_factory=dict)
+    """Rates of dropout that are other in this stage than in the model's configuration, by the names of its fields."""
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
     clip_value: float = 0.0
@@ -138,6 +140,9 @@ class Training:
         for name in ("seed", "save_every", "patience", "clip_norm", "clip_value", "weight_decay", "epsilon"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"training.{name} must be 0 or more, not {getattr(self, name)}")
+        wrong = [name for name in self.dropout if not name.endswith(("dropout", "_drop"))]
+        if wrong:
+            raise UserError(f"training.dropout names {wrong[0]!r}, which is no rate of dropout; leave it out")
         shares = ("label_smoothing", "average_decay")
         for name, value in (*((name, getattr(self, name)) for name in shares), *(("betas", b) for b in self.betas)):
             if not 0 <= value < 1:

@@ -6,23 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from legenda.data.caption_sets import CaptionSet
 from legenda.errors import UserError
 from legenda.files import whole_file
-from legenda.models import Captioner
-from legenda.regions import Regions
+from legenda.models.model import Model
 from legenda.training.optimizers import clip, create_optimizer
 from legenda.training.rewards import Reward, Rewards
-from legenda.training.self_critical import SelfCriticalTask
+from legenda.training.self_critical import SelfCriticalObjective
 from legenda.training.settings import Training
-from legenda.training.tasks import CrossEntropyTask, Prepared, Task
+from legenda.training.sharding import whole_weights
+from legenda.training.task import Batch, Prepared, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -30,64 +29,71 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some images of a step on this device. `idle`: they stand in for none, and count nothing."""
+    """Some examples of a step on this device. `idle`: they stand in for none, and count nothing."""
 
-    regions: Regions
+    batch: Batch
     prepared: Prepared
+    examples: int
     idle: bool
 
 
 class Stage:
-    """A model set up for the device with the task and the optimiser of one stage."""
+    """A model set up for the device with the objective and the optimiser of one stage."""
 
     def __init__(
         self,
         fabric: Fabric,
-        model: Captioner,
+        task: Task,
+        model: Model,
         training: Training,
-        split: CaptionSet,
         own_rewards: Mapping[str, Reward] | None,
     ) -> None:
-        self.fabric, self.model, self.training, self.split = fabric, model, training, split
-        self.optimizer = create_optimizer(model.parameters(), training)
-        self.task = create_task(model, training, split, own_rewards)
+        self.fabric, self.task, self.model, self.training = fabric, task, model, training
+        self.objective = task.objective(model, training, own_rewards)
         if training.compile:
-            self.task.compile()
-        self.wrapped, self.stepper = fabric.setup(self.task, self.optimizer)
+            self.objective.compile()
+        self.wrapped = fabric.setup_module(self.objective)
+        self.optimizer = create_optimizer(model.parameters(), training)  # of the weights as the devices hold them
+        self.stepper: Any = fabric.setup_optimizers(self.optimizer)
 
     @property
     def rewards(self) -> Rewards | None:
         """The rewards of a self-critical stage."""
-        return self.task.rewards if isinstance(self.task, SelfCriticalTask) else None
+        return self.objective.rewards if isinstance(self.objective, SelfCriticalObjective) else None
 
     def step(
-        self, images: np.ndarray, captions: Tensor, rate: float, epoch: int, refused: Path, *, step: int
+        self,
+        positions: np.ndarray,
+        generator: torch.Generator,
+        rate: float,
+        epoch: int,
+        refused: Path,
+        *,
+        step: int,
     ) -> dict[str, float]:
-        """One change of the weights at a learning rate; gives the loss and what the task tells of the batch.
+        """One change of the weights at a learning rate; gives the loss and what the objective tells of the batch.
 
-        images: positions in the training split of all devices' images, and their captions; each device takes its share
-        of both. The gradient is that of one device working on all of them. Raises UserError where the loss or its
-        gradient is no number, after saving the batch in the file `refused`.
+        positions: of all devices' examples in the training split, of which each device takes its share; generator: of
+        what is drawn for them, the same on all devices. The gradient is that of one device working on all of them.
+        Raises UserError where the loss or its gradient is no number, after saving the batch in the file `refused`.
         """
         fabric, training = self.fabric, self.training
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
-        parts = self._parts(images, captions, epoch)
+        drawn = self.objective.draw(positions, generator)
+        parts = self._parts(positions, drawn, epoch)
         totals = self._totals(parts)
         self.optimizer.zero_grad(set_to_none=True)
         told: dict[str, float] = {}
         for number, part in enumerate(parts):
             with fabric.no_backward_sync(self.wrapped, enabled=number < len(parts) - 1):
-                regions = part.regions
-                output = self.wrapped(
-                    regions.features, regions.boxes, regions.valid, regions.pooled, *part.prepared.inputs
-                )
+                output = self.wrapped(part.batch, *part.prepared.inputs)
                 loss = part.prepared.finish(output)
-                shares = zip(self.task.shares, loss.sums, totals, strict=True)
+                shares = zip(self.objective.shares, loss.sums, totals, strict=True)
                 value = sum((share / max(total, 1.0) * summed for share, summed, total in shares), torch.tensor(0.0))
                 fabric.backward(value * (0 if part.idle else fabric.world_size))
-            share = 0.0 if part.idle else len(regions) / len(images)
+            share = 0.0 if part.idle else part.examples / len(positions)
             told["loss"] = told.get("loss", 0.0) + (0.0 if part.idle else value.item())
             for name, said in loss.told.items():
                 told[name] = told.get(name, 0.0) + said * share
@@ -95,31 +101,31 @@ class Stage:
         norm = clip(fabric, self.wrapped, self.stepper, training)
         scaled = training.precision == "16-mixed"  # whose scaler leaves out steps that overflow
         if not math.isfinite(told["loss"]) or (not scaled and norm is not None and not math.isfinite(norm)):
-            self._refuse(images, captions, refused, step)
+            self._refuse(positions, drawn, refused, step)
         self.stepper.step()
         return told
 
-    def _parts(self, images: np.ndarray, captions: Tensor, epoch: int) -> list[_Part]:
-        """The images of this device in `accumulate` parts, with all that needs no gradient done."""
+    def _parts(self, positions: np.ndarray, drawn: Batch, epoch: int) -> list[_Part]:
+        """The examples of this device in `accumulate` parts, with all that needs no gradient done."""
         fabric, training = self.fabric, self.training
         every = fabric.world_size * training.accumulate
         parts = []
-        for number in range(min(training.accumulate, -(-len(images) // fabric.world_size))):
-            chosen = np.arange(len(images))[fabric.global_rank + number * fabric.world_size :: every]
+        for number in range(min(training.accumulate, -(-len(positions) // fabric.world_size))):
+            chosen = np.arange(len(positions))[fabric.global_rank + number * fabric.world_size :: every]
             idle = not len(chosen)
-            chosen = chosen[:1] if idle else chosen
             if idle:
                 chosen = np.zeros(1, dtype=int)
-            regions = self.split.read(images[chosen]).to(fabric.device)
-            rows = captions[torch.from_numpy(chosen)].to(fabric.device)
-            with fabric.autocast():
-                prepared = self.task.prepare(images[chosen], regions, rows, epoch)
-            parts.append(_Part(regions, prepared, idle))
+            own = {name: tensor[torch.from_numpy(chosen)] for name, tensor in drawn.items()}
+            batch = {**self.objective.read(positions[chosen]), **own}
+            batch = {name: tensor.to(fabric.device) for name, tensor in batch.items()}
+            with whole_weights(self.objective), fabric.autocast():
+                prepared = self.objective.prepare(positions[chosen], batch, epoch)
+            parts.append(_Part(batch, prepared, len(chosen), idle))
         return parts
 
     def _totals(self, parts: Sequence[_Part]) -> list[float]:
         """What each part of the loss is divided by, over all parts and devices."""
-        own = torch.zeros(len(self.task.shares), dtype=torch.float64)
+        own = torch.zeros(len(self.objective.shares), dtype=torch.float64)
         for part in parts:
             if not part.idle:
                 own += torch.tensor(part.prepared.counts, dtype=torch.float64)
@@ -137,26 +143,13 @@ class Stage:
         assert isinstance(summed, Tensor)
         return summed.cpu()
 
-    def _refuse(self, images: np.ndarray, captions: Tensor, path: Path, step: int) -> None:
+    def _refuse(self, positions: np.ndarray, drawn: Batch, path: Path, step: int) -> None:
         if self.fabric.is_global_zero:
-            regions = self.split.read(images)
-            tensors = {"features": regions.features, "mask": regions.valid, "captions": captions}
-            if regions.boxes is not None:
-                tensors["boxes"] = regions.boxes
-            named = {"images": "\n".join(self.split.identities[image] for image in images)}
+            tensors = {**self.objective.read(positions), **drawn}
+            named = {"examples": "\n".join(self.task.train.identities[position] for position in positions)}
             with whole_file(path) as partial:
                 safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, named)
         raise UserError(
-            f"the loss or its gradient is no longer a number at step {step}, whose images are in {path}; look for "
+            f"the loss or its gradient is no longer a number at step {step}, whose examples are in {path}; look for "
             "broken features there, or train into another folder (--out) with a lower training.schedule.rate"
         )
-
-
-def create_task(
-    model: Captioner, training: Training, split: CaptionSet, own_rewards: Mapping[str, Reward] | None = None
-) -> Task:
-    """The task that the settings name."""
-    if training.objective == "cross_entropy":
-        return CrossEntropyTask(model, training)
-    assert model.vocabulary is not None
-    return SelfCriticalTask(model, training, Rewards.of(training.self_critical, split, model.vocabulary, own_rewards))

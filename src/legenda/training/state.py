@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from legenda.errors import UserError
 from legenda.files import checked, whole_file
+from legenda.training.sharding import gathered, shared_like
 
 STATE = "training_state.safetensors"
 
@@ -56,16 +57,14 @@ def random_state() -> dict[str, Tensor]:
     return state
 
 
-def save_state(
-    folder: Path,
-    progress: Progress,
+def state_of(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
     randoms: Sequence[Mapping[str, Tensor]] | None = None,
     average: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Writes weights, their mean, optimiser, random numbers and progress as one whole file.
+) -> dict[str, Tensor]:
+    """Weights, their mean, optimiser and random numbers by name, each tensor whole; all processes must call it.
 
     randoms: the `random_state` of every process; that of this one where it is not given.
     """
@@ -76,6 +75,11 @@ def save_state(
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in values.items()}
     for rank, random in enumerate(randoms or [random_state()]):
         tensors |= {f"random.{rank}.{name}": tensor for name, tensor in random.items()}
+    return gathered(tensors)
+
+
+def save_state(folder: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
+    """Writes what `state_of` gave, and progress, as one whole file."""
     metadata = {"progress": json.dumps(asdict(progress))}
     with whole_file(folder / STATE) as partial:
         safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
@@ -97,19 +101,22 @@ def load_state(
     progress = read_progress(folder)
     tensors = checked(lambda: safetensors.torch.load_file(path), path, _REMEDY)
     try:
-        model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+        own = model.state_dict()
+        model.load_state_dict({name: shared_like(tensor, tensors[f"model.{name}"]) for name, tensor in own.items()})
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         saved: dict[int, dict[str, Any]] = {}
         for key, tensor in tensors.items():
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
-                saved.setdefault(int(index), {})[name] = tensor
+                saved.setdefault(int(index), {})[name] = shared_like(parameters[int(index)], tensor)
             elif key.startswith("average.") and average is not None:
-                average[key.removeprefix("average.")] = tensor.to(next(model.parameters()).device)
+                name = key.removeprefix("average.")
+                average[name] = shared_like(own[name], tensor.to(own[name].device))
         optimizer.load_state_dict({**optimizer.state_dict(), "state": saved})
         torch.set_rng_state(tensors[f"random.{rank}.cpu"])
         if torch.cuda.is_available() and f"random.{rank}.cuda" in tensors:
             torch.cuda.set_rng_state(tensors[f"random.{rank}.cuda"])
-    except (KeyError, TypeError, RuntimeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, RuntimeError, ValueError) as error:
         raise UserError(f"{path} is no training state of this run; {_REMEDY}") from error
     return progress
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from legenda.data.caption_sets import CaptionSet
 from legenda.decoding import Decoded, Ensemble, beam_search
-from legenda.errors import UserError, nearest
+from legenda.errors import UserError
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.models import Captioner
 from legenda.regions import Regions
 from legenda.text import Vocabulary
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 
 def describe_images(
@@ -70,28 +65,3 @@ def score_captions(captions: dict[str, str], split: CaptionSet) -> dict[str, flo
     references = dict(zip(split.identities, split.references, strict=True))
     scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus
     return scores | (split.score(captions) if split.score is not None else {})
-
-
-def check_metric(name: str, split: CaptionSet) -> None:
-    """UserError unless validation measures `name`, found out by scoring one image's own reference."""
-    one = replace(split, identities=split.identities[:1], references=split.references[:1])
-    measured = score_captions({one.identities[0]: one.references[0][0]}, one)
-    if name not in measured:
-        raise UserError(f"training.best_by={name!r} is not measured; {nearest(name, measured)}")
-
-
-def validate(
-    fabric: Fabric, model: Captioner, split: CaptionSet, *, beam_size: int
-) -> tuple[dict[str, str], dict[str, float | None]]:
-    """Captions and scores of a split, which all devices share out among themselves; all of them get both."""
-    if fabric.world_size == 1:
-        captions = describe_images(model, split, beam_size=beam_size)
-        return captions, score_captions(captions, split)
-    own = np.arange(fabric.global_rank, len(split), fabric.world_size)
-    described = describe_images(model, split, beam_size=beam_size, positions=own)
-    gathered: list[dict[str, str]] = [{} for _ in range(fabric.world_size)]
-    torch.distributed.all_gather_object(gathered, described)
-    every = {identity: caption for part in gathered for identity, caption in part.items()}
-    captions = {identity: every[identity] for identity in split.identities}
-    scores = score_captions(captions, split) if fabric.is_global_zero else {}
-    return captions, fabric.broadcast(scores)

@@ -43,9 +43,10 @@ class ModelRun:
 class CaptionView:
     """One model's caption of one picture.
 
-    `attention` (T, N) holds, for each of the T words, its non-negative weights over the N regions of the picture; None
-    shows the words alone. `verdict` says whether the caption is true, None when nobody can tell. `boxes` (N, 4) are the
-    regions that this model read where they are not those of the example.
+    `attention` (T, N) holds, for each of the T words, its non-negative weights over the N regions of the picture, or
+    (T, H, N) those of H heads, of which the page shows the mean or one; None shows the words alone. `verdict` says
+    whether the caption is true, None when nobody can tell. `boxes` (N, 4) are the regions that this model read where
+    they are not those of the example.
     """
 
     words: Sequence[str]

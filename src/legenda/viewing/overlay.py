@@ -114,6 +114,19 @@ def draw_words(
     return sheet
 
 
+def stack_sheets(sheets: Sequence[Image.Image]) -> Image.Image:
+    """Sheets of `draw_words` below each other, on paper as wide as the widest; UserError where there is none."""
+    if not sheets:
+        raise UserError("there is no sheet to stack; give at least one")
+    width, height = max(sheet.width for sheet in sheets), sum(sheet.height for sheet in sheets)
+    stacked = Image.new("RGB", (width, height), _PAPER)
+    top = 0
+    for sheet in sheets:
+        stacked.paste(sheet, (0, top))
+        top += sheet.height
+    return stacked
+
+
 def blank_canvas(boxes: Sequence[Sequence[float]] | np.ndarray, *, size: tuple[int, int] = (384, 288)) -> Image.Image:
     """Regions without their picture: faint outlines on paper."""
     canvas = Image.new("RGB", size, _PAPER)

@@ -9,6 +9,7 @@ import numpy as np
 
 from legenda.errors import UserError
 from legenda.viewing.content import CaptionView, Example, ModelRun, Report, ScoreColumn
+from legenda.viewing.heads import pack_heads
 
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
@@ -120,23 +121,25 @@ def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
 
 
 def _plain_caption(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
-    attention = None
+    attention = heads = None
     own = None if caption.boxes is None else _checked_boxes(caption.boxes, where)
     regions = regions if own is None else len(own)
     if caption.attention is not None:
         weights = np.asarray(caption.attention, dtype=np.float64)
         expected = (len(caption.words), regions)
-        if weights.shape != expected:
+        if weights.ndim not in (2, 3) or (weights.shape[0], weights.shape[-1]) != expected or 0 in weights.shape[1:-1]:
             raise UserError(
                 f"{where}: attention has the shape {weights.shape}, but {expected[0]} words over {regions} regions "
-                f"need {expected}; give one row per word and one column per box"
+                f"need {expected}, or the heads between them; give one row per word and one column per box"
             )
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
             raise UserError(f"{where}: attention has a negative or not finite weight; give weights of 0 or more")
-        attention = np.round(weights, 4).tolist()
+        heads = pack_heads(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
+        attention = np.round(weights if weights.ndim == 2 else weights.mean(axis=1), 4).tolist()
     return {
         "words": list(caption.words),
         "attention": attention,
+        "heads": heads,
         "verdict": caption.verdict,
         "note": caption.note,
         "score": _finite(caption.score),

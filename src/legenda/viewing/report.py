@@ -7,8 +7,8 @@ from legenda.viewing.content import Report
 from legenda.viewing.page import compose_page
 from legenda.viewing.plain import plain_report
 
-_STYLES = ("theme.css", "page.css", "attention-viewer.css", "report.css")
-_SCRIPTS = ("dom.js", "attention-viewer.js", "curve-chart.js", "example-filters.js", "report.js")
+_STYLES = ("theme.css", "page.css", "attention-viewer.css", "curve-chart.css", "report.css")
+_SCRIPTS = ("dom.js", "attention-viewer.js", "head-choice.js", "curve-chart.js", "example-filters.js", "report.js")
 
 
 def write_report(report: Report, path: str | Path) -> Path:

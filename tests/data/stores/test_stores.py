@@ -341,3 +341,18 @@ def test_a_heading_and_a_text_without_tabs(tmp_path):
     (tmp_path / "f.tsv").write_text("a caption\n")
     with pytest.raises(UserError, match="line 1 has no tabs"):
         open_features(tmp_path / "f.tsv")
+
+
+def test_bottom_up_features_are_read_in_either_orientation(tmp_path):
+    """MCAN's files have the channels first, Rosita's the regions; boxes have another name there."""
+    for image, turned in zip(IDS, (True, False, False), strict=True):
+        features = features_of(image, width=2048)
+        boxes = {"bbox" if turned else "boxes": PIXELS}
+        np.savez(
+            tmp_path / f"{image}.npz", x=features.T if turned else features, image_w=WIDTH, image_h=HEIGHT, **boxes
+        )
+    store = open_features(tmp_path)
+    for image in IDS:
+        read = store.read([store.index(image)])
+        assert np.array_equal(read.features[0], features_of(image, width=2048))
+        assert read.boxes[0] == pytest.approx(SHARES)

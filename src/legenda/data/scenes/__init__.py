@@ -1,6 +1,6 @@
 """Scenes: the embedded data set, on which it shows what an attention can express and what it cannot."""
 
-from legenda.data.scenes.dataset import SceneSplit, make_split
+from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
 from legenda.data.scenes.truth import TRUTHS, Verdict, judge, truth_scores
@@ -11,6 +11,7 @@ __all__ = [
     "FEATURE_DIM",
     "TRUTHS",
     "Scene",
+    "SceneCounts",
     "SceneSplit",
     "Thing",
     "Verdict",

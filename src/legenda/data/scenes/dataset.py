@@ -7,6 +7,7 @@ import numpy as np
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.world import Scene, make_scene
+from legenda.errors import UserError
 
 MOST_THINGS = 7
 
@@ -39,3 +40,22 @@ def make_split(split: str, count: int, seed: int = 0) -> SceneSplit:
         mask[index, : len(found)] = True
         scenes.append(scene)
     return SceneSplit(tuple(scenes), features, boxes, mask, tuple(references(scene) for scene in scenes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneCounts:
+    """How many scenes each split has, and the seed of their worlds; no two splits or seeds share a scene."""
+
+    train: int = 12_000
+    validation: int = 300
+    test: int = 600
+    seed: int = 0
+
+    def made(self, name: str) -> SceneSplit:
+        """The scenes of the split train, val or test, drawn and read back."""
+        counts = {"train": self.train, "val": self.validation, "test": self.test}
+        if name not in counts:
+            raise UserError(f"scenes have no split {name!r}; choose from {', '.join(counts)}")
+        if counts[name] < 1:
+            raise UserError(f"the split {name} needs at least 1 scene, not {counts[name]}")
+        return make_split(name, counts[name], self.seed)

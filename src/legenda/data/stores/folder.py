@@ -3,6 +3,7 @@
 <id>.npy                                       features (n, D) or of a grid (H, W, D)
 <id>.npz with feat                             the same; with boxes in 0..1 beside it where we wrote it
 <id>.npz with x, bbox, image_w, image_h        MCAN's: features (D, n), boxes in pixels
+<id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from legenda.files import checked, read_json
 NOTE = "legenda.json"
 """The file in which a folder of ours says who extracted it."""
 _WANTED = "name a folder with one .npz or .npy file per image"
+_WIDTH = 2048
+"""Channels of Bottom-Up features, by which the two orientations are told apart."""
 _PICTURES = (".jpg", ".jpeg", ".png")
 
 
@@ -76,7 +79,8 @@ def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.nda
         return _flat(loaded)
     arrays = {name: loaded[name] for name in loaded.files}
     if "x" in arrays and "feat" not in arrays:
-        features, pixels = arrays["x"].T, arrays.get("bbox")
+        x = arrays["x"]
+        features, pixels = x if x.shape[-1] == _WIDTH else x.T, arrays.get("bbox", arrays.get("boxes"))
         if pixels is None:
             return features, None
         if "image_w" in arrays and "image_h" in arrays:

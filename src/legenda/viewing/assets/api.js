@@ -17,11 +17,10 @@
   }
 
   function limitsOf(schema) {
-    const parts = [];
-    if (schema.minimum !== undefined) parts.push(`from ${schema.minimum}`);
-    if (schema.maximum !== undefined) parts.push(`to ${schema.maximum}`);
-    if (schema.default !== undefined) parts.push(`default ${JSON.stringify(schema.default)}`);
-    return parts.join(", ");
+    const { minimum, maximum } = schema.anyOf?.find((kind) => kind.minimum !== undefined) ?? schema;
+    const range = [minimum === undefined ? "" : `from ${minimum}`, maximum === undefined ? "" : `to ${maximum}`];
+    const preset = schema.default === undefined ? "" : `default ${JSON.stringify(schema.default)}`;
+    return [range.filter(Boolean).join(" "), preset].filter(Boolean).join(", ");
   }
 
   function createFields(schema, whole) {
@@ -30,7 +29,7 @@
       html("th", { scope: "row" }, name, required.includes(name) ? " *" : ""),
       html("td", {}, typeOf(field)),
       html("td", {}, [field.description, limitsOf(field)].filter(Boolean).join("; "))));
-    return html("div", { class: "scroll" }, html("table", {}, html("tbody", {}, ...rows)));
+    return html("div", { class: "scroll" }, html("table", { class: "fields" }, html("tbody", {}, ...rows)));
   }
 
   function createOperation(path, method, operation, whole) {

@@ -6,11 +6,14 @@
 //   createAttentionViewer(host, {
 //     picture: {source, description},          an address or data URI, and its alternative text
 //     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the picture
-//     captions: [{name, colour, words, attention, verdict, score, scoreName, note, boxes}, ...],
+//     captions: [{name, colour, words, attention, heads, verdict, score, scoreName, note, boxes}, ...],
 //   });
 //
-// `attention` is null or one row of weights over the boxes per word; `verdict` is true, false or null; a caption's own
-// `boxes` are null where they are those of the picture.
+// `attention` is null or one row of weights over the boxes per word, of all heads averaged; `heads` is null or
+// {count, weights}, where `weights(word, head)` gives such a row of one head; `verdict` is true, false or null; a
+// caption's own `boxes` are null where they are those of the picture. It gives back {heads, showHead}: the largest
+// number of heads of a caption, and what shows one of them, or with null the mean; a caption that lacks the head keeps
+// its mean and says so.
 // A pointer over a word or keyboard focus on it lights its regions up, a click or tap keeps them lit, Escape lets go.
 // Each caption is one tab stop; the arrow keys, Home and End move between its words.
 
@@ -114,6 +117,11 @@ const createAttentionViewer = (() => {
     return stage;
   }
 
+  /** The weights of a word: those of one head where the caption has it, else the mean of all. */
+  function weightsOf({ attention, heads }, word, head) {
+    return head !== null && head < (heads?.count ?? 0) ? heads.weights(word, head) : attention[word];
+  }
+
   function describedWord(word, weights) {
     const best = indexOfLargest(weights);
     return `${word}, strongest region ${best + 1} of ${weights.length}, weight ${weights[best].toFixed(2)}`;
@@ -148,7 +156,7 @@ const createAttentionViewer = (() => {
       if (overlay !== visible) visible.hide();
       visible = overlay;
       if (shown === null) overlay.rest();
-      else overlay.light(shown.weights);
+      else overlay.light(shown.weights());
     }
 
     return {
@@ -164,27 +172,49 @@ const createAttentionViewer = (() => {
         hold("focused", null);
         hold("pinned", null);
       },
+      /** What is lit is drawn anew, for its weights have changed. */
+      refresh() {
+        hold("hovered", held.hovered);
+      },
     };
   }
 
+  /** The words of a caption as {node, showHead}. */
   function createWords(caption, overlay, selection) {
-    if (caption.words.length === 0) return html("p", { class: "attention-words" }, html("em", {}, "no words"));
+    const plain = (...children) => ({ node: html("p", { class: "attention-words" }, ...children), showHead() {} });
+    if (caption.words.length === 0) return plain(html("em", {}, "no words"));
     if (caption.attention === null || caption.attention[0].length === 0) {
-      return html("p", { class: "attention-words" },
-        ...caption.words.map((word) => html("span", { class: "attention-word" }, word)));
+      return plain(...caption.words.map((word) => html("span", { class: "attention-word" }, word)));
     }
+    let shown = null;
     const words = caption.words.map((word, index) => {
-      const weights = caption.attention[index];
       const node = html("button",
-        { type: "button", class: "attention-word", "aria-label": describedWord(word, weights),
-          tabindex: index === 0 ? 0 : -1 }, word);
-      selection.attach({ node, weights, overlay });
+        { type: "button", class: "attention-word", tabindex: index === 0 ? 0 : -1 }, word);
+      selection.attach({ node, weights: () => weightsOf(caption, index, shown), overlay });
       return node;
     });
-    const group = html("div",
+    const node = html("div",
       { class: "attention-words", role: "toolbar", "aria-label": `Words of the caption by ${caption.name}` }, ...words);
-    group.addEventListener("keydown", (event) => moveFocus(event, words));
-    return group;
+    node.addEventListener("keydown", (event) => moveFocus(event, words));
+    function showHead(head) {
+      shown = head;
+      words.forEach((word, index) => word.setAttribute("aria-label",
+        describedWord(caption.words[index], weightsOf(caption, index, head))));
+    }
+    showHead(null);
+    return { node, showHead };
+  }
+
+  /** Which head is shown, where it is not the mean of all. */
+  function createHeadTag(caption) {
+    const node = html("span", { class: "attention-head", hidden: "" });
+    return {
+      node,
+      showHead(head) {
+        node.hidden = head === null || caption.attention === null;
+        if (!node.hidden) node.textContent = head < (caption.heads?.count ?? 0) ? `head ${head}` : `no head ${head}: mean`;
+      },
+    };
   }
 
   function createVerdict(verdict) {
@@ -196,25 +226,34 @@ const createAttentionViewer = (() => {
   function createCaption(caption, overlay, selection) {
     const score = caption.score === null ? null
       : html("span", { class: "attention-score" }, `${caption.scoreName} ${caption.score.toFixed(2)}`);
+    const [words, tag] = [createWords(caption, overlay, selection), createHeadTag(caption)];
     const node = html("div", { class: "attention-caption" },
       html("div", { class: "attention-heading" },
         html("span", { class: "attention-swatch", "aria-hidden": "true" }),
-        html("span", { class: "attention-name" }, caption.name), score, createVerdict(caption.verdict)),
-      createWords(caption, overlay, selection),
+        html("span", { class: "attention-name" }, caption.name), tag.node, score, createVerdict(caption.verdict)),
+      words.node,
       caption.note === "" ? null : html("p", { class: "attention-note" }, caption.note));
     node.style.setProperty("--model", caption.colour);
-    return node;
+    return { node, parts: [words, tag] };
   }
 
   return function createAttentionViewer(host, { picture, boxes, captions }) {
     const common = createOverlay(boxes);
     const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
     const selection = createSelection(overlays[0] ?? common);
+    const shown = captions.map((caption, index) => createCaption(caption, overlays[index], selection));
     const viewer = html("div", { class: "attention-viewer" }, createStage(picture, [...new Set([common, ...overlays])]),
-      ...captions.map((caption, index) => createCaption(caption, overlays[index], selection)));
+      ...shown.map(({ node }) => node));
     viewer.addEventListener("keydown", (event) => {
       if (event.key === "Escape") selection.release();
     });
     host.replaceChildren(viewer);
+    return {
+      heads: Math.max(0, ...captions.map(({ heads }) => heads?.count ?? 0)),
+      showHead(head) {
+        for (const part of shown.flatMap(({ parts }) => parts)) part.showHead(head);
+        selection.refresh();
+      },
+    };
   };
 })();

@@ -2,10 +2,11 @@
 
 // Which examples are shown, and in which order: by kind, disagreement, score, length. Needs dom.js.
 //
-//   createExampleFilters(cards, entries, names, scoreName)
+//   createExampleFilters(cards, entries, names, scoreName, further)
 //
 // fills `cards` with the cards of `entries`, [{kind, disagreeing, captions, card}, ...], where `captions` maps names of
-// models to {words, score}, and gives the element with the controls. What cannot tell any two entries apart has none.
+// models to {words, score}, and gives the element with the controls, `further` (an element or null) among them. What
+// cannot tell any two entries apart has none.
 
 const createExampleFilters = (() => {
   const PART = 4; // "the best" are the best of so many parts
@@ -72,7 +73,8 @@ const createExampleFilters = (() => {
     if (shortest === longest) return [any];
     const parts = [
       { label: `up to ${short} words`, holds: (entry) => lengthOf(entry) <= short },
-      { label: long - short === 2 ? `${short + 1} words` : `${short + 1} to ${long - 1} words`, holds: (entry) => lengthOf(entry) > short && lengthOf(entry) < long },
+      { label: long - short === 2 ? `${short + 1} words` : `${short + 1} to ${long - 1} words`,
+        holds: (entry) => lengthOf(entry) > short && lengthOf(entry) < long },
       { label: `${long} words and more`, holds: (entry) => lengthOf(entry) >= long },
     ];
     return [any, ...parts.filter(({ holds }) => entries.some(holds))];
@@ -91,7 +93,7 @@ const createExampleFilters = (() => {
     return html("label", { class: "choice" }, html("span", {}, label), select);
   }
 
-  return function createExampleFilters(cards, entries, names, scoreName) {
+  return function createExampleFilters(cards, entries, names, scoreName, further) {
     const views = createViews(entries, names, scoreName);
     const lengths = createLengths(entries);
     const chosen = { view: views[0], length: lengths[0], kind: null, disagreeing: false };
@@ -146,6 +148,7 @@ const createExampleFilters = (() => {
         chosen.length = length;
         update();
       }),
+      further,
       all.node, ...named.map(({ node }) => node), names.length > 1 ? toggle.node : null, status);
   };
 })();

@@ -138,21 +138,25 @@
 
   function createCard(example, runs, scoreName) {
     const host = html("div");
-    createAttentionViewer(host, {
+    const viewer = createAttentionViewer(host, {
       picture: { source: example.picture, description: `Picture ${example.identity}` },
       boxes: example.boxes,
-      captions: runs.flatMap((run, index) => (Object.hasOwn(example.captions, run.name)
-        ? [{ ...example.captions[run.name], scoreName, name: run.name, colour: colourOf(index) }]
-        : [])),
+      captions: runs.flatMap((run, index) => {
+        if (!Object.hasOwn(example.captions, run.name)) return [];
+        const caption = example.captions[run.name];
+        const heads = caption.heads && unpackHeads(caption.heads, (caption.boxes ?? example.boxes).length);
+        return [{ ...caption, heads, scoreName, name: run.name, colour: colourOf(index) }];
+      }),
     });
     const references = example.references.length === 0 ? null
       : html("details", {},
         html("summary", {}, example.references.length === 1 ? "1 reference" : `${example.references.length} references`),
         html("ul", {}, ...example.references.map((reference) => html("li", {}, reference))));
-    return html("article", { class: "card", "aria-label": `Example ${example.identity}` },
+    const card = html("article", { class: "card", "aria-label": `Example ${example.identity}` },
       html("header", {}, html("span", { class: "identity" }, example.identity),
         example.kind === "" ? null : html("span", { class: "kind" }, example.kind)),
       host, references);
+    return { card, viewer };
   }
 
   function composeExamples({ examples, runs, scoreName }) {
@@ -161,7 +165,7 @@
       kind: example.kind,
       disagreeing: modelsDisagree(example),
       captions: example.captions,
-      card: createCard(example, runs, scoreName),
+      ...createCard(example, runs, scoreName),
     }));
     const cards = html("div", { class: "cards" });
     const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
@@ -170,7 +174,8 @@
         "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
         "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
         "keeps the word lit.") : null,
-      createExampleFilters(cards, entries, runs.map(({ name }) => name), scoreName), cards);
+      createExampleFilters(cards, entries, runs.map(({ name }) => name), scoreName,
+        createHeadChoice(entries.map(({ viewer }) => viewer))), cards);
   }
 
   // ---- configurations

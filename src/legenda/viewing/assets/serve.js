@@ -1,7 +1,7 @@
 "use strict";
 
 // The page of `legenda serve`: a picture and settings, the captions of the chosen models side by side, earlier ones.
-// Needs dom.js and attention-viewer.js. Pictures go to this server alone; the history lives in this page only.
+// Needs dom.js and serve-answers.js. Pictures go to this server alone; the history lives in this page only.
 
 (() => {
   const { models, samples } = JSON.parse(document.getElementById("page-data").textContent);
@@ -9,7 +9,7 @@
   const MOST_KEPT = 24;
   const result = document.getElementById("result");
   const earlier = [];
-  const state = { picture: null, address: null, turn: 0 }; // of several requests under way, the latest is shown
+  const state = { picture: null, address: null, head: null, turn: 0 }; // of several requests, the latest is shown
 
   function colourOf(name) {
     return `var(--model-${models.findIndex((model) => model.name === name) % COLOURS})`;
@@ -75,56 +75,22 @@
 
   // ---- what is answered
 
-  function download(blob, name) {
-    const address = URL.createObjectURL(blob);
-    html("a", { href: address, download: name }).click();
-    URL.revokeObjectURL(address);
-  }
-
-  function createDownloads(entry, answer) {
-    const stem = `${entry.picture.name.replace(/\.[^.]*$/, "")}-${answer.model.replace(/\W/g, "_")}`;
-    const json = button("JSON", () => download(
-      new Blob([JSON.stringify({ picture: entry.picture.name, settings: entry.wish, ...answer }, null, 2)],
-        { type: "application/json" }), `${stem}.json`), "action quiet");
-    const png = answer.boxes === null ? null : button("PNG, word by word", async () => {
-      png.disabled = true;
-      try {
-        const { captions: _, ...wish } = entry.wish;
-        const sheet = await post("/api/attention.png", formOf(entry.picture, answer.model, wish));
-        download(await sheet.blob(), `${stem}.png`);
-      } catch (error) {
-        complain(error.message);
-      }
-      png.disabled = false;
-    }, "action quiet");
-    return html("div", { class: "downloads" }, json, png);
-  }
-
-  function createAnswer(entry, answer) {
-    const host = html("div");
-    createAttentionViewer(host, {
-      picture: { source: entry.address, description: `Picture ${entry.picture.name}` },
-      boxes: answer.boxes ?? [],
-      captions: answer.captions.map((caption, index) => ({
-        name: answer.captions.length === 1 ? "caption" : `caption ${index + 1}`,
-        colour: colourOf(answer.model),
-        words: caption.words,
-        attention: caption.attention,
-        verdict: null,
-        score: caption.score,
-        scoreName: "log-probability",
-        note: "",
-        boxes: null,
-      })),
-    });
-    return html("article", { class: "answer", "aria-label": `Captions by ${answer.model}` },
-      html("h2", {}, answer.model, html("small", {}, `${answer.seconds.toFixed(2)} s`)), host,
-      createDownloads(entry, answer));
+  async function draw(entry, model, head) {
+    const wish = head === null ? entry.wish : { ...entry.wish, head };
+    const sheet = await post("/api/attention.png", formOf(entry.picture, model, wish));
+    return sheet.blob();
   }
 
   function show(entry) {
-    result.replaceChildren(html("div", { class: "answers" },
-      ...entry.answers.map((answer) => createAnswer(entry, answer))));
+    result.replaceChildren(createAnswers(entry, {
+      colourOf,
+      draw,
+      complain,
+      chosen: state.head,
+      heard: (head) => {
+        state.head = head;
+      },
+    }));
   }
 
   function showHistory() {
@@ -149,7 +115,7 @@
     const entry = { picture: state.picture, address: state.address, wish: settings() };
     try {
       entry.answers = await Promise.all(names.map(async (name) => {
-        const answer = await post("/api/captions", formOf(entry.picture, name, entry.wish));
+        const answer = await post("/api/captions", formOf(entry.picture, name, { ...entry.wish, heads: true }));
         return answer.json();
       }));
       if (turn === state.turn) show(entry);

@@ -1,0 +1,149 @@
+"""What captioning many pictures costs in time and memory: prints one line for each size.
+
+    OMP_NUM_THREADS=1 python benchmarks/scale.py --folder legenda-scale --sizes 2000 20000 --workers 2
+
+200 scenes are drawn, and listings of the sizes name them over and over, so that no disk is filled; every name is read,
+described and captioned anew, by a small model with random weights. First come the steps of one process without Ray,
+then `legenda caption --engine ray`, with the greatest memory of its driver and of any of its workers, and at last the
+listing of a million names alone. The load of the machine stands beside each number.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+
+import legenda
+from legenda.apps.caption import caption_pictures
+from legenda.apps.caption_listing import index_listing, write_sorted
+from legenda.apps.runs import describe_data, open_run
+from legenda.data.caption_sets import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
+from legenda.vision import read_picture, run_extractor
+
+DRAWN = 200
+MILLION = 1_000_000
+
+
+def report(what: str, value: str) -> None:
+    print(f"{what:<44} {value:>58}   load {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def make_pictures(folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number:03d}.png" for number in range(DRAWN)]
+    for number, path in enumerate(paths):
+        if not path.exists():
+            draw_scene(make_scene("fresh", number)).save(path)
+    return paths
+
+
+def make_run(folder: Path) -> Path:
+    """A run as `legenda train scenes.ngsan` leaves it, of that size, but untrained."""
+    data = ScenesData(train=40, validation=2)
+    opened = data.open(lambda _: None)
+    torch.manual_seed(0)
+    small = {"dim": 96, "num_heads": 4, "num_layers": 2, "ff_dim": 192, "geometry_dim": 16}
+    model = legenda.create_model(
+        "ngsan", vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small
+    ).eval()
+    model.vocabulary = opened.vocabulary
+    return model.save(folder, recipe="scenes.ngsan", data=describe_data(data), extractor=opened.train.extractor)
+
+
+def one_process(run: Path, pictures: list[Path]) -> None:
+    opened = open_run(run)
+    extractor = opened.extractor(None)
+    torch.set_num_threads(1)
+
+    def took(what: str, began: float, used: float) -> None:
+        wall, used = (time.perf_counter() - began) / DRAWN, (time.process_time() - used) / DRAWN
+        report(what, f"{wall * 1e3:.2f} ms a picture ({used * 1e3:.2f} ms of the processor)")
+
+    began, used = time.perf_counter(), time.process_time()
+    read = [read_picture(path) for path in pictures]
+    took("one process: reading", began, used)
+    began, used = time.perf_counter(), time.process_time()
+    run_extractor(extractor, read, pictures)
+    took("one process: describing regions", began, used)
+    began, used = time.perf_counter(), time.process_time()
+    list(caption_pictures(pictures, opened, extractor, 3, []))
+    took("one process: these and captioning, beam 3", began, used)
+
+
+def peaks(root: int) -> Iterator[tuple[bool, int]]:
+    """Whether it is a worker, and the greatest memory so far in KiB, of a process and those below it."""
+    waiting = [root]
+    while waiting:
+        process = waiting.pop()
+        try:
+            below = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            status = Path(f"/proc/{process}/status").read_text()
+            name = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        waiting += map(int, below)
+        peak = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
+        if process == root or name.startswith("ray::"):
+            yield process != root, peak
+
+
+def with_ray(run: Path, pictures: list[Path], folder: Path, size: int, workers: int) -> None:
+    listing, out = folder / f"names-{size}.txt", folder / f"out-{size}"
+    listing.write_text("".join(f"{path}\n" for path in islice(cycle(pictures), size)))
+    shutil.rmtree(out, ignore_errors=True)
+    command = [sys.executable, "-m", "legenda.apps", "caption", f"@{listing}", "--model", str(run), "--engine", "ray"]
+    command += ["--workers", str(workers), "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    greatest = {False: 0, True: 0}
+    while process.poll() is None:
+        for worker, peak in peaks(process.pid):
+            greatest[worker] = max(greatest[worker], peak)
+        time.sleep(1)
+    assert process.stdout is not None
+    said = process.stdout.read().strip()
+    if process.returncode:
+        raise SystemExit(f"the command failed; call it to see why: {' '.join(command)}")
+    lines = sum(1 for path in out.glob("captions-*.jsonl") for line in path.open() if "captions" in json.loads(line))
+    assert lines == size
+    memory = f"driver {greatest[False] / 2**10:.0f} MiB, worker {greatest[True] / 2**10:.0f} MiB"
+    report(f"{size} names, {workers} workers of Ray", f"{said.split('by this call in ')[1]}; {memory}")
+
+
+def listing_alone(folder: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began, used = time.perf_counter(), time.process_time()
+    names = (f"photographs/of/the/great/archive/{number * 7 % MILLION:09d}.jpg" for number in range(MILLION))
+    write_sorted(names, folder / "million.txt", folder)
+    index_listing(folder / "million.txt", folder / "million.bin", 1000, allow_urls=False)
+    wall, used = time.perf_counter() - began, time.process_time() - used
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+    report(f"{MILLION} names sorted and indexed", f"{wall:.1f} s ({used:.1f} s used), {grown:.0f} MiB more")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("legenda-scale"))
+    parser.add_argument("--sizes", type=int, nargs="*", default=[2_000, 20_000])
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    folder = given.folder.resolve()
+    pictures = make_pictures(folder / "pictures")
+    listing_alone(folder)
+    run = make_run(folder / "run")
+    one_process(run, pictures)
+    for size in given.sizes:
+        with_ray(run, pictures, folder, size, given.workers)
+
+
+if __name__ == "__main__":
+    main()

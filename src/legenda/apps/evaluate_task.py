@@ -1,0 +1,41 @@
+"""The part of `legenda evaluate` for the tasks that are not captioning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from legenda.apps.progress import progress_bar
+from legenda.errors import UserError
+from legenda.files import write_json
+from legenda.training.judging import judged
+
+if TYPE_CHECKING:
+    from legenda.apps.runs import AnyRun
+
+_AT_ONCE = 200
+"""Examples between two movements of the bar."""
+
+
+def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | None = None) -> None:
+    """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
+
+    refused: an option that was given and that only captioners have.
+    """
+    task = opened.task
+    if refused is not None:
+        raise UserError(f"--{refused} is for captioners, and {opened.folder} was trained for {task.name}; leave it out")
+    examples: Any = opened.data().split(split)
+    predictions: dict[str, Any] = {}
+    with progress_bar(f"predicting {examples.source}") as show:
+        for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
+            predictions |= judged(task, opened.model, examples, part, beam_size=beam_size)
+            show(len(predictions), len(examples))
+    scores = task.score(predictions, examples)
+    path = opened.folder / f"evaluation_{split}.json"
+    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    write_json(path, {**settings, "scores": scores, "predictions": predictions})
+    for name, value in scores.items():
+        print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
+    print(f"{len(predictions)} examples of {split}; predictions in {path}")

@@ -1,0 +1,105 @@
+"""Translation: NG-SAN's Table 8 on WMT14, and the same on Multi30k and on number words for two cores.
+
+The paper trains fairseq's transformer_wmt_en_de on 4.56 million pairs that are tokenized and cut into joint BPE pieces
+already, and tells neither batch nor steps. Taken here are fairseq's: about 25,000 words of each language in a step,
+100,000 steps, the mean of the last weights. A step has a fixed number of pairs, not of words; averaged are the ends of
+epochs.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from legenda.data.number_words import NumberWordsData
+from legenda.data.parallel import ParallelData
+from legenda.recipes.recipe import Recipe
+from legenda.tasks.translation import Translation
+from legenda.training.schedules import InverseSqrt
+from legenda.training.settings import Training
+
+_WMT14 = ParallelData(
+    folder=Path("wmt14"),
+    train="train.tok.clean.bpe.32000",
+    validation="newstest2013.tok.bpe.32000",
+    test="newstest2014.tok.bpe.32000",
+    pieces=0,
+    max_length=250,
+)
+
+_PAPER = Training(
+    epochs=25,
+    batch_size=1024,
+    schedule=InverseSqrt(),
+    label_smoothing=0.1,
+    smoothing="others",
+    clip_norm=0.0,
+    average="epochs",
+    average_from=21,
+    validation_beam=4,
+    best_by="BLEU",
+    precision="bf16-mixed",
+)
+
+_MULTI30K = ParallelData(folder=Path("multi30k"), pieces=4000, max_length=60)
+
+_SMALL = replace(
+    _PAPER,
+    epochs=5,
+    batch_size=64,
+    schedule=InverseSqrt(rate=2e-3, warmup_steps=400),
+    average="none",
+    average_from=1,
+    validation_beam=1,
+    precision="32-true",
+)
+
+_NUMBERS = replace(
+    _SMALL,
+    epochs=3,
+    schedule=InverseSqrt(rate=2e-3, warmup_steps=200),
+    label_smoothing=0.0,
+    average="exponential",
+    average_decay=0.99,
+    best_by="exact",
+)
+
+_MODELS = {
+    "transformer": ("translator", "Transformer"),
+    "nsa": ("translator_nsa", "Transformer with normalised self-attention in its encoder"),
+}
+
+
+def translation_recipes() -> dict[str, Recipe]:
+    """The baseline and the paper's module on each data set, alike in all else."""
+    small = {"dim": 128, "num_heads": 4, "num_layers": 3, "ff_dim": 256}
+    tiny = {"dim": 64, "num_heads": 4, "num_layers": 2, "ff_dim": 128, "dropout": 0.0}
+    recipes = []
+    for short, (model, summary) in _MODELS.items():
+        recipes += [
+            Recipe(
+                name=f"wmt14.{short}",
+                summary=f"WMT14 English-German: {summary} (NG-SAN, Table 8)",
+                model=model,
+                data=_WMT14,
+                training=_PAPER,
+                task=Translation,
+            ),
+            Recipe(
+                name=f"multi30k.{short}",
+                summary=f"Multi30k English-German: small {summary}",
+                model=model,
+                options=small,
+                data=_MULTI30K,
+                training=_SMALL,
+                task=Translation,
+            ),
+            Recipe(
+                name=f"number_words.{short}",
+                summary=f"number words of two invented languages: tiny {summary}",
+                model=model,
+                options=tiny,
+                data=NumberWordsData(),
+                training=_NUMBERS,
+                task=Translation,
+            ),
+        ]
+    return {recipe.name: recipe for recipe in recipes}

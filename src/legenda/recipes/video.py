@@ -1,0 +1,95 @@
+"""Captions of videos: VATEX with normalised attention, MSR-VTT with attention on attention, and moving scenes.
+
+NG-SAN's Table 7 (one layer each way, "the same training configuration as image captioning", section 5.4) and AoANet's
+section 4.6 say little more than that. Left open, and taken from their image captioning here: batches, lengths and
+vocabulary; MSR-VTT's sizes and schedule. Frames have an order, unlike regions, so VATEX's encoder is told it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from legenda.data.caption_sets import KarpathyData
+from legenda.data.moving_data import MovingScenesData
+from legenda.recipes.aoanet import aoanet_recipes
+from legenda.recipes.ngsan import ngsan_recipes
+from legenda.recipes.recipe import Recipe
+from legenda.training.schedules import StepDecay
+from legenda.training.settings import Training
+
+_VATEX = KarpathyData(annotations=Path("vatex"), features=Path("vatex_i3d"))
+_MSRVTT = KarpathyData(annotations=Path("msrvtt"), features=Path("msrvtt_resnet101"))
+
+_SMALL = {"dim": 64, "num_heads": 4, "num_layers": 1, "dropout": 0.0}
+_TRAINING = Training(
+    epochs=12,
+    batch_size=32,
+    rows=2,
+    schedule=StepDecay(rate=2e-3, warmup_steps=100, decay=0.5, decay_after=(6, 9)),
+    validate_every=2,
+    validation_beam=1,
+    best_by="truth",
+)
+
+_ORDERED = {"ordered": True}
+_RECURRENT = {"recurrent": True}
+
+
+def video_recipes() -> dict[str, Recipe]:
+    """Table 7's two rows, section 4.6's two decoders, and four models of moving scenes."""
+    recipes = [*_vatex(), *_msrvtt(), *_moving()]
+    return {recipe.name: recipe for recipe in recipes}
+
+
+def _vatex() -> list[Recipe]:
+    rows = {"transformer": "Transformer", "nsan": "Transformer with normalised queries"}
+    stages = {model: ngsan_recipes()[f"coco.{model}"] for model in rows}
+    return [
+        replace(
+            stages[model],
+            name=f"vatex.{model}",
+            summary=f"VATEX: {told} (NG-SAN, Table 7)",
+            options={"num_layers": 1} | _ORDERED,
+            data=_VATEX,
+        )
+        for model, told in rows.items()
+    ]
+
+
+def _msrvtt() -> list[Recipe]:
+    rows = {"base": ("aoanet_base", "base decoder"), "aoa": ("aoanet_aoa", "decoder with attention on attention")}
+    recipes = aoanet_recipes()
+    return [
+        replace(
+            recipes[f"coco.{model}"],
+            name=f"msrvtt.{row}",
+            summary=f"MSR-VTT: LSTM over frames, {told} (AoANet, section 4.6)",
+            options=_RECURRENT,
+            data=_MSRVTT,
+        )
+        for row, (model, told) in rows.items()
+    ]
+
+
+def _moving() -> list[Recipe]:
+    rows: dict[str, tuple[str, str, dict[str, Any]]] = {
+        "transformer": ("transformer", "frames in their order", {"ff_dim": 128} | _ORDERED),
+        "unordered": ("transformer", "frames without an order", {"ff_dim": 128}),
+        "nsan": ("nsan", "frames in their order, queries normalised", {"ff_dim": 128} | _ORDERED),
+        "aoanet": (
+            "aoanet_aoa",
+            "LSTM over frames, attention on attention",
+            {"num_layers": 0, "additive_dim": 64, "aoa_dropout": 0.0, "attention_dropout": 0.0} | _RECURRENT,
+        ),
+    }
+    return [
+        Recipe(
+            name=f"video.{row}",
+            summary=f"moving scenes: {told}",
+            model=model,
+            options=_SMALL | options,
+            data=MovingScenesData(),
+            training=_TRAINING,
+        )
+        for row, (model, told, options) in rows.items()
+    ]

@@ -1,0 +1,133 @@
+"""Visual question answering: answers to questions about pictures, learnt from what ten people said."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from legenda.data.question_sets import EncodedQuestions, OpenedQuestions, QuestionSet
+from legenda.errors import UserError
+from legenda.models.mcan import ANSWERS, Mcan, McanConfig
+from legenda.models.model import VOCABULARY
+from legenda.models.registry import build_model, describe_model
+from legenda.tasks.words import begin_words, in_parts
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.training.rewards import Reward
+from legenda.training.settings import Training
+from legenda.training.task import Batch, Loss, Objective, Prepared, Task, check_boxes, parts_of, regions_of
+
+
+class Vqa(Task):
+    """Questions about pictures, each answered by one of the answers that people give often."""
+
+    name = "vqa"
+
+    def __init__(self, data: OpenedQuestions) -> None:
+        self.data = data
+        self.train, self.validation = data.train, data.validation
+        self.extractor = data.train.extractor
+
+    def create(self, model: str, options: Mapping[str, Any], start: Path | None = None) -> Mcan:
+        """MCAN, with the data's first word vectors where there are any and no model is continued."""
+        data = self.data
+        words, answers = data.vocabulary, data.answers
+        if start is not None:
+            words, answers = QuestionVocabulary.load(start / VOCABULARY), AnswerVocabulary.load(start / ANSWERS)
+        sizes = {
+            "vocab_size": len(words),
+            "answers": len(answers),
+            "feature_dim": data.feature_dim,
+            "max_words": data.max_words,
+        }
+        if not issubclass(describe_model(model).config, McanConfig):
+            raise UserError(f"{model} answers no questions; choose one such as mcan")
+        created = build_model(model, {**options, **sizes})
+        assert isinstance(created, Mcan)
+        check_boxes(created, data.has_boxes, data.train.source)
+        created.vocabulary, created.answers = words, answers
+        if start is None and data.vectors is not None:
+            begin_words(created, data.vectors)
+        return created
+
+    def objective(
+        self,
+        model: Mcan,
+        training: Training,
+        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
+    ) -> AnswerObjective:
+        """Binary cross-entropy with soft targets; UserError for an objective that only captions have."""
+        if training.objective != "cross_entropy":
+            raise UserError(f"training.objective={training.objective!r} is for captions; answers take cross_entropy")
+        return AnswerObjective(model, training, self.data.train)
+
+    def measured(self) -> Collection[str]:
+        """Found out by scoring one question of each type."""
+        annotations = self.data.validation.annotations
+        kinds = {(told.question_type, told.answer_type): question for question, told in annotations.items()}
+        return self.score(dict.fromkeys(kinds.values(), ""), self.data.validation).keys()
+
+    @staticmethod
+    def predict(model: Mcan, split: QuestionSet, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
+        """The most probable answers; nothing is searched for, so that `beam_size` plays no part."""
+        del beam_size
+        answers: dict[str, str] = {}
+        for part, regions in in_parts(model, split, positions):
+            asked = [split.questions[position] for position in part]
+            said = model.answer(regions, [question.text for question in asked])
+            answers |= zip((question.id for question in asked), said, strict=True)
+        return answers
+
+    @staticmethod
+    def score(predictions: Mapping[str, Any], split: QuestionSet) -> dict[str, float | None]:
+        """Percentages of the official evaluation, over the questions that are answered."""
+        answered = tuple(question for question in split.questions if question.id in predictions)
+        return replace(split, questions=answered).score(predictions)
+
+
+class AnswerObjective(Objective):
+    """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
+
+    Each batch counts as the share it is of a whole step, so that a step's loss is the plain sum over its questions,
+    however many devices and parts share it.
+    """
+
+    model: Mcan
+
+    def __init__(self, model: Mcan, training: Training, split: QuestionSet) -> None:
+        super().__init__(model)
+        self.batch_size = training.batch_size
+        self.split = split
+
+    @cached_property
+    def questions(self) -> EncodedQuestions:
+        """The questions of the split in the model's words, and what it learns of its answers."""
+        model = self.model
+        assert model.vocabulary is not None
+        assert model.answers is not None
+        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_words)
+
+    def read(self, positions: np.ndarray) -> Batch:
+        """Regions, questions `(B, L)` and targets `(B, A)`."""
+        question = self.questions.tokens[torch.from_numpy(positions)]
+        targets = self.questions.targets(positions)
+        return {**parts_of(self.split.read(positions)), "question": question, "targets": targets}
+
+    @torch.no_grad()
+    def prepare(self, positions: np.ndarray, batch: Batch, epoch: int) -> Prepared:  # noqa: ARG002
+        """Nothing is to be prepared."""
+        return Prepared((), (len(positions) / self.batch_size,), lambda total: Loss((total,)))
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+        """The sum over all answers and questions."""
+        del prepared
+        logits = self.model(regions_of(batch), batch["question"])
+        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")

@@ -1,0 +1,182 @@
+"""Pieces of words: text into the units that a translator reads and writes, and back."""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.files import checked, read_text, whole_file
+from legenda.text.detokenize import detokenize
+from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
+
+_REMEDY = "name the subwords.model of a run, or a file of BPE merges"
+_JOINT = "@@"
+_SPACES_ONLY = "#spaces"
+_MOST_LINES = 1_000_000
+"""Lines of text that subwords are learned from; of more, every n-th is taken."""
+
+
+class Subwords(ABC):
+    """How text becomes pieces and pieces become text; vocabularies are made of the pieces."""
+
+    @abstractmethod
+    def split(self, text: str) -> list[str]:
+        """The pieces of one line of text."""
+
+    @abstractmethod
+    def join(self, pieces: Sequence[str]) -> str:
+        """Running text of pieces."""
+
+    @abstractmethod
+    def save(self, path: str | Path) -> None:
+        """Writes what `load_subwords` reads."""
+
+
+class SentencePieces(Subwords):
+    """A sentencepiece model (Kudo and Richardson, 2018), which reads raw text and gives it back with its spaces."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor = _sentencepiece().SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(model)
+
+    @classmethod
+    def train(cls, lines: Sequence[str], pieces: int) -> SentencePieces:
+        """Byte-pair encoding learned from lines of text of all languages: `pieces` of them, unknown included.
+
+        Raises UserError where the text has fewer, or so many different characters that they alone are more.
+        """
+        written = io.BytesIO()
+        try:
+            _sentencepiece().SentencePieceTrainer.train(
+                sentence_iterator=iter(lines[:: -(-len(lines) // _MOST_LINES)]),
+                model_writer=written,
+                vocab_size=pieces,
+                model_type="bpe",
+                character_coverage=1.0,
+                num_threads=1,
+                unk_id=0,
+                bos_id=-1,
+                eos_id=-1,
+                pad_id=-1,
+                minloglevel=3,
+            )
+        except (RuntimeError, OSError) as error:
+            reason = str(error).split("] ")[-1].strip()
+            raise UserError(
+                f"{pieces} subwords cannot be learned from {len(lines)} lines ({reason}); choose another data.pieces"
+            ) from error
+        return cls(written.getvalue())
+
+    def vocabulary(self) -> Vocabulary:
+        """Its pieces after the end and the unknown one."""
+        every = (self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size()))
+        return Vocabulary((END, UNKNOWN, *(piece for piece in every if piece not in (END, UNKNOWN))))
+
+    def split(self, text: str) -> list[str]:
+        """The pieces; a space is a mark at the beginning of the next one."""
+        return self._processor.encode(text, out_type=str)
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """Text with its spaces and punctuation as people write them."""
+        return self._processor.decode(list(pieces)) if pieces else ""
+
+    def save(self, path: str | Path) -> None:
+        """Writes the sentencepiece model, which other programs read too."""
+        with whole_file(path) as partial:
+            partial.write_bytes(self.model)
+
+
+class JointPieces(Subwords):
+    """Text that is tokenized already, and whose words fall into pieces that end in "@@" where the word goes on.
+
+    It is the way of WMT's shared sets (Sennrich et al., 2016, subword-nmt). Given merges split words into pieces; with
+    none the text has its pieces already, or its words are to stay whole.
+    """
+
+    def __init__(self, merges: str | None = None) -> None:
+        """merges: the text of a file of merges, a pair in each line, the first one learned first."""
+        self._text = merges
+        lines = [] if merges is None else merges.rstrip("\n").split("\n")
+        self._old = not lines or not lines[0].startswith("#version: 0.2")  # where the end of a word is a piece apart
+        ranks = (line.split() for line in lines if line and not line.startswith("#version"))
+        self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(ranks)))}
+        if wrong := next((pair for pair in self._ranks if len(pair) != 2), None):
+            raise UserError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_REMEDY}")
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    @classmethod
+    def read(cls, path: str | Path) -> JointPieces:
+        """A file of merges as subword-nmt writes it."""
+        return cls(read_text(path, _REMEDY))
+
+    def split(self, text: str) -> list[str]:
+        """The pieces of text whose tokens stand apart."""
+        words = text.split()
+        return words if self._text is None else [piece for word in words for piece in self._pieces(word)]
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """Running text: the pieces of a word joined, the tokens set as in print."""
+        words = f"{' '.join(pieces)} ".replace(f"{_JOINT} ", "")
+        return detokenize(words.split())
+
+    def save(self, path: str | Path) -> None:
+        """Writes the merges."""
+        with whole_file(path) as partial:
+            partial.write_text(f"{_SPACES_ONLY}\n" if self._text is None else self._text, encoding="utf-8")
+
+    def _pieces(self, word: str) -> tuple[str, ...]:
+        if word not in self._known:
+            parts = [*word, "</w>"] if self._old else [*word[:-1], f"{word[-1]}</w>"]
+            while len(parts) > 1:
+                pairs = [(self._ranks[pair], pair) for pair in pairwise(parts) if pair in self._ranks]
+                if not pairs:
+                    break
+                parts = _merged(parts, min(pairs)[1])
+            whole = [part.removesuffix("</w>") for part in parts]
+            whole = whole if whole[-1] else whole[:-1]
+            self._known[word] = (*(f"{part}{_JOINT}" for part in whole[:-1]), whole[-1])
+        return self._known[word]
+
+
+def _merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
+    """The parts with every occurrence of the pair made one."""
+    merged: list[str] = []
+    place = 0
+    while place < len(parts):
+        both = tuple(parts[place : place + 2]) == pair
+        merged.append("".join(pair) if both else parts[place])
+        place += 2 if both else 1
+    return merged
+
+
+def count_vocabulary(subwords: Subwords, lines: Iterable[str]) -> Vocabulary:
+    """The vocabulary of all pieces that lines of text have."""
+    return Vocabulary.build((subwords.split(line) for line in lines), min_count=1)
+
+
+def load_subwords(path: str | Path) -> Subwords:
+    """Reads what `save` wrote; UserError names a file that is missing or is neither of the two kinds."""
+    content = checked(lambda: Path(path).read_bytes(), path, _REMEDY)
+    if content.startswith(_SPACES_ONLY.encode()):
+        return JointPieces()
+    if content.startswith(b"#version"):
+        return JointPieces.read(path)
+    _sentencepiece()  # a missing library is no fault of the file
+    return checked(lambda: SentencePieces(content), path, _REMEDY)
+
+
+def _sentencepiece() -> Any:
+    try:
+        import sentencepiece
+    except ImportError as error:
+        raise UserError(
+            'subwords need sentencepiece; install it with pip install "legenda[translation]", or give text that has '
+            "them already"
+        ) from error
+    return sentencepiece

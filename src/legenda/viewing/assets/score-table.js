@@ -1,0 +1,32 @@
+"use strict";
+
+// Draws the table from the data inside the page: a body for each row, with the paper's line and ours.
+
+(() => {
+  const data = JSON.parse(document.getElementById("table-data").textContent);
+
+  function createHead() {
+    const metrics = data.metrics.map((metric) => html("th", { scope: "col" }, metric));
+    return html("thead", {},
+      html("tr", {},
+        html("th", { scope: "col" }, "row"),
+        html("th", { scope: "col", class: "whose" }, "scores of"),
+        ...metrics));
+  }
+
+  function createRow(row) {
+    const label = html("th", { scope: "rowgroup", rowspan: row.lines.length }, row.label,
+      row.note === "" ? null : html("span", { class: "note" }, row.note));
+    return html("tbody", {}, ...row.lines.map((line, place) => html("tr", { class: line.whose },
+      place === 0 ? label : null,
+      html("td", { class: "whose" }, line.whose),
+      ...line.scores.map((score) => html("td", {}, score)))));
+  }
+
+  document.getElementById("scores").append(
+    html("div", { class: "scroll", tabindex: 0 }, html("table", {}, createHead(), ...data.rows.map(createRow))));
+
+  const notes = document.getElementById("notes");
+  notes.hidden = data.notes.length === 0;
+  notes.append(...data.notes.map((note) => html("p", {}, note)));
+})();

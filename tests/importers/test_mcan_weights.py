@@ -1,0 +1,265 @@
+"""MCAN and its form for grounding against what the released codes compute with the same weights.
+
+The data hold the released parameters, inputs, what every layer gives in float64, and gradients of the loss.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional as F
+
+from legenda import Regions, UserError, importers
+from legenda.importers.mcan import load_mcan, usual_heads
+from legenda.importers.translation import Translation
+from legenda.models.storage import load_any
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+
+DATA = Path(__file__).parent / "data"
+QUESTIONS = ("mcan_a", "mcan_b")
+
+
+def read(name):
+    return load_file(DATA / f"{name}.safetensors")
+
+
+def weights(tensors, dtype=torch.float32):
+    return {key.removeprefix("param."): x.to(dtype) for key, x in tensors.items() if key.startswith("param.")}
+
+
+def imported(tensors, dtype=torch.float32, **options):
+    return importers.load("mcan", weights(tensors, dtype), **options)
+
+
+def answered(model, tensors, where="in"):
+    dtype = next(model.parameters()).dtype
+    return model(Regions(tensors[f"{where}.img_feat"].to(dtype)), tensors[f"{where}.ques_ix"])
+
+
+@pytest.fixture(scope="module", params=QUESTIONS)
+def tensors(request):
+    return read(request.param)
+
+
+@pytest.fixture(scope="module")
+def vg():
+    return read("mcan_vg")
+
+
+def expected_sizes(name):
+    return {
+        "mcan_a": (50, 23, 28, 20, 32, 4, 2, 64, 24, 40, 1),
+        "mcan_b": (33, 31, 18, 15, 24, 3, 3, 96, 16, 36, 2),
+    }[name]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_sizes_are_read_from_the_tensors(name):
+    config = imported(read(name)).config
+    assert expected_sizes(name) == (
+        *(config.vocab_size, config.answers, config.feature_dim, config.word_dim, config.dim, config.num_heads),
+        *(config.num_layers, config.ff_dim, config.pool_dim, config.pooled_dim, config.glimpses),
+    )
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_logits_and_probabilities(tensors, dtype, tolerance):
+    with torch.no_grad():
+        logits = answered(imported(tensors, dtype), tensors)
+    torch.testing.assert_close(logits, tensors["out.logits"].to(dtype), atol=tolerance, rtol=0)
+    torch.testing.assert_close(logits.sigmoid(), tensors["out.probs"].to(dtype), atol=tolerance, rtol=0)
+
+
+def test_every_layer(tensors):
+    """All places, padded ones too."""
+    model, found = imported(tensors, torch.float64), {}
+    backbone = model.backbone
+    watched = {"img_in": backbone.input, "attflat_lang": model.pool_words, "attflat_img": model.pool_regions}
+    watched |= {f"enc{i}": layer for i, layer in enumerate(backbone.words)}
+    watched |= {f"dec{i}": layer for i, layer in enumerate(backbone.regions)}
+    for name, module in watched.items():
+        module.register_forward_hook(lambda _, __, output, name=name: found.update({f"mid.{name}": output}))
+    backbone.lstm.register_forward_hook(lambda _, __, output: found.update({"mid.lstm_out": output[0]}))
+    with torch.no_grad():
+        answered(model, tensors)
+    assert found.keys() == {name for name in tensors if name.startswith("mid.")}
+    for name, output in found.items():
+        torch.testing.assert_close(output, tensors[name], atol=1e-12, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_a_question_without_words_and_a_picture_without_regions(tensors, dtype, tolerance):
+    """The release then takes all padded places alike."""
+    assert (tensors["degenerate.in.ques_ix"] == 0).all(dim=1).any()
+    assert (tensors["degenerate.in.img_feat"] == 0).flatten(1).all(dim=1).any()
+    with torch.no_grad():
+        logits = answered(imported(tensors, dtype), tensors, "degenerate.in")
+    torch.testing.assert_close(logits, tensors["degenerate.out.logits"].to(dtype), atol=tolerance, rtol=0)
+
+
+def test_a_mask_says_what_zero_rows_say(tensors):
+    model, features = imported(tensors), tensors["in.img_feat"]
+    mask = ~tensors["out.img_mask"][:, 0, 0]
+    spoilt = features.masked_fill(~mask.unsqueeze(-1), float("nan"))
+    with torch.no_grad():
+        found = model(Regions(spoilt, mask=mask), tensors["in.ques_ix"])
+    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_loss_and_gradients(name):
+    """Every gradient's norm, and some gradients number by number."""
+    tensors = read(name)
+    translation = Translation(weights(tensors, torch.float64), "the file")
+    model = load_mcan(translation)
+    loss = F.binary_cross_entropy_with_logits(answered(model, tensors), tensors["in.target"].double(), reduction="sum")
+    torch.testing.assert_close(loss, tensors["out.loss_bce_sum"][0], atol=1e-10, rtol=0)
+    loss.backward()
+    theirs = {released: model.get_parameter(own).grad for own, released in translation.origins.items()}
+    norms = json.loads((DATA / "mcan_grad_norms.json").read_text())[name]
+    assert theirs.keys() == norms.keys()
+    for released, norm in norms.items():
+        assert theirs[released].norm().item() == pytest.approx(norm, rel=1e-9, abs=1e-12), released
+    whole = {key.removeprefix("grad."): value for key, value in tensors.items() if key.startswith("grad.")}
+    assert len(whole) >= 10
+    for released, gradient in whole.items():
+        torch.testing.assert_close(theirs[released].float(), gradient, atol=1e-6, rtol=1e-6, msg=released)
+
+
+def test_sizes_of_the_form_for_grounding(vg):
+    config = imported(vg).config
+    assert (config.vocab_size, config.word_dim, config.feature_dim, config.dim) == (41, 18, 20, 32)
+    assert (config.num_heads, config.num_layers, config.ff_dim, config.pool_dim, config.pooled_dim) == (
+        4,
+        2,
+        128,
+        24,
+        64,
+    )
+    assert not any(name.endswith("attention.query.bias") for name in imported(vg).state_dict())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+def test_scores_and_deltas_of_regions(vg, dtype, tolerance):
+    with torch.no_grad():
+        scores, deltas = answered(imported(vg, dtype), vg)
+    torch.testing.assert_close(scores.log_softmax(dim=-1), vg["out.log_scores"].to(dtype), atol=tolerance, rtol=0)
+    torch.testing.assert_close(deltas, vg["out.reg"].to(dtype), atol=tolerance, rtol=0)
+
+
+def test_a_file_and_names_of_its_wrappers(tmp_path):
+    tensors = read("mcan_a")
+    path = tmp_path / "mcan.safetensors"
+    save_file({f"module.{name}": tensor for name, tensor in weights(tensors).items()}, path)
+    with torch.no_grad():
+        found = answered(importers.load("mcan", path), tensors)
+    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
+
+
+def test_a_checkpoint_as_the_release_writes_it(tmp_path):
+    """epoch13.pkl holds the state of the optimiser beside the weights."""
+    tensors = read("mcan_a")
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    content = {"state_dict": weights(tensors), "optimizer": optimizer.state_dict(), "lr_base": 1e-4}
+    torch.save(content, tmp_path / "epoch13.pkl")
+    with torch.no_grad():
+        found = answered(importers.load("mcan", tmp_path / "epoch13.pkl"), tensors)
+    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
+
+
+def test_openvqa_calls_the_layer_that_reads_regions_otherwise():
+    tensors = read("mcan_a")
+    renamed = {name.replace("img_feat_linear", "adapter.frcn_linear"): x for name, x in weights(tensors).items()}
+    with torch.no_grad():
+        found = answered(importers.load("mcan", renamed), tensors)
+    torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("dim", "heads"), [(512, 8), (1024, 16), (128, 16), (32, 4)])
+def test_heads_where_nobody_says_how_many(dim, heads):
+    assert usual_heads(dim) == heads
+
+
+def test_heads_are_as_told():
+    assert imported(read("mcan_a"), num_heads=2).config.num_heads == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"proj.weight": None}, "lacks proj.weight"),
+        ({"backbone.enc_list.0.norm1.a_2": None}, r"lacks backbone\.enc_list\.0\.norm1\.a_2"),
+        ({"backbone.dec_list.1.mhatt2.linear_k.bias": None}, "linear_k"),
+        ({"more.weight": torch.zeros(2)}, "holds more.weight, which mcan has no place for"),
+        ({"proj_norm.a_2": torch.zeros(2)}, r"proj_norm.a_2 with shape \(2,\), which does not fit"),
+    ],
+)
+def test_a_state_dict_that_is_not_whole(change, message):
+    tensors = {**weights(read("mcan_a")), **change}
+    with pytest.raises(UserError, match=message):
+        importers.load("mcan", {name: tensor for name, tensor in tensors.items() if tensor is not None})
+
+
+def test_an_option_that_it_does_not_have():
+    with pytest.raises(UserError, match="did you mean dropout"):
+        imported(read("mcan_a"), dropot=0.2)
+
+
+@pytest.fixture
+def words():
+    return QuestionVocabulary(("<pad>", "<unk>", *(f"w{number}" for number in range(48))))
+
+
+@pytest.fixture
+def answers():
+    return AnswerVocabulary(tuple(f"a{number}" for number in range(23)))
+
+
+def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
+    tensors = read("mcan_a")
+    words.save(tmp_path / "vocabulary.txt")
+    (tmp_path / "answers.json").write_text(json.dumps(answers.answers))
+    model = imported(tensors, vocabulary=tmp_path / "vocabulary.txt", answers=tmp_path / "answers.json")
+    questions = [" ".join(words.words[number] for number in row if number) for row in tensors["in.ques_ix"].tolist()]
+    said = model.answer(Regions(tensors["in.img_feat"]), [text.replace("<unk>", "other") for text in questions])
+    assert said == [f"a{number}" for number in tensors["out.logits"].argmax(dim=1).tolist()]
+    model.save(tmp_path / "run")
+    assert (load_any(tmp_path / "run").vocabulary, load_any(tmp_path / "run").answers) == (words, answers)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("mcan_a", ("words",), "give answers beside the vocabulary"),
+        ("mcan_a", ("answers",), "give vocabulary as the vocabulary"),
+        ("mcan_b", ("words", "answers"), r"vocabulary has 50 words .* has 33"),
+        ("mcan_vg", ("words", "answers"), r"vocabulary has 50 words .* has 41"),
+    ],
+)
+def test_words_or_answers_that_do_not_fit(name, given, message, words, answers):
+    options = {"words": {"vocabulary": words}, "answers": {"answers": answers}}
+    with pytest.raises(UserError, match=message):
+        imported(read(name), **{key: value for part in given for key, value in options[part].items()})
+
+
+def test_other_answers_than_the_models(words):
+    with pytest.raises(UserError, match="the list has 1 answers but there are 23 in the mcan weights"):
+        imported(read("mcan_a"), vocabulary=words, answers=AnswerVocabulary(("yes",)))
+
+
+def test_grounding_takes_words_alone(words, answers):
+    own = QuestionVocabulary(words.words[:41])
+    assert imported(read("mcan_vg"), vocabulary=own).vocabulary == own
+    with pytest.raises(UserError, match="leave answers out"):
+        imported(read("mcan_vg"), vocabulary=own, answers=answers)
+
+
+def test_captioners_take_neither_answers_nor_words_of_questions(numbers, words, answers):
+    captioner = numbers("abl_base").weights()
+    with pytest.raises(UserError, match="aoanet writes captions and chooses from no answers"):
+        importers.load("aoanet", captioner, num_heads=4, answers=answers)
+    with pytest.raises(UserError, match="not one of questions"):
+        importers.load("aoanet", captioner, num_heads=4, vocabulary=words)

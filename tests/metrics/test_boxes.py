@@ -1,0 +1,122 @@
+"""Boxes overlap, are learnt and are counted as by MCAN's grounding code, and by hand."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.numpy import load_file
+
+from legenda.errors import UserError
+from legenda.metrics.boxes import (
+    DELTA_SCALE,
+    box_iou,
+    clip_boxes,
+    decode_deltas,
+    encode_deltas,
+    grounding_accuracy,
+    score_targets,
+)
+
+
+def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
+    return np.array(rows, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "inclusive", "plain"),
+    [
+        ((0, 0, 9, 9), (0, 0, 9, 4), 50 / 100, 36 / 81),  # on the border of a hit, by the convention alone
+        ((0, 0, 10, 10), (20, 20, 30, 30), 0.0, 0.0),
+        ((0, 0, 4, 4), (4, 4, 8, 8), 1 / 49, 0.0),  # they share one pixel, or one point
+        ((0, 0, 4, 4), (0, 0, 4, 4), 1.0, 1.0),
+        ((1, 1, 3, 3), (0, 0, 4, 4), 9 / 25, 4 / 16),
+        ((2, 2, 2, 2), (2, 2, 2, 2), 1.0, 0.0),  # one pixel, or nothing
+    ],
+)
+def test_overlaps_by_hand(a, b, inclusive, plain):
+    assert box_iou(boxes(a), boxes(b)) == pytest.approx(inclusive)
+    assert box_iou(boxes(b), boxes(a), inclusive=False) == pytest.approx(plain)
+
+
+def test_every_box_against_every_true_one():
+    some, truth = boxes((0, 0, 9, 9), (5, 0, 14, 9), (50, 50, 59, 59)), boxes((0, 0, 9, 9), (50, 50, 59, 59))
+    found = box_iou(some[None], truth[:, None])
+    assert found == pytest.approx(np.array([[1, 50 / 150, 0], [0, 0, 1]]))
+
+
+def test_overlaps_and_accuracies_of_the_released_code(shared):
+    cases = json.loads((shared / "fixtures/mcan_vg.json").read_text())
+    predicted, truth = (np.array([case[key] for case in cases["metric_cases"]]) for key in ("pred_xyxy", "gt_xyxy"))
+    inclusive, plain = ([case[key] for case in cases["metric_cases"]] for key in ("iou_plus1", "iou_plain"))
+    assert len(inclusive) == 42
+    assert box_iou(predicted, truth) == pytest.approx(np.array(inclusive), abs=1e-12)
+    assert box_iou(predicted, truth, inclusive=False) == pytest.approx(np.array(plain), abs=1e-12)
+    assert grounding_accuracy(predicted, truth) == pytest.approx(cases["metric_cases_accuracy_plus1_ge"])
+    assert grounding_accuracy(predicted, truth, inclusive=False) == pytest.approx(
+        cases["metric_cases_accuracy_plain_gt"]
+    )
+
+
+def test_targets_and_boxes_of_the_released_code(shared):
+    arrays = load_file(shared / "fixtures/mcan_vg.safetensors")
+    proposals, given = arrays["in.boxes_xyxy"], arrays["in.gt_xywh"]
+    truth = np.concatenate([given[:, :2], given[:, :2] + given[:, 2:]], axis=1)
+    overlaps = box_iou(proposals, truth[:, None])
+    assert overlaps == pytest.approx(arrays["target.iou"], abs=1e-9)
+    assert score_targets(overlaps) == pytest.approx(arrays["target.score"], abs=1e-7)
+    learnt = encode_deltas(proposals, np.broadcast_to(truth[:, None], proposals.shape))
+    assert learnt == pytest.approx(arrays["target.delta_norm"], abs=1e-9)
+    decoded = decode_deltas(proposals, arrays["out.reg"])
+    assert decoded == pytest.approx(arrays["out.boxes_decoded"], abs=1e-9)
+    clipped = clip_boxes(decoded, arrays["in.image_wh"][:, None])
+    assert clipped == pytest.approx(arrays["out.boxes_clipped"], abs=1e-9)
+    chosen = clipped[np.arange(len(truth)), arrays["out.best"]]
+    assert box_iou(chosen, truth) == pytest.approx(arrays["out.pred_iou"], abs=1e-9)
+    accuracy = json.loads((shared / "fixtures/mcan_vg.json").read_text())["accuracy_iou50"]
+    assert grounding_accuracy(chosen, truth) == accuracy
+
+
+def test_deltas_by_hand():
+    """From 10 x 20 pixels at the origin to 20 x 20 whose centre lies 10 to the right and 5 below."""
+    found = encode_deltas(boxes((0, 0, 9, 19)), boxes((5, 5, 24, 24)))
+    assert found == pytest.approx(np.array([[1.0, 0.25, np.log(2), 0.0]]) / DELTA_SCALE)
+    assert decode_deltas(boxes((0, 0, 9, 19)), found) == pytest.approx(boxes((5, 5, 25, 25)))
+
+
+corners = arrays(np.float64, (6, 2), elements=st.floats(0, 300))
+sides = arrays(np.float64, (6, 2), elements=st.floats(0, 200))
+
+
+@given(corners, sides, corners, sides)
+def test_decoding_undoes_encoding_up_to_the_last_pixel(at, size, true_at, true_size):
+    some, truth = np.hstack([at, at + size]), np.hstack([true_at, true_at + true_size])
+    again = decode_deltas(some, encode_deltas(some, truth))
+    assert again - np.array([0, 0, 1, 1]) == pytest.approx(truth, abs=1e-6)
+
+
+@given(corners, sides, corners, sides)
+def test_overlap_is_symmetric_and_one_only_with_itself(at, size, other_at, other_size):
+    a, b = np.hstack([at, at + size]), np.hstack([other_at, other_at + other_size])
+    found = box_iou(a, b)
+    assert found == pytest.approx(box_iou(b, a))
+    assert ((found >= 0) & (found <= 1)).all()
+    assert box_iou(a, a) == pytest.approx(np.ones(6))
+
+
+def test_what_is_learnt_of_the_choice_is_shared_out():
+    found = score_targets(np.array([[0.9, 0.5, 0.49, 0.6], [0.4, 0.1, 0.0, 0.49]]))
+    assert found == pytest.approx(np.array([[0.45, 0.25, 0.0, 0.3], [0.0] * 4]))
+
+
+def test_boxes_end_at_the_last_pixel():
+    found = clip_boxes(boxes((-3, 5, 700, 480), (1, -1, 639, 100)), np.array([[640.0, 480.0]]))
+    assert found == pytest.approx(boxes((0, 5, 639, 479), (1, 0, 639, 100)))
+
+
+@pytest.mark.parametrize(("predicted", "truth"), [((0, 4), (0, 4)), ((2, 4), (3, 4))])
+def test_accuracy_needs_one_box_for_each(predicted, truth):
+    with pytest.raises(UserError, match="need one shape"):
+        grounding_accuracy(np.zeros(predicted), np.zeros(truth))

@@ -1,0 +1,89 @@
+"""Scores of translations."""
+
+import sys
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.metrics.translation import compare_translations, score_translations
+
+pytest.importorskip("sacrebleu", reason="needs sacrebleu")
+
+
+def score(said, *references, **options):
+    return score_translations({"s": said}, {"s": references}, **options).corpus
+
+
+def test_bleu_by_hand():
+    """Precisions 4/5, 3/4, 2/3, 1/2; then all 1 with a brevity penalty of exp(1 - 5/4)."""
+    assert score("a b c d e", "a b c d f")["BLEU"] == pytest.approx(100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert score("a b c d", "a b c d e")["BLEU"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 4))
+
+
+def test_case_counts_and_punctuation_is_a_token():
+    assert score("Der Mann geht heim .", "Der Mann geht heim.")["BLEU"] == pytest.approx(100)
+    assert score("der mann geht heim.", "Der Mann geht heim.")["BLEU"] < 70
+
+
+def test_chrf_by_hand():
+    """Of "ab" against "ac": unigrams 1 of 2 right, bigrams 0 of 1, each both ways; no longer n-grams are there."""
+    assert score("ab", "ac")["chrF"] == pytest.approx(25.0)
+
+
+def test_exact_counts_sentences_to_the_letter():
+    said = {"1": "ein Hund", "2": "Ein Hund", "3": "zwei"}
+    references = {"1": ("ein Hund",), "2": ("ein Hund",), "3": ("drei", "zwei"), "4": ("vier",)}
+    assert score_translations(said, references).corpus["exact"] == pytest.approx(200 / 3)
+
+
+def test_sentences_may_have_different_numbers_of_references():
+    said = {"1": "a b c d", "2": "e f g h"}
+    scores = score_translations(said, {"1": ("x y z w", "a b c d"), "2": ("e f g h",)})
+    assert scores.corpus == pytest.approx({"BLEU": 100.0, "chrF": 100.0, "exact": 100.0})
+
+
+def test_signatures_say_how():
+    said, references = {"1": "a b c d"}, {"1": ("a b c d",)}
+    plain, drawn = (score_translations(said, references, resamples=resamples) for resamples in (0, 20))
+    assert plain.signatures["BLEU"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert plain.signatures["chrF"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+    assert drawn.signatures == plain.signatures
+    assert plain.margins == {}
+    assert drawn.margins == {"BLEU": 0.0, "chrF": 0.0}
+
+
+def test_translations_without_a_right_word_have_margins_too():
+    """Some draws of these have no match at all."""
+    said = {"1": "a b c d e", "2": "x y z", "3": "u v w"}
+    references = {"1": ("a b c d f",), "2": ("1 2 3",), "3": ("4 5 6",)}
+    assert score_translations(said, references, resamples=100).margins["BLEU"] > 0
+
+
+REFERENCES = {str(number): (f"the {number} dogs run over the green grass",) for number in range(40)}
+GOOD = {name: lines[0] if int(name) % 8 else "a dog sleeps" for name, lines in REFERENCES.items()}
+BAD = {name: lines[0] if int(name) % 2 else "a dog sleeps" for name, lines in REFERENCES.items()}
+
+
+def test_margins_hold_the_score_and_p_tells_great_differences_from_none():
+    good, bad = (score_translations(said, REFERENCES, resamples=200) for said in (GOOD, BAD))
+    for name in ("BLEU", "chrF"):
+        assert bad.corpus[name] + bad.margins[name] < good.corpus[name]
+        assert 1 < bad.margins[name] < 30
+    assert all(p < 0.01 for p in compare_translations(BAD, GOOD, REFERENCES, resamples=200).values())
+    changed = GOOD | {"1": "the 1 dogs run over the grass"}
+    assert all(p > 0.05 for p in compare_translations(changed, GOOD, REFERENCES, resamples=200).values())
+
+
+def test_what_cannot_be_scored_is_refused():
+    with pytest.raises(UserError, match="no translations"):
+        score_translations({}, REFERENCES)
+    with pytest.raises(UserError, match="sentence x has no reference"):
+        score_translations({"x": "a"}, REFERENCES)
+    with pytest.raises(UserError, match="different sentences"):
+        compare_translations(GOOD, {"1": "a"}, REFERENCES)
+
+
+def test_a_missing_library_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(UserError, match=r"install it with pip install \"legenda\[translation\]\""):
+        score_translations({"1": "a"}, {"1": ("a",)})

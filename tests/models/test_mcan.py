@@ -1,0 +1,273 @@
+"""MCAN for questions and for grounding: sizes, laws, and where the house's attention goes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from legenda import Regions, UserError
+from legenda.attention import Branches, MultiHeadAttention
+from legenda.models.co_attention import AttentionPool
+from legenda.models.grounding import Grounder, GroundingConfig
+from legenda.models.mcan import Mcan, McanConfig
+from legenda.models.registry import build_model
+from legenda.models.storage import load_any
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+
+SMALL = {
+    "vocab_size": 20,
+    "feature_dim": 6,
+    "word_dim": 10,
+    "dim": 16,
+    "num_heads": 2,
+    "num_layers": 2,
+    "ff_dim": 24,
+    "pool_dim": 12,
+    "pooled_dim": 20,
+    "geometry_dim": 8,
+    "max_words": 5,
+}
+ATTENTIONS = (
+    {},
+    {"geometry": "query"},
+    {"distance": "manhattan", "branches": 3, "branch_drop": 0.4},
+    {"norm": "in"},
+    {"attention": "x_linear"},
+)
+
+
+def mcan(seed=0, **options):
+    torch.manual_seed(seed)
+    return Mcan(McanConfig(**{**SMALL, "answers": 7, **options})).eval()
+
+
+def grounder(seed=0, **options):
+    torch.manual_seed(seed)
+    return Grounder(GroundingConfig(**{**SMALL, **options})).eval()
+
+
+def parameters(name):
+    with torch.device("meta"):
+        return build_model(name, {"vocab_size": 20572}).parameter_count
+
+
+@pytest.fixture
+def regions(draw_regions):
+    return draw_regions((5, 3), dim=6)
+
+
+QUESTION = torch.tensor([[4, 9, 1, 0, 0], [2, 3, 4, 5, 6]])
+
+
+def test_mcan_small_has_the_parameters_of_the_release():
+    """51,640,891 beside 300 numbers for each of OpenVQA's 20,572 words; MD-SAN prints 57.81M (Table XIV)."""
+    assert parameters("mcan") == 51_640_891 + 300 * 20_572 == 57_812_491
+
+
+def test_distances_and_branches_add_what_the_paper_adds():
+    """MD-SAN prints 70.42M: two more attentions in each of six layers, and two numbers for each of 144 heads."""
+    attention = 4 * (512 * 512 + 512)
+    assert parameters("mcan_dsa_msa") == 57_812_491 + 12 * attention + 288 == 70_420_267
+
+
+def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embedding():
+    assert parameters("mcan_gsa") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
+
+
+def test_grounding_has_no_biases_in_attention():
+    names = [name for name, _ in grounder().named_parameters() if ".attention." in name or ".guided." in name]
+    assert len(names) == 2 * 3 * 4
+    assert all(name.endswith("weight") for name in names)
+
+
+def test_options_change_the_attention_among_regions_alone():
+    model = mcan(**ATTENTIONS[2])
+    assert all(isinstance(layer.attention, Branches) for layer in model.backbone.regions)
+    others = [layer.attention for layer in model.backbone.words] + [layer.guided for layer in model.backbone.regions]
+    assert all(isinstance(attention, MultiHeadAttention) and attention.rescale is None for attention in others)
+
+
+@pytest.mark.parametrize("options", ATTENTIONS)
+@pytest.mark.parametrize("create", [mcan, grounder])
+def test_padding_plays_no_part(create, options, regions):
+    """Regions and words that are not there, whatever they hold, and the other examples of the batch."""
+    model = create(**options)
+    spoilt = replace(
+        regions,
+        features=regions.features.masked_fill(~regions.valid.unsqueeze(-1), float("nan")),
+        boxes=regions.boxes.masked_fill(~regions.valid.unsqueeze(-1), 7.0),
+    )
+    alone = Regions(regions.features[1:, :3], regions.boxes[1:, :3])
+    with torch.no_grad():
+        found, expected = model(spoilt, QUESTION), model(alone, QUESTION[1:])
+        short = model(Regions(regions.features[:1], regions.boxes[:1]), QUESTION[:1, :3])
+    if isinstance(found, tuple):
+        scores, deltas = found
+        torch.testing.assert_close(scores[1:, :3], expected[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(deltas[1:, :3], expected[1], atol=1e-5, rtol=0)
+        assert (scores[1, 3:] == float("-inf")).all()
+        torch.testing.assert_close(scores[:1], short[0], atol=1e-5, rtol=0)
+    else:
+        torch.testing.assert_close(found[1:], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(found[:1], short, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("options", ATTENTIONS)
+def test_the_order_of_regions_plays_no_part(options, draw_regions):
+    regions = draw_regions((5, 5), dim=6, seed=1)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    mixed = Regions(regions.features[:, order], regions.boxes[:, order])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            mcan(**options)(mixed, QUESTION), mcan(**options)(regions, QUESTION), atol=1e-5, rtol=0
+        )
+        scores, deltas = grounder(**options)(regions, QUESTION)
+        mixed_scores, mixed_deltas = grounder(**options)(mixed, QUESTION)
+    torch.testing.assert_close(mixed_scores, scores[:, order], atol=1e-5, rtol=0)
+    torch.testing.assert_close(mixed_deltas, deltas[:, order], atol=1e-5, rtol=0)
+
+
+def test_words_have_an_order(regions):
+    with torch.no_grad():
+        model = mcan()
+        assert not torch.allclose(model(regions, QUESTION), model(regions, QUESTION.flip(1)), atol=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"geometry": "query"}, ATTENTIONS[2]])
+def test_boxes_change_what_models_with_geometry_say(options, regions):
+    moved = replace(regions, boxes=regions.boxes.roll(1, dims=1))
+    with torch.no_grad():
+        assert torch.equal(mcan()(regions, QUESTION), mcan()(moved, QUESTION))
+        model = mcan(**options)
+        assert not torch.allclose(model(regions, QUESTION), model(moved, QUESTION), atol=1e-5)
+
+
+def backward(model, regions):
+    found = model(regions, QUESTION)
+    outputs = found if isinstance(found, tuple) else (found,)
+    real = [output[output.isfinite()] for output in outputs]
+    torch.cat([(output * torch.rand_like(output)).flatten() for output in real]).square().sum().backward()
+
+
+@pytest.mark.parametrize("options", ATTENTIONS[:3])
+@pytest.mark.parametrize("create", [mcan, grounder])
+def test_gradients_reach_every_parameter(create, options, regions):
+    """Those of numbers that are added to all that a softmax compares are 0, but they are there, as devices need it."""
+    model = create(**options)
+    backward(model, regions)
+    still = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
+    assert all(name.endswith(("key.bias", "score.3.bias")) for name in still), still
+    model.train().zero_grad()
+    backward(model, regions)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+
+
+def test_dropout_is_drawn_in_training_alone(regions):
+    model = mcan(dropout=0.5)
+    with torch.no_grad():
+        assert torch.equal(model(regions, QUESTION), model(regions, QUESTION))
+        model.train()
+        assert not torch.equal(model(regions, QUESTION), model(regions, QUESTION))
+
+
+def test_no_question_and_no_picture_give_numbers(regions):
+    model = mcan(geometry="query")
+    with torch.no_grad():
+        assert model(regions, torch.zeros_like(QUESTION)).isfinite().all()
+        empty = Regions(torch.zeros(2, 4, 6), torch.zeros(2, 4, 4))
+        assert model(empty, QUESTION).isfinite().all()
+
+
+def test_glimpses_stand_side_by_side():
+    config = McanConfig(**SMALL, glimpses=2)
+    pool, x = AttentionPool(config, 2).eval(), torch.randn(1, 4, 16)
+    pool.linear = torch.nn.Identity()
+    with torch.no_grad():
+        weights = pool.score(x).softmax(dim=1)
+        expected = torch.cat([(weights[:, :, g, None] * x).sum(dim=1) for g in range(2)], dim=-1)
+        torch.testing.assert_close(pool(x, torch.ones(1, 4, dtype=torch.bool)), expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 3}, "dim=16 must be a multiple of num_heads=3"),
+        ({"glimpses": 0}, "glimpses must be at least 1, not 0"),
+        ({"dropout": 1.0}, "dropout=1.0 must lie in 0..1"),
+        ({"geometry": "absolute"}, "geometry='absolute' belongs to the Transformer"),
+        ({"geometry": "relation"}, "geometry='relation' is unknown"),
+        ({"max_words": 0}, "max_words must be at least 1"),
+    ],
+)
+def test_sizes_that_make_no_model(options, message):
+    with pytest.raises(UserError, match=message):
+        McanConfig(**{**SMALL, **options})
+
+
+def test_features_and_boxes_that_do_not_fit(regions):
+    with pytest.raises(UserError, match=r"have 5 channels but .* reads 6"):
+        mcan()(Regions(torch.zeros(1, 2, 5)), QUESTION[:1])
+    with pytest.raises(UserError, match="needs boxes"):
+        mcan(geometry="query")(Regions(regions.features), QUESTION)
+
+
+WORDS = QuestionVocabulary(("<pad>", "<unk>", "what", "is", "here"))
+ANSWERS = AnswerVocabulary(("a dog", "", "2"))
+
+
+@pytest.fixture
+def speaking():
+    model = build_model("mcan", {**SMALL, "vocab_size": 5, "answers": 3})
+    model.vocabulary, model.answers = WORDS, ANSWERS
+    return model.eval()
+
+
+def test_answers_are_words(speaking, regions):
+    questions = ["What is here?", "Is here what is here, really?"]
+    with torch.no_grad():
+        ids = torch.tensor([[2, 3, 4, 0, 0], [3, 4, 2, 3, 4]])
+        best = speaking(regions, ids).argmax(dim=-1).tolist()
+    assert speaking.answer(regions, questions) == [ANSWERS.answers[number] for number in best]
+    speaking.train()
+    speaking.answer(regions, questions)
+    assert speaking.training
+
+
+def test_a_model_without_words_or_answers_says_so(regions):
+    model = mcan()
+    with pytest.raises(UserError, match="no list of answers"):
+        model.answer(regions, ["what", "is"])
+    model.answers = ANSWERS
+    with pytest.raises(UserError, match="no vocabulary"):
+        model.answer(regions, ["what", "is"])
+
+
+def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
+    speaking.save(tmp_path)
+    loaded = load_any(tmp_path)
+    assert isinstance(loaded, Mcan)
+    assert (loaded.vocabulary, loaded.answers, loaded.config) == (WORDS, ANSWERS, speaking.config)
+    assert loaded.answer(regions, ["what", "is"]) == speaking.answer(regions, ["what", "is"])
+    (tmp_path / "answers.txt").write_text("one\ntwo\n")
+    with pytest.raises(UserError, match=r"answers\.txt has 2 answers but the model chooses from 3"):
+        load_any(tmp_path)
+
+
+def test_the_box_is_that_of_the_best_region_moved_and_cut(regions):
+    model = grounder(vocab_size=5)
+    model.vocabulary = WORDS
+    with torch.no_grad():
+        model.deltas.weight.zero_()
+        model.deltas.bias.copy_(torch.tensor([1.0, 0.0, 0.0, 0.0]))  # a tenth of its width to the right
+        scores, _ = model(regions, torch.tensor([[2, 0, 0, 0, 0], [3, 4, 0, 0, 0]]))
+    sizes = np.array([[100.0, 50.0], [40.0, 80.0]], np.float32)
+    found = model.locate(regions, [["what"], ["is", "here"]], sizes)
+    for row, best in enumerate(scores.argmax(dim=-1).tolist()):
+        width, height = sizes[row]
+        x1, y1, x2, y2 = (regions.boxes[row, best] * torch.tensor([width, height, width, height])).tolist()
+        step = 0.1 * (x2 - x1 + 1)
+        expected = [min(x1 + step, width - 1), y1, min(x2 + 1 + step, width - 1), min(y2 + 1, height - 1)]
+        assert found[row].tolist() == pytest.approx(expected, abs=1e-3)

@@ -1,0 +1,194 @@
+"""The translator: sentences to sentences with the captioner's decoder."""
+
+import pytest
+import torch
+
+from legenda.decoding import beam_search
+from legenda.errors import UserError
+from legenda.models.storage import load_weights, save_weights
+from legenda.models.translator import Translator, TranslatorConfig
+from legenda.text import Vocabulary
+from legenda.text.subwords import JointPieces
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = Vocabulary(("<end>", "<unk>", "a", "b", "c", "the@@", "re"))
+
+
+def small(seed=0, **options):
+    torch.manual_seed(seed)
+    settings = {"vocab_size": 12, "dim": 16, "num_heads": 4, "num_layers": 2, "ff_dim": 24, "dropout": 0.0}
+    return TranslatorConfig(**{**settings, **options}).build().eval()
+
+
+def sentences(lengths, seed=0):
+    """Sentences of words 2 to 11 and the end, padded with -1."""
+    generator = torch.Generator().manual_seed(seed)
+    source = torch.full((len(lengths), max(lengths)), -1)
+    for row, length in enumerate(lengths):
+        source[row, :length] = torch.randint(2, 12, (length,), generator=generator)
+        source[row, length - 1] = 0
+    return source
+
+
+OPTIONS = [{}, {"norm": "in"}, {"norm_first": True}, {"norm": "ln", "norm_on": "qk"}, {"branches": 2}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_steps_give_what_all_positions_at_once_give(options):
+    model = small(**options)
+    memory = model.encode(sentences((5, 3)))
+    tokens = torch.randint(2, 12, (2, 3, 6), generator=torch.Generator().manual_seed(1))
+    state, steps = model.decoder.start(memory, 3), []
+    for place in range(6):
+        logits, state = model.decoder.step(tokens[..., place], state, memory)
+        steps.append(logits)
+    torch.testing.assert_close(torch.stack(steps, dim=2), model(sentences((5, 3)), tokens))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_padding_changes_nothing(options):
+    model = small(**options)
+    source, tokens = sentences((7, 4, 1)), torch.tensor([[[0, 3, 5]], [[0, 2, 2]], [[0, 4, 9]]])
+    together = model(source, tokens)
+    for row, length in enumerate((7, 4, 1)):
+        torch.testing.assert_close(together[row], model(source[row : row + 1, :length], tokens[row : row + 1])[0])
+
+
+def test_the_order_of_words_matters_on_both_sides():
+    model = small(norm="in")
+    source, tokens = torch.tensor([[3, 4, 5, 0]]), torch.tensor([[[0, 6, 7, 8]]])
+    changed = model(torch.tensor([[4, 3, 5, 0]]), tokens)
+    assert (model(source, tokens) - changed).abs().max() > 1e-3
+    swapped = model(source, torch.tensor([[[0, 7, 6, 8]]]))
+    assert (model(source, tokens)[..., -1, :] - swapped[..., -1, :]).abs().max() > 1e-3
+
+
+def test_no_word_hears_what_comes_after_it():
+    model = small()
+    source = sentences((5,))
+    one, other = torch.tensor([[[0, 3, 4, 5]]]), torch.tensor([[[0, 3, 9, 9]]])
+    torch.testing.assert_close(model(source, one)[..., :2, :], model(source, other)[..., :2, :])
+
+
+def by_hand(V, D, F, L):
+    """The parameters of fairseq's transformer_wmt_en_de with one shared embedding."""
+    attention, feed_forward, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
+    return V * D + L * (attention + feed_forward + 2 * norm) + L * (2 * attention + feed_forward + 3 * norm)
+
+
+def test_transformer_base_has_its_parameters_and_normalised_attention_adds_none():
+    with torch.device("meta"):
+        base = TranslatorConfig(vocab_size=32768)
+        assert by_hand(32768, 512, 2048, 6) == 60_915_712
+        assert sum(p.numel() for p in Translator(base).parameters()) == 60_915_712
+        normed = Translator(TranslatorConfig(vocab_size=32768, norm="in"))
+        assert sum(p.numel() for p in normed.parameters()) == 60_915_712
+    assert small().parameter_count == by_hand(12, 16, 24, 2)
+
+
+def test_normalised_attention_is_in_the_encoder_only():
+    plain, normed = small(), small(norm="in")
+    normed.load_state_dict(plain.state_dict())
+    source = sentences((5, 3))
+    assert (plain.encode(source).states - normed.encode(source).states).abs().max() > 1e-3
+    memory, tokens = plain.encode(source), torch.tensor([[[0, 3]], [[0, 4]]])
+    assert torch.equal(plain.decoder(tokens, memory), normed.decoder(tokens, memory))
+
+
+def test_one_embedding_serves_source_target_and_output():
+    model = small()
+    names = [name for name, part in model.named_parameters() if 12 in part.shape]
+    assert names == ["decoder.embedding.weight"]
+    source, tokens = torch.tensor([[3, 0]]), torch.tensor([[[0, 4]]])
+    before, states = model(source, tokens), model.encode(source).states
+    with torch.no_grad():
+        model.decoder.embedding.weight[7, 0] += 1.0
+    after = model(source, tokens)
+    changed = ((before - after).abs() > 1e-6).any(dim=2).squeeze()
+    assert changed.tolist() == [word == 7 for word in range(12)]  # word 7 is only put out
+    with torch.no_grad():
+        model.decoder.embedding.weight[3, 0] += 1.0
+    assert not torch.equal(states, model.encode(source).states)
+
+
+def test_dropout_inside_is_apart_from_the_rest():
+    inside, outside = small(inner_dropout=0.5), small(dropout=0.5)
+    for model, inner, outer in ((inside, 0.5, 0.0), (outside, 0.0, 0.5)):
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            assert layer.feed_forward[2].p == inner
+            assert layer.around_feed_forward.dropout.p == outer
+        assert model.encoder.layers[0].attention.dropout == inner
+        assert model.decoder.layers[0].words.dropout == model.decoder.layers[0].image.dropout == inner
+        assert model.encoder.dropout.p == model.decoder.dropout.p == outer
+
+
+def test_beam_search_serves_it_with_fairseqs_length_rule():
+    model = small(seed=3)
+    assert (model.decoding.length_penalty, model.decoding.length_rule) == (0.6, "power")
+    source = sentences((6, 2))
+    found = beam_search(model, model.encode(source), beam_size=4, max_length=8)
+    for row in range(2):
+        for tokens, log_probs, score in zip(found.tokens[row], found.log_probs[row], found.scores[row], strict=True):
+            words = tokens.tolist()
+            length = words.index(0) + 1 if 0 in words else len(words)
+            assert score.item() == pytest.approx(log_probs.sum().item() / length**0.6, rel=1e-4)
+            inputs = torch.cat([torch.zeros(1, dtype=torch.long), tokens[:-1]])[None, None, :length]
+            expected = model(source[row : row + 1], inputs).log_softmax(-1)[0, 0].gather(1, tokens[:length, None])
+            torch.testing.assert_close(log_probs[:length], expected.squeeze(1), rtol=1e-4, atol=1e-4)
+
+
+def test_text_becomes_ids_and_ids_text():
+    model = small(vocab_size=7)
+    model.vocabulary, model.subwords = WORDS, JointPieces()
+    assert model.read("a the@@ re x") == [2, 5, 6, 1, 0]
+    assert model.write([5, 6, 4, 0, 2]) == "there c"
+    assert model.write([0]) == ""
+
+
+def test_words_and_weights_are_saved_and_loaded(tmp_path):
+    model, other = small(vocab_size=7), small(seed=1, vocab_size=7)
+    model.vocabulary, model.subwords = WORDS, JointPieces("#version: 0.2\nr e</w>\n")
+    model.save_words(tmp_path)
+    save_weights(model.state_dict(), tmp_path)
+    other.load_words(tmp_path)
+    load_weights(other, tmp_path / "model.safetensors")
+    assert other.read("a there") == model.read("a there")
+    source, tokens = torch.tensor([[2, 5, 0]]), torch.tensor([[[0, 3]]])
+    assert torch.equal(other(source, tokens), model(source, tokens))
+    (tmp_path / "subwords.model").unlink()
+    with pytest.raises(UserError, match=r"subwords\.model does not exist"):
+        other.load_words(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"geometry": "query"}, "words of a sentence have no boxes"),
+        ({"geometry": "absolute"}, "words of a sentence have no boxes"),
+        ({"distance": "manhattan"}, "words of a sentence have no boxes"),
+        ({"window": "swin"}, "words of a sentence have no boxes"),
+        ({"dim": 18}, "dim=18 must be even and a multiple of num_heads=4"),
+        ({"num_layers": 0}, "num_layers must be at least 1"),
+        ({"vocab_size": 0}, "vocab_size must be at least 1"),
+        ({"dropout": 1.0}, "dropout=1.0 must lie in 0..1"),
+        ({"inner_dropout": -0.1}, "inner_dropout=-0.1 must lie in 0..1"),
+    ],
+)
+def test_what_no_translator_can_be_is_refused(options, told):
+    with pytest.raises(UserError, match=told):
+        small(**options)
+
+
+def test_wrong_sentences_are_refused():
+    model = small()
+    with pytest.raises(UserError, match="id 12 is outside a vocabulary of 12 words"):
+        model.encode(torch.tensor([[12, 0]]))
+    with pytest.raises(UserError, match="at least one word"):
+        model.encode(torch.tensor([[3, 0], [-1, -1]]))
+    with pytest.raises(UserError, match="at least one word"):
+        model.encode(torch.zeros(1, 0, dtype=torch.long))
+    with pytest.raises(UserError, match="has no subwords"):
+        model.read("a")
+    with pytest.raises(UserError, match="has no subwords"):
+        model.write([2])

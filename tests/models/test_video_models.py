@@ -1,0 +1,77 @@
+"""Models that are told the order of their frames."""
+
+import pytest
+import torch
+
+import legenda
+from legenda import Regions
+from legenda.errors import UserError
+from legenda.models.recurrent import read_in_order
+
+SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
+ORDERED = {
+    "transformer": {"num_layers": 1, "ff_dim": 8, "ordered": True},
+    "nsan": {"num_layers": 1, "ff_dim": 8, "ordered": True},
+    "aoanet_aoa": {"additive_dim": 8, "recurrent": True},
+    "aoanet": {"num_layers": 1, "ff_dim": 8, "recurrent": True},
+}
+
+
+def case(name: str) -> tuple[legenda.models.Captioner, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = legenda.create_model(name, **SIZES, **ORDERED[name]).eval()
+    return model, torch.randn(2, 4, 5), torch.randint(1, 7, (2, 3, 5))
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_the_order_of_frames_matters(name):
+    model, frames, tokens = case(name)
+    assert not torch.allclose(model(Regions(frames), tokens), model(Regions(frames.flip(1)), tokens), atol=1e-4)
+    plain = legenda.create_model(name, **SIZES, **{k: v for k, v in ORDERED[name].items() if v is not True}).eval()
+    logits = [plain(Regions(given), tokens) for given in (frames, frames.flip(1))]
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_padding_plays_no_part(name):
+    model, frames, tokens = case(name)
+    longer = torch.cat([frames, torch.full((2, 3, 5), float("nan"))], dim=1)
+    mask = torch.arange(7).expand(2, 7) < 4
+    padded = model(Regions(longer, mask=mask), tokens)
+    torch.testing.assert_close(padded, model(Regions(frames), tokens), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_a_step_is_what_all_positions_at_once_give(name):
+    model, frames, tokens = case(name)
+    memory = model.encode(Regions(frames))
+    whole, state = model.decoder(tokens, memory), model.decoder.start(memory, 3)
+    for place in range(5):
+        logits, state = model.decoder.step(tokens[..., place], state, memory)
+        torch.testing.assert_close(logits, whole[:, :, place], atol=1e-5, rtol=1e-4)
+
+
+def test_frames_are_read_both_ways():
+    """Each frame has half of its channels from the frames up to it and half from those after it."""
+    torch.manual_seed(0)
+    lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
+    frames, mask = torch.randn(1, 4, 3), torch.tensor([[True, True, True, False]])
+    read = read_in_order(lstm, frames, mask)
+    torch.testing.assert_close(read[:, :3], lstm(frames[:, :3])[0])
+    assert not read[:, 3].any()
+    changed = frames.clone()
+    changed[:, 2] += 1
+    again = read_in_order(lstm, changed, mask)
+    assert torch.equal(read[:, :2, :2], again[:, :2, :2])
+    assert not torch.allclose(read[:, :2, 2:], again[:, :2, 2:])
+
+
+def test_padding_between_frames_is_refused():
+    lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
+    with pytest.raises(UserError, match="padding must follow them"):
+        read_in_order(lstm, torch.randn(1, 3, 3), torch.tensor([[True, False, True]]))
+
+
+def test_an_odd_width_is_refused():
+    with pytest.raises(UserError, match="recurrent=True needs an even dim, not 9"):
+        legenda.create_model("aoanet_aoa", **SIZES | {"dim": 9, "num_heads": 3}, recurrent=True)

@@ -1,0 +1,99 @@
+"""The papers' tables: the numbers are those of the papers, and the rows are recipes."""
+
+import re
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.metrics.evaluation import METRICS
+from legenda.models import describe_model, list_models
+from legenda.recipes import all_recipes
+from legenda.recipes.tables import PaperRow, PaperTable, all_tables, get_table
+
+TABLES = all_tables()
+RECIPES = all_recipes()
+ROWS = {
+    "ngsan.table1": 8,
+    "ngsan.table2": 5,
+    "ngsan.table3": 4,
+    "ngsan.table4": 5,
+    "ngsan.table6": 11,
+    "aoanet.table1": 8,
+    "aoanet.table4": 10,
+    "xlan.table1": 12,
+    "xlan.table3": 7,
+    "mdsan.table1": 7,
+    "mdsan.table1_regions": 12,
+    "mdsan.table4": 5,
+    "mdsan.table5": 4,
+    "mdsan.table6": 6,
+    "mdsan.table7": 6,
+    "mdsan.table8": 5,
+    "mdsan.table9": 4,
+    "mdsan.table10": 6,
+    "mdsan.table11": 9,
+    "mdsan.table12": 8,
+    "mdsan.table13": 4,
+}
+
+
+def test_every_table_has_all_its_rows():
+    assert {name: len(table.rows) for name, table in TABLES.items()} == ROWS
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_are_recipes_of_different_names(name):
+    table = get_table(name)
+    keys = [row.key for row in table.rows if row.recipe is not None]
+    assert len(set(keys)) == len(keys) > 1
+    assert {row.recipe for row in table.rows if row.recipe is not None} <= set(RECIPES)
+    assert set(table.metrics) <= set(METRICS)
+
+
+def test_every_recipe_that_is_a_row_stands_in_its_table():
+    named = {name for name in RECIPES if ".table" in name}
+    assert named == {row.recipe for table in TABLES.values() for row in table.rows if ".table" in str(row.recipe)}
+
+
+def test_every_model_that_says_it_is_a_row_is_one():
+    checked = 0
+    for model in list_models():
+        entry = describe_model(model)
+        number = entry.row.partition(",")[0]
+        rows = [
+            row
+            for table in TABLES.values()
+            if table.source.split(",")[:3] == f"{entry.paper}, {number}".split(",")
+            for row in table.rows
+        ]
+        if number.startswith("Table"):
+            assert model in {RECIPES[row.recipe].model for row in rows if row.recipe is not None}, model
+            checked += 1
+    assert checked > 40
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shared, name):
+    table = TABLES[name]
+    text = _plain((shared / "papers" / f"{name.split('.')[0]}.txt").read_text(encoding="utf-8"))
+    place = 0
+    for row in table.rows:
+        if any(row.scores):
+            numbers = "\t".join("-" if score is None else str(score) for score in row.scores).lstrip("-\t")
+            found = text.find(numbers, place)
+            assert found >= 0, row.label
+            place = found + len(numbers)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"</?b>|\*\*", "", text).replace("–", "-")
+
+
+def test_a_row_needs_a_score_for_each_metric():
+    with pytest.raises(ValueError, match="2 scores for 1 metrics"):
+        PaperTable(name="x", title="", source="", metrics=("BLEU-4",), rows=(PaperRow("a", None, (1.0, 2.0)),))
+
+
+def test_an_unknown_table_suggests_the_nearest():
+    with pytest.raises(UserError, match=r"there is no table 'ngsan.tabel2'; did you mean ngsan.table2\?$"):
+        get_table("ngsan.tabel2")

@@ -1,0 +1,40 @@
+"""The recipes of translation."""
+
+import pytest
+
+from legenda.models.registry import build_model
+from legenda.recipes.translation import translation_recipes
+
+RECIPES = translation_recipes()
+
+
+def test_names():
+    assert sorted(RECIPES) == sorted(
+        f"{data}.{model}" for data in ("wmt14", "multi30k", "number_words") for model in ("transformer", "nsa")
+    )
+    assert all(name == recipe.name for name, recipe in RECIPES.items())
+
+
+@pytest.mark.parametrize("data", ["wmt14", "multi30k", "number_words"])
+def test_baseline_and_module_differ_in_the_norm_alone(data):
+    base, module = RECIPES[f"{data}.transformer"], RECIPES[f"{data}.nsa"]
+    assert (base.training, base.data, base.options) == (module.training, module.data, module.options)
+    sizes = dict(base.options) if base.options else {"dim": 16, "num_heads": 2, "num_layers": 6, "ff_dim": 16}
+    models = [build_model(recipe.model, {**sizes, "vocab_size": 50}) for recipe in (base, module)]
+    assert models[0].parameter_count == models[1].parameter_count
+    assert [model.config.norm for model in models] == ["none", "in"]
+    names = [dict(model.named_parameters()).keys() for model in models]
+    assert names[0] == names[1]
+
+
+def test_wmt14_trains_as_fairseq_does():
+    recipe = RECIPES["wmt14.nsa"]
+    training = recipe.training
+    assert (training.betas, training.label_smoothing, training.smoothing) == ((0.9, 0.98), 0.1, "others")
+    assert (training.clip_norm, training.clip_value, training.weight_decay) == (0.0, 0.0, 0.0)
+    rates = [training.schedule.at(step, 1) for step in (0, 4_000, 16_000)]
+    assert rates == pytest.approx([1e-7, 5e-4, 2.5e-4])
+    steps = training.epochs * 4_560_000 / training.batch_size
+    assert 100_000 < steps < 120_000
+    assert (training.average, training.epochs - training.average_from) == ("epochs", 4)  # the last five
+    assert not recipe.options  # the model's defaults are Transformer-Base

@@ -1,0 +1,204 @@
+"""Grounding as a task: targets, loss and boxes are the release's, and eight expressions are learnt by heart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from legenda import Regions, UserError
+from legenda.data.expression_data import SceneExpressionsData
+from legenda.data.expression_sets import ExpressionSet, OpenedExpressions
+from legenda.data.grounding import Expression
+from legenda.importers import load as load_released
+from legenda.models.storage import load_any
+from legenda.recipes.vqa import SCENE_SIZES
+from legenda.tasks.grounding import BoxObjective, Grounding
+from legenda.text.questions import QuestionVocabulary
+from legenda.training import Training, train
+from legenda.training.task import parts_of
+
+RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
+SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
+
+
+@pytest.fixture(scope="module")
+def data() -> OpenedExpressions:
+    """The expressions about a few scenes, cut to eight."""
+    opened = SceneExpressionsData(train=4, validation=3).open(lambda _: None)
+    return replace(opened, train=replace(opened.train, expressions=opened.train.expressions[:8]))
+
+
+@pytest.fixture(scope="module")
+def task(data) -> Grounding:
+    return Grounding(data)
+
+
+def create(task, model="mcan_grounding_gsa", **options):
+    torch.manual_seed(0)
+    return task.create(model, {**SIZES, **options})
+
+
+@pytest.fixture(scope="module")
+def released():
+    return load_file(RELEASED)
+
+
+def released_model(released, dtype=torch.float64):
+    weights = {name.removeprefix("param."): x.to(dtype) for name, x in released.items() if name.startswith("param.")}
+    model = load_released("mcan", weights)
+    words = tuple(f"w{number}" for number in range(2, model.config.vocab_size))
+    model.vocabulary = QuestionVocabulary(("<pad>", "<unk>", *words))
+    return model
+
+
+def released_split(released, dtype=torch.float64) -> ExpressionSet:
+    """The fixture's pictures with the words of its expressions."""
+    sizes = released["in.image_wh"]
+    boxes = (released["in.boxes_xyxy"] / sizes.repeat(1, 2).unsqueeze(1)).to(dtype)
+    regions = Regions(released["in.img_feat"].to(dtype), boxes)
+    expressions = []
+    for row, (x, y, width, height) in enumerate(released["in.gt_xywh"].tolist()):
+        tokens = tuple("<unk>" if number == 1 else f"w{number}" for number in released["in.ques_ix"][row] if number)
+        box = (x, y, x + width, y + height)
+        size = tuple(int(side) for side in sizes[row])
+        expressions.append(Expression(str(row), str(row), tuple(str(t) for t in tokens), (box,), size, ""))
+    return ExpressionSet(tuple(expressions), lambda positions: regions[torch.from_numpy(positions)], "fixture", "none")
+
+
+def test_the_loss_is_that_of_the_release(released):
+    objective = BoxObjective(released_model(released), released_split(released))
+    batch = {
+        **parts_of(Regions(released["in.img_feat"].double())),
+        "expression": released["in.ques_ix"],
+        "scores": released["target.score"],
+        "deltas": released["target.delta_norm"],
+    }
+    prepared = objective.prepare(np.arange(5), batch, 1)
+    assert prepared.counts == (released["target.sample_mask"].sum().item(), released["target.box_mask"].sum().item())
+    loss = prepared.finish(objective(batch, *prepared.inputs))
+    rank, regression = (part / count for part, count in zip(loss.sums, prepared.counts, strict=True))
+    torch.testing.assert_close(rank, released["out.loss_rank"][0], atol=1e-12, rtol=0)
+    torch.testing.assert_close(regression, released["out.loss_reg"][0], atol=1e-12, rtol=0)
+    total = sum(share * part for share, part in zip(objective.shares, (rank, regression), strict=True))
+    torch.testing.assert_close(total, released["out.loss"][0], atol=1e-12, rtol=0)
+
+
+def test_targets_are_those_of_the_release(released):
+    """From boxes in parts of the picture and in single precision, as stores keep them."""
+    objective = BoxObjective(released_model(released, torch.float32), released_split(released, torch.float32))
+    batch = objective.read(np.arange(5))
+    assert torch.equal(batch["expression"], released["in.ques_ix"][:, : batch["expression"].shape[1]])
+    near = released["target.box_mask"] > 0
+    torch.testing.assert_close(batch["scores"].double(), released["target.score"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(batch["deltas"].double()[near], released["target.delta_norm"][near], atol=1e-4, rtol=0)
+    assert torch.equal(batch["scores"] > 0, near)
+
+
+def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
+    model, split = released_model(released), released_split(released)
+    found = Grounding.predict(model, split, np.arange(5), beam_size=1)
+    best = released["out.boxes_clipped"][torch.arange(5), released["out.best"]]
+    torch.testing.assert_close(torch.tensor(list(found.values())), best.float(), atol=1e-3, rtol=0)
+    assert Grounding.score(found, split)["accuracy"] == pytest.approx(60.0)
+
+
+def test_an_expression_without_a_near_region_teaches_nothing(released):
+    objective = BoxObjective(released_model(released), released_split(released))
+    batch = {name: x.double() if x.is_floating_point() else x for name, x in objective.read(np.array([4])).items()}
+    assert not batch["scores"].any()
+    prepared = objective.prepare(np.array([4]), batch, 1)
+    assert prepared.counts == (0.0, 0.0)
+    assert [part.item() for part in prepared.finish(objective(batch)).sums] == [0.0, 0.0]
+
+
+def test_padded_regions_teach_nothing(task, data):
+    """They lie on the true box here, and the loss and its gradients are those of a batch without them."""
+    model = create(task, "mcan_grounding")
+    split = data.train
+    regions = split.read(np.arange(2))
+    truth = torch.from_numpy(split.boxes[:2] / np.tile(split.sizes[:2], 2)).unsqueeze(1)
+    longer = Regions(
+        torch.cat([regions.features, torch.ones_like(regions.features[:, :1])], dim=1),
+        torch.cat([regions.boxes, truth], dim=1),
+        torch.cat([regions.valid, torch.zeros(2, 1, dtype=torch.bool)], dim=1),
+    )
+    found = []
+    for own in (regions, longer):
+        objective = BoxObjective(model, replace(split, read=lambda _, own=own: own))
+        model.zero_grad()
+        parts = objective(objective.read(np.arange(2)))
+        sum(parts).backward()
+        found.append((*parts, model.backbone.input.weight.grad.clone()))
+    for short, padded in zip(*found, strict=True):
+        assert short.isfinite().all()
+        torch.testing.assert_close(padded, short, atol=1e-5, rtol=1e-4)
+
+
+def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
+    model = create(task)
+    objective = task.objective(model, Training(batch_size=8))
+    positions = np.arange(len(data.train))
+    assert len(positions) == 8
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    batch = objective.read(positions)
+    counts = objective.prepare(positions, batch, 1).counts
+    assert counts[0] == 8
+    accuracy, steps = 0.0, 0
+    while accuracy < 100 and steps < 200:
+        model.train()
+        for _ in range(20):
+            optimizer.zero_grad()
+            divergence, apart = objective(batch)
+            (divergence / counts[0] + apart / counts[1] / 2).backward()
+            optimizer.step()
+        steps += 20
+        predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
+        accuracy = task.score(predictions, data.train)["accuracy"]
+    assert list(predictions) == list(data.train.identities)
+    assert accuracy == 100.0
+
+
+def test_what_validation_measures_is_known_beforehand(task, data):
+    predictions = task.predict(create(task), data.validation, np.arange(len(data.validation)), beam_size=3)
+    assert set(task.measured()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
+
+
+def test_the_true_box_is_right(task, data):
+    first = data.validation.expressions[0]
+    assert task.score({first.id: list(first.box)}, data.validation)["accuracy"] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda task: create(task, "mcan"), "mcan finds no regions for expressions"),
+        (
+            lambda task: task.objective(create(task), Training(objective="self_critical")),
+            "training.objective='self_critical' is for captions",
+        ),
+    ],
+)
+def test_what_is_no_model_or_loss_of_the_task(task, make, message):
+    with pytest.raises(UserError, match=message):
+        make(task)
+
+
+def test_first_word_vectors(data):
+    vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
+    begun = create(Grounding(replace(data, vectors=vectors)))
+    assert torch.equal(begun.backbone.embedding.weight.data, torch.from_numpy(vectors))
+
+
+def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
+    task, training = Grounding(data), Training(epochs=2, batch_size=4, best_by="accuracy")
+    trained = train("mcan_grounding", SIZES, task, training, tmp_path / "run", sections={})
+    model = load_any(tmp_path / "run")
+    assert model.vocabulary == data.vocabulary
+    positions = np.arange(len(data.validation))
+    score = task.score(task.predict(model, data.validation, positions, beam_size=1), data.validation)
+    assert score["accuracy"] == pytest.approx(trained.best)
+    others = Grounding(replace(data, vocabulary=QuestionVocabulary(("<pad>", "<unk>", "it"))))
+    assert others.create("mcan_grounding", SIZES, tmp_path / "run").vocabulary == data.vocabulary

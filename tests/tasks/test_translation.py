@@ -1,0 +1,223 @@
+"""Translation as a task."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from legenda.data.number_words import NumberWordsData
+from legenda.data.parallel import OpenedParallel, ParallelSplit
+from legenda.errors import UserError
+from legenda.models.storage import load_any
+from legenda.tasks.translation import Translation, TranslationObjective, evaluate_translator, translate
+from legenda.text.subwords import JointPieces, count_vocabulary
+from legenda.training import ScheduledSampling, Training, train
+from legenda.training.schedules import InverseSqrt
+
+pytest.importorskip("sacrebleu", reason="needs sacrebleu")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAIRS = {
+    "a man rides a horse": "ein Mann reitet auf einem Pferd .",
+    "two dogs run on the grass": "zwei Hunde rennen über das Gras .",
+    "a woman in a red coat": "eine Frau in einem roten Mantel .",
+    "children play": "Kinder spielen .",
+    "the red coat of a man": "der rote Mantel von einem Mann .",
+    "a horse runs over the grass": "ein Pferd rennt über das Gras .",
+    "two children ride a horse": "zwei Kinder reiten auf einem Pferd .",
+    "a man and a woman play": "ein Mann und eine Frau spielen .",
+}
+TINY = {"dim": 32, "num_heads": 4, "num_layers": 1, "ff_dim": 48, "dropout": 0.0}
+
+
+def split_of(pairs):
+    names = tuple(f"s{number}" for number in range(len(pairs)))
+    references = tuple((text,) for text in pairs.values())
+    return ParallelSplit(names, tuple(pairs), references, "pairs of the test", tokenized=True)
+
+
+def opened(pairs=PAIRS):
+    words = JointPieces()
+    vocabulary = count_vocabulary(words, [*pairs, *pairs.values()])
+    return OpenedParallel(split_of(pairs), split_of(pairs), words, vocabulary, max_length=12)
+
+
+@pytest.fixture(scope="module")
+def task():
+    return Translation(opened())
+
+
+@pytest.fixture
+def model(task):
+    torch.manual_seed(0)
+    return task.create("translator", TINY).eval()
+
+
+def objective_of(task, model, **settings):
+    return task.objective(model, Training(**settings))
+
+
+def loss_of(objective, positions):
+    """The mean over the words."""
+    batch = objective.read(np.array(positions))
+    prepared = objective.prepare(np.array(positions), batch, 1)
+    loss = prepared.finish(objective(batch, *prepared.inputs))
+    return loss.sums[0] / prepared.counts[0]
+
+
+def test_a_new_model_has_the_sizes_and_words_of_the_data(task, model):
+    assert model.config.vocab_size == len(task.data.vocabulary) == len(model.vocabulary)
+    assert model.decoding.max_length == 13
+    assert (model.decoding.begin_id, model.decoding.end_id, model.decoding.banned_ids) == (0, 0, (1,))
+    assert model.name == "translator"
+
+
+def test_a_batch_has_ends_and_padding(task, model):
+    batch = objective_of(task, model).read(np.array([3, 0]))
+    assert batch["source"].shape == (2, 6)
+    assert batch["source"][0].tolist() == [*model.read("children play"), -1, -1, -1]
+    assert batch["target"][1].tolist() == model.read(PAIRS["a man rides a horse"])
+    assert batch["target"][1, -1] == model.decoding.end_id
+
+
+def test_the_decoder_reads_each_word_where_it_is_to_say_the_next(task, model):
+    objective = objective_of(task, model)
+    positions = np.array([3, 0])
+    batch = objective.read(positions)
+    prepared = objective.prepare(positions, batch, 1)
+    (inputs,) = prepared.inputs
+    assert inputs is not None
+    assert inputs[:, 0].tolist() == [0, 0]
+    assert inputs[1, 1:].tolist() == batch["target"][1, :-1].tolist()
+    assert inputs[0].tolist() == [0, *batch["target"][0, :3].tolist(), 0, 0, 0, 0][: inputs.shape[1]]
+    assert prepared.counts == (float(len(model.read(PAIRS["children play"])) + inputs.shape[1]),)
+
+
+@pytest.mark.parametrize("count", [3, 40, 80])
+def test_a_batch_in_parts_has_the_loss_of_its_pairs_one_by_one(task, model, count):
+    objective = objective_of(task, model, label_smoothing=0.1, smoothing="others")
+    positions = np.random.default_rng(0).integers(0, len(PAIRS), count)
+    words = [len(model.read(task.train.references[place][0])) for place in positions]
+    alone = [loss_of(objective, [place]) for place in positions]
+    expected = sum(loss * size for loss, size in zip(alone, words, strict=True)) / sum(words)
+    torch.testing.assert_close(loss_of(objective, positions), expected)
+
+
+def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
+    """fairseq: (1 - eps - eps_i) * nll + eps_i * (the sum of -log p over all words), eps_i = eps / (V - 1)."""
+    epsilon = 0.1
+    source, target = (torch.tensor([model.read(text)]) for text in next(iter(PAIRS.items())))
+    inputs = torch.cat([torch.zeros(1, 1, dtype=torch.long), target[:, :-1]], dim=1)
+    log_probs = model(source, inputs.unsqueeze(1))[0, 0].log_softmax(-1)
+    V = log_probs.shape[-1]
+    share = epsilon / (V - 1)
+    nll = -log_probs.gather(1, target[0].unsqueeze(1)).mean()
+    fairseq = (1 - epsilon - share) * nll + share * -log_probs.sum(dim=1).mean()
+    constant = (1 - epsilon) * math.log(1 - epsilon) + epsilon * math.log(share)
+    ours = loss_of(objective_of(task, model, label_smoothing=epsilon, smoothing="others"), [0])
+    torch.testing.assert_close(ours, fairseq + constant)
+
+
+def test_other_objectives_are_refused(task, model):
+    with pytest.raises(UserError, match=r"training\.objective=cross_entropy"):
+        objective_of(task, model, objective="self_critical")
+    with pytest.raises(UserError, match="without rewards or scheduled sampling"):
+        objective_of(task, model, scheduled_sampling=ScheduledSampling(step=0.1))
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": "in"}], ids=["plain", "nsa"])
+def test_eight_pairs_are_learned_to_the_letter(task, options):
+    torch.manual_seed(0)
+    model = task.create("translator", TINY | options)
+    objective = TranslationObjective(model, Training(), task.train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    model.train()
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss_of(objective, range(8)).backward()
+        optimizer.step()
+    predictions = task.predict(model.eval(), task.train, np.arange(8), beam_size=4)
+    assert predictions["s0"] == "ein Mann reitet auf einem Pferd."  # detokenized
+    assert task.score(predictions, task.train) == pytest.approx({"BLEU": 100.0, "chrF": 100.0, "exact": 100.0})
+
+
+def test_scores_of_some_of_a_split(task):
+    said = {"s3": "Kinder spielen.", "s0": "ein Mann"}
+    scores = task.score(said, task.train)
+    assert scores["exact"] == 50.0
+    assert set(scores) == set(task.measured())
+
+
+def test_translations_depend_on_no_other_sentence_and_keep_the_mode(model):
+    sentences = [*PAIRS, ""]
+    model.train()
+    together = translate(model, sentences, beam_size=3, batch_size=4)
+    assert model.training
+    assert together == [translate(model, [sentence], beam_size=3)[0] for sentence in sentences]
+    assert together[-1] == ""
+
+
+def test_evaluation_is_written_with_signatures(task, model, tmp_path):
+    scores = evaluate_translator(model, task.train, tmp_path / "out.json", beam_size=2, resamples=50)
+    written = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert written["corpus"] == scores.corpus
+    assert "tok:13a" in written["signatures"]["BLEU"]
+    assert written["margins"].keys() == {"BLEU", "chrF"}
+    assert list(written["translations"]) == list(task.train.identities)
+    assert (written["beam_size"], written["length_penalty"]) == (2, 0.6)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on few number words, and what was told of it."""
+    folder = tmp_path_factory.mktemp("runs") / "numbers"
+    data = NumberWordsData(train=256, validation=8)
+    training = Training(
+        epochs=2, batch_size=32, schedule=InverseSqrt(rate=3e-3, warmup_steps=4), best_by="exact", validation_beam=1
+    )
+    task = Translation(data.open(lambda _: None))
+    trained = train("translator_nsa", TINY, task, training, folder, sections={"recipe": "a test"})
+    return folder, data, trained
+
+
+def test_a_run_in_the_loop_leaves_a_model_that_translates(run):
+    folder, data, trained = run
+    model = load_any(folder)
+    assert model.config.norm == "in"
+    assert (folder / "subwords.model").is_file()
+    validation = data.split("val")
+    said = Translation.predict(model, validation, np.arange(8), beam_size=1)
+    assert Translation.score(said, validation)["exact"] == trained.best
+    history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert set(history[-1]["validation"]) == {"BLEU", "chrF", "exact"}
+
+
+def test_a_run_can_begin_with_the_words_of_another(run):
+    folder, data, _ = run
+    task = Translation(replace(data, seed=1, train=32).open(lambda _: None))
+    model = task.create("translator_nsa", TINY, folder)
+    assert model.vocabulary == load_any(folder).vocabulary
+    assert model.vocabulary != task.data.vocabulary
+
+
+def test_models_of_other_tasks_are_refused(task):
+    with pytest.raises(UserError, match="transformer is a model for captioning, not for translation; choose from"):
+        task.create("transformer", {})
+
+
+def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    example = page.split("## Translation")[1].split("```python\n")[1].split("```")[0]
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "multi30k.nsa").symlink_to(run[0])
+    for name in ("news.en", "news.de"):
+        (tmp_path / name).write_text("lam tus\nlam hun\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "tasks.md", "exec"), {})
+    _, scores = capsys.readouterr().out.splitlines()
+    assert all(f"'{name}'" in scores for name in ("BLEU", "chrF", "exact"))
+    assert len(json.loads((tmp_path / "news.json").read_text(encoding="utf-8"))["translations"]) == 2

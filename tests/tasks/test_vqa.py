@@ -1,0 +1,202 @@
+"""Questions as a task: the loss is the release's, eight questions are learnt by heart, and a run is whole."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from legenda import Regions, UserError
+from legenda.data.question_data import SceneQuestionsData
+from legenda.data.question_sets import OpenedQuestions, QuestionSet
+from legenda.data.scenes import FEATURE_DIM
+from legenda.data.vqa import Question
+from legenda.importers import load as load_released
+from legenda.metrics.vqa import Annotation
+from legenda.models.storage import load_any
+from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
+from legenda.tasks.vqa import AnswerObjective, Vqa
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.training import Training, train
+from legenda.training.task import parts_of
+
+RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
+SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
+
+
+@pytest.fixture(scope="module")
+def data() -> OpenedQuestions:
+    """Eight questions about two scenes, and twelve for validation."""
+    return SceneQuestionsData(train=2, validation=3).open(lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def task(data) -> Vqa:
+    return Vqa(data)
+
+
+def create(task, model="mcan_gsa", **options):
+    torch.manual_seed(0)
+    return task.create(model, {**SIZES, **options})
+
+
+def test_the_model_is_as_large_as_the_data_ask_for(task, data):
+    model = create(task)
+    config = model.config
+    assert (config.vocab_size, config.answers) == (len(data.vocabulary), len(data.answers))
+    assert (config.feature_dim, config.max_words) == (data.feature_dim, data.max_words)
+    assert (model.name, model.vocabulary, model.answers) == ("mcan_gsa", data.vocabulary, data.answers)
+
+
+def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
+    model = create(task)
+    objective = task.objective(model, Training(batch_size=8))
+    positions = np.arange(len(data.train))
+    assert len(positions) == 8
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    batch = objective.read(positions)
+    for _ in range(60):
+        optimizer.zero_grad()
+        objective(batch).backward()
+        optimizer.step()
+    predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
+    assert list(predictions) == list(data.train.identities)
+    assert task.score(predictions, data.train)["accuracy"] == 100.0
+
+
+def released_objective(batch_size):
+    """The released model and batch of the fixture as an objective whose `read` nobody calls."""
+    tensors = load_file(RELEASED)
+    weights = {name.removeprefix("param."): x for name, x in tensors.items() if name.startswith("param.")}
+    model = load_released("mcan", {name: x.double() for name, x in weights.items()})
+    split = QuestionSet((), lambda _: Regions(torch.zeros(1, 1, 28)), "nothing", "none")
+    objective = AnswerObjective(model, Training(batch_size=batch_size), split)
+    batch = {
+        **parts_of(Regions(tensors["in.img_feat"].double())),
+        "question": tensors["in.ques_ix"],
+        "targets": tensors["in.target"].double(),
+    }
+    return objective, batch, tensors["out.loss_bce_sum"][0]
+
+
+def test_the_loss_is_the_sum_of_the_release():
+    objective, batch, expected = released_objective(4)
+    prepared = objective.prepare(np.arange(4), batch, 1)
+    loss = prepared.finish(objective(batch, *prepared.inputs))
+    torch.testing.assert_close(loss.sums[0], expected, atol=1e-10, rtol=0)
+    assert (prepared.counts, objective.shares) == ((1.0,), (1.0,))
+
+
+def test_parts_of_a_step_add_up_to_the_sum():
+    objective, batch, expected = released_objective(4)
+    parts = [{name: x[rows] for name, x in batch.items()} for rows in (slice(0, 3), slice(3, 4))]
+    counts = [objective.prepare(np.arange(len(part["mask"])), part, 1).counts[0] for part in parts]
+    assert sum(counts) == pytest.approx(1.0)
+    total = sum(objective(part) for part in parts) / sum(counts)
+    torch.testing.assert_close(total, expected, atol=1e-10, rtol=0)
+
+
+def test_a_batch_has_questions_and_soft_targets(task, data):
+    batch = task.objective(create(task), Training()).read(np.array([3, 0]))
+    B, A = 2, len(data.answers)
+    assert batch["question"].shape == (B, data.max_words)
+    assert batch["targets"].shape == (B, A)
+    for row, position in enumerate((3, 0)):
+        question = data.train.questions[position]
+        answer = question.annotation.answers[0]
+        assert batch["targets"][row].nonzero().flatten().tolist() == [data.answers.ids[answer]]
+        assert batch["targets"][row].max() == 1.0
+        words = [data.vocabulary.words[number] for number in batch["question"][row].tolist() if number]
+        assert words == question.text.rstrip("?").split()
+
+
+def test_what_validation_measures_is_known_beforehand(task, data):
+    predictions = task.predict(create(task).eval(), data.validation, np.arange(len(data.validation)), beam_size=3)
+    assert set(task.measured()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
+
+
+def test_some_questions_are_scored_alone(task, data):
+    first = data.validation.questions[0]
+    right = {first.id: first.annotation.answers[0]}
+    assert task.score(right, data.validation)["accuracy"] == 100.0
+
+
+def test_first_word_vectors(data):
+    vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
+    begun = create(Vqa(replace(data, vectors=vectors)))
+    assert torch.equal(begun.backbone.embedding.weight.data, torch.from_numpy(vectors))
+    with pytest.raises(UserError, match="the word vectors have 16 channels but mcan_gsa takes 20"):
+        create(Vqa(replace(data, vectors=vectors)), word_dim=20)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda task: create(task, "mcan_grounding"), "mcan_grounding answers no questions"),
+        (lambda task: create(task, "mcan", glimpse=2), "did you mean glimpses"),
+        (
+            lambda task: task.objective(create(task), Training(objective="self_critical")),
+            "training.objective='self_critical' is for captions",
+        ),
+    ],
+)
+def test_what_is_no_model_or_loss_of_the_task(task, make, message):
+    with pytest.raises(UserError, match=message):
+        make(task)
+
+
+def test_a_model_with_geometry_needs_boxes(data):
+    with pytest.raises(UserError, match="holds no boxes, which mcan_gsa needs"):
+        create(Vqa(replace(data, has_boxes=False)))
+
+
+def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
+    task, training = Vqa(data), Training(epochs=2, batch_size=4, best_by="accuracy", validate_every=1)
+    trained = train("mcan_gsa", SIZES, task, training, tmp_path / "run", sections={})
+    assert 0 <= trained.best <= 100
+    model = load_any(tmp_path / "run")
+    assert (model.vocabulary, model.answers) == (data.vocabulary, data.answers)
+    positions = np.arange(len(data.validation))
+    score = task.score(task.predict(model, data.validation, positions, beam_size=1), data.validation)
+    assert score["accuracy"] == pytest.approx(trained.best)
+    others = replace(
+        data, vocabulary=QuestionVocabulary(("<pad>", "<unk>", "how")), answers=AnswerVocabulary(("perhaps",))
+    )
+    continued = Vqa(others).create("mcan_gsa", SIZES, tmp_path / "run")
+    assert (continued.vocabulary, continued.answers) == (data.vocabulary, data.answers)
+
+
+def test_no_prediction_is_made_for_no_question(task, data):
+    assert task.predict(create(task), data.validation, np.array([], dtype=int), beam_size=1) == {}
+
+
+def test_more_questions_than_are_worked_through_at_once(task):
+    regions = Regions(torch.zeros(1, 2, FEATURE_DIM), torch.tensor([[[0.0, 0, 1, 1], [0, 0, 0.5, 1]]]))
+    questions = tuple(
+        Question(str(n), "scene", "what is here?", Annotation(("yes",) * 10, "size", "yes/no")) for n in range(230)
+    )
+    parts = []
+
+    def read(positions):
+        parts.append(len(positions))
+        return Regions(regions.features.expand(len(positions), -1, -1), regions.boxes.expand(len(positions), -1, -1))
+
+    split = QuestionSet(questions, read, "nothing", "none")
+    predictions = task.predict(create(task), split, np.arange(230), beam_size=1)
+    assert list(predictions) == [str(n) for n in range(230)]
+    assert sum(parts) == 230
+    assert max(parts) <= 100
+
+
+@pytest.mark.parametrize(
+    ("base", "last_steps"),
+    [
+        (1e-4, [2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6]),
+        (7e-5, [1.75e-5, 3.5e-5, 5.25e-5, *[7e-5] * 7, 1.4e-5, 1.4e-5, 2.8e-6]),
+    ],
+)
+def test_the_rates_of_the_release(base, last_steps):
+    """What the release's optimiser has in the last step of each of 13 epochs, from the fixtures."""
+    assert [mcan_rates(base).at(0, epoch) for epoch in range(1, 14)] == pytest.approx(last_steps)

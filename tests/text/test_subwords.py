@@ -1,0 +1,118 @@
+"""Text into pieces and back."""
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.text import Vocabulary
+from legenda.text.subwords import JointPieces, SentencePieces, count_vocabulary, load_subwords
+
+pytest.importorskip("sentencepiece", reason="needs sentencepiece")
+
+LINES = [f"Der {wer} {tut} über die {was}." for wer in ("Mann", "Hund") for tut in ("läuft", "springt") for was in "AB"]
+
+# learned from: low x 5, lower x 2, newest x 6, widest x 3, as in Sennrich et al. (2016), Algorithm 1
+MERGES = "#version: 0.2\ne s\nes t</w>\nl o\nlo w</w>\nn e\nne w\nnew est</w>\nlo w\n"
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return SentencePieces.train(LINES, 60)
+
+
+def test_learned_pieces_give_every_line_back(learned):
+    for line in LINES:
+        pieces = learned.split(line)
+        assert "".join(pieces).replace("▁", " ").strip() == line
+        assert learned.join(pieces) == line
+
+
+def test_frequent_words_are_one_piece_and_new_ones_are_spelled(learned):
+    assert learned.split("die")[-1] == "▁die"
+    assert len(learned.split("Hundert")) > 1
+    assert learned.join(learned.split("Der Hundert")) == "Der Hundert"
+
+
+def test_vocabulary_has_every_piece_once_after_the_end_and_the_unknown_one(learned):
+    vocabulary = learned.vocabulary()
+    assert len(vocabulary) == 60 + 1  # the pieces, unknown included, and the end
+    assert vocabulary.words[:2] == ("<end>", "<unk>")
+    for line in LINES:
+        assert vocabulary.unknown_id not in vocabulary.encode(learned.split(line))
+    assert vocabulary.unknown_id in vocabulary.encode(learned.split("日本"))
+
+
+def test_the_same_text_gives_the_same_model(learned):
+    assert SentencePieces.train(LINES, 60).model == learned.model
+
+
+def test_no_pieces_are_no_text(learned):
+    assert learned.join([]) == ""
+    assert JointPieces().join([]) == ""
+
+
+@pytest.mark.parametrize("pieces", [5, 5000])
+def test_an_impossible_number_of_pieces_is_refused(pieces):
+    with pytest.raises(UserError, match=rf"{pieces} subwords cannot be learned from 8 lines .*data\.pieces"):
+        SentencePieces.train(LINES, pieces)
+
+
+@pytest.mark.parametrize(
+    ("word", "pieces"),
+    [
+        ("newest", ["newest"]),
+        ("low", ["low"]),
+        ("lowest", ["low@@", "est"]),
+        ("lower", ["low@@", "e@@", "r"]),
+        ("widest", ["w@@", "i@@", "d@@", "est"]),
+        ("es", ["e@@", "s"]),
+        ("loloest", ["lo@@", "lo@@", "est"]),
+        ("x", ["x"]),
+    ],
+)
+def test_merges_apply_in_the_order_they_were_learned(word, pieces):
+    assert JointPieces(MERGES).split(word) == pieces
+
+
+def test_old_files_of_merges_keep_the_end_of_a_word_apart():
+    """Without a version line "s" and the end of the word merge by a rule of their own."""
+    assert JointPieces("e s\nes </w>\n").split("eses es") == ["es@@", "es", "es"]
+    assert JointPieces("e s\n").split("eses") == ["es@@", "es"]
+
+
+def test_joints_are_undone_and_the_text_is_set():
+    for pieces in (JointPieces(MERGES), JointPieces()):
+        assert pieces.join(["the", "low@@", "est", ",", "new@@", "est", "price", "!"]) == "the lowest, newest price!"
+
+
+def test_text_without_merges_keeps_its_pieces():
+    assert JointPieces().split("the low@@ est  price") == ["the", "low@@", "est", "price"]
+
+
+@pytest.mark.parametrize("made", [lambda: SentencePieces.train(LINES, 60), lambda: JointPieces(MERGES), JointPieces])
+def test_saved_subwords_come_back(made, tmp_path):
+    subwords = made()
+    subwords.save(tmp_path / "subwords.model")
+    again = load_subwords(tmp_path / "subwords.model")
+    assert type(again) is type(subwords)
+    for line in (*LINES, "newest lower es"):
+        assert again.split(line) == subwords.split(line)
+
+
+def test_counted_vocabulary():
+    vocabulary = count_vocabulary(JointPieces(), ["a b a", "a c"])
+    assert isinstance(vocabulary, Vocabulary)
+    assert vocabulary.words == ("<end>", "<unk>", "a", "b", "c")
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"\xff\x00"])
+def test_a_file_that_is_neither_kind_is_refused(content, tmp_path):
+    (tmp_path / "subwords.model").write_bytes(content)
+    with pytest.raises(UserError, match=r"subwords\.model cannot be read .*name the subwords\.model of a run"):
+        load_subwords(tmp_path / "subwords.model")
+
+
+def test_a_missing_file_and_a_broken_merge_are_refused(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        load_subwords(tmp_path / "subwords.model")
+    with pytest.raises(UserError, match="'a b c' is no pair"):
+        JointPieces("#version: 0.2\na b c\n")
