@@ -60,7 +60,7 @@ class Options:
     device: str = "cpu"
     out: Path | None = None
     """A JSON file for the numbers."""
-    compare: tuple[Path, ...] = ()
+    compare: tuple[Path, Path] | None = None
     """Two files of numbers: the second's times are divided by the first's."""
 
 
@@ -70,7 +70,7 @@ def main() -> None:
         print(json.dumps(measure(**json.loads(sys.argv[2]))))
         return
     options = tyro.cli(Options, description=__doc__)
-    if options.compare:
+    if options.compare is not None:
         _compare(*options.compare)
         return
     found = []
@@ -118,11 +118,13 @@ def measure(
 
     with FlopCounterMode(display=False) as counter:
         run()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     times = [_timed(run) for _ in range(repeats)]
     cpu, wall = (min(kind) for kind in zip(*times, strict=True))
     seconds = cpu if device == "cpu" else wall
-    memory = torch.cuda.max_memory_allocated() / 2**20 if device != "cpu" else max(before, _rss()) / 1024
+    if device == "cpu":
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    else:
+        memory = torch.cuda.max_memory_allocated() / 2**20
     gflop = counter.get_total_flops() / 1e9
     return {
         "model": model,
@@ -139,10 +141,6 @@ def measure(
         "share_of_peak": gflop / seconds / peak,
         "peak_memory_mb": memory,
     }
-
-
-def _rss() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _timed(run: Callable[[], None]) -> tuple[float, float]:

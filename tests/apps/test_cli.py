@@ -94,7 +94,6 @@ MISTAKES = [
     (("train", "scenes.ngsan", "--out"), "--out"),
     (("evaluate",), "PATH"),
     (("evaluate", "nowhere"), "nowhere is not a folder with a model"),
-    (("evaluate", "nowhere", "--split", "dev"), "'train', 'val', 'test'"),
     (("evaluate", "nowhere", "--beam-siz", "3"), "there is no option --beam-siz; did you mean --beam-size?"),
     (("evaluate", "nowhere", "--beam-size", "wide"), "--beam-size"),
     (("evaluate", "nowhere", "--algorithm", "mine"), "--test-features and --algorithm are for --submit"),

@@ -197,6 +197,13 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
     assert (found.unknown_id, found.begin_id, found.end_id) == (0, 2, 3)
 
 
+def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_path):
+    forged = b"\x80\x03cnumpy\nndarray\n(K\x01\x85cnumpy\ndtype\nX\x01\x00\x00\x00O\x85RC\x08" + bytes(8) + b"tR."
+    (tmp_path / "infos.pkl").write_bytes(forged)
+    with pytest.raises(UserError, match="numpy arrays of objects"):
+        read_pickle(tmp_path / "infos.pkl")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [

@@ -18,7 +18,7 @@ from legenda.recipes.vqa import SCENE_SIZES
 from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.questions import QuestionVocabulary
 from legenda.training import Training, train
-from legenda.training.task import parts_of
+from legenda.training.task import check_stage, parts_of
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
@@ -176,7 +176,7 @@ def test_the_true_box_is_right(task, data):
     [
         (lambda task: create(task, "mcan"), "mcan finds no regions for expressions"),
         (
-            lambda task: task.objective(create(task), Training(objective="self_critical")),
+            lambda task: check_stage(task, Training(objective="self_critical")),
             "training.objective='self_critical' is for captions",
         ),
     ],

@@ -17,6 +17,7 @@ from legenda.tasks.translation import Translation, TranslationObjective, evaluat
 from legenda.text.subwords import JointPieces, count_vocabulary
 from legenda.training import ScheduledSampling, Training, train
 from legenda.training.schedules import InverseSqrt
+from legenda.training.task import check_stage
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,11 +123,12 @@ def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
     torch.testing.assert_close(ours, fairseq + constant)
 
 
-def test_other_objectives_are_refused(task, model):
-    with pytest.raises(UserError, match=r"training\.objective=cross_entropy"):
-        objective_of(task, model, objective="self_critical")
-    with pytest.raises(UserError, match="without rewards or scheduled sampling"):
-        objective_of(task, model, scheduled_sampling=ScheduledSampling(step=0.1))
+def test_other_objectives_are_refused(task):
+    check_stage(task, Training())
+    with pytest.raises(UserError, match=r"training\.objective='self_critical' is for captions; translation takes"):
+        check_stage(task, Training(objective="self_critical"))
+    with pytest.raises(UserError, match=r"training\.scheduled_sampling is for captions; leave it out for translation"):
+        check_stage(task, Training(scheduled_sampling=ScheduledSampling(step=0.1)))
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "in"}], ids=["plain", "nsa"])

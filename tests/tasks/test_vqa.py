@@ -20,7 +20,7 @@ from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
 from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 from legenda.training import Training, train
-from legenda.training.task import parts_of
+from legenda.training.task import check_stage, parts_of
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
@@ -137,7 +137,7 @@ def test_first_word_vectors(data):
         (lambda task: create(task, "mcan_grounding"), "mcan_grounding answers no questions"),
         (lambda task: create(task, "mcan", glimpse=2), "did you mean glimpses"),
         (
-            lambda task: task.objective(create(task), Training(objective="self_critical")),
+            lambda task: check_stage(task, Training(objective="self_critical")),
             "training.objective='self_critical' is for captions",
         ),
     ],

@@ -116,3 +116,11 @@ def test_a_missing_file_and_a_broken_merge_are_refused(tmp_path):
         load_subwords(tmp_path / "subwords.model")
     with pytest.raises(UserError, match="'a b c' is no pair"):
         JointPieces("#version: 0.2\na b c\n")
+
+
+def test_merges_that_do_not_say_their_version_are_read_again(tmp_path):
+    """As subword-nmt 0.1 wrote them."""
+    pieces = JointPieces("a b\nab c\n")
+    pieces.save(tmp_path / "subwords.model")
+    again = load_subwords(tmp_path / "subwords.model")
+    assert again.split("abc abd") == pieces.split("abc abd")

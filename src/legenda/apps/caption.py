@@ -200,13 +200,14 @@ def _extract(
 
 def _draw_into(folder: Path, names: Mapping[Path, str], head: int | None) -> "Heard":
     """Draws what it hears into the folder; the sheet of a.jpg is a.jpg.png, that of another a.jpg is a.jpg.2.png."""
-    from legenda.apps.caption_attention import draw_captions, write_sheet
+    from legenda.apps.caption_attention import draw_captions, file_name, write_sheet
 
     taken: Counter[str] = Counter()
 
     def draw(path: Path, picture: "Image.Image", captions: "list[Looked]") -> None:
         sheet = draw_captions(picture, captions, title=names[path], head=head)
-        taken[path.name] += 1
-        write_sheet(sheet, folder, path.name if taken[path.name] == 1 else f"{path.name}.{taken[path.name]}")
+        name = file_name(path.name)
+        taken[name] += 1
+        write_sheet(sheet, folder, name if taken[name] == 1 else f"{name}.{taken[name]}")
 
     return draw

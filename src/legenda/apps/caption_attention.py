@@ -75,9 +75,14 @@ def draw_captions(
     return stack_sheets(sheets)
 
 
+def file_name(name: str) -> str:
+    """A name without the signs that file systems may not take."""
+    return "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in name)
+
+
 def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
     """Writes a sheet as PNG under a name that may hold any sign; says where."""
-    path = folder / f"{''.join(sign if sign.isalnum() or sign in '-_.' else '_' for sign in name)}.png"
+    path = folder / f"{file_name(name)}.png"
     with whole_file(path) as partial:
         sheet.save(partial, format="PNG")
     return path

@@ -24,6 +24,7 @@ from legenda.apps.caption_listing import (
     is_url,
     list_pictures,
     names_of_shard,
+    refuse_url,
     write_sorted,
 )
 from legenda.errors import UserError
@@ -101,6 +102,9 @@ def open_job(
     """
     folder, here = folder.resolve(), Path.cwd()
     own = _listing_of(given)
+    if not allow_urls:
+        for entry in given:
+            refuse_url(entry)
     places = [entry if entry == "-" or is_url(entry) else _absolute(entry, here) for entry in given]
     wanted = {"given": places, "shard_size": shard_size, **settings}
     held: dict[str, Any] | None = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None

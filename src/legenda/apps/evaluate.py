@@ -35,8 +35,8 @@ class Options:
     """A run folder."""
     others: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Further run folders with the same vocabulary and features."""
-    split: Literal["train", "val", "test"] = "val"
-    """Which images."""
+    split: str = "val"
+    """Which examples: train, val, test, or what else the data have, such as testA of RefCOCO."""
     annotations: Path | None = None
     """Other annotations than the run's, in Karpathy's layout; an imported model has none of its own."""
     features: Path | None = None

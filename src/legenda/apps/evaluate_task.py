@@ -26,15 +26,26 @@ def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | Non
     task = opened.task
     if refused is not None:
         raise UserError(f"--{refused} is for captioners, and {opened.folder} was trained for {task.name}; leave it out")
+    if opened.imported:
+        raise UserError(f"{opened.folder} was imported and has no data of its own; give a run that was trained here")
     examples: Any = opened.data().split(split)
+    made, wanted = getattr(examples, "extractor", None), opened.config.get("extractor")
+    if made != wanted:
+        raise UserError(
+            f"{examples.source} was made by the extractor {made}, but {opened.folder} was trained on features of "
+            f"{wanted}; put the features of that extractor in their place"
+        )
+    if not len(examples):
+        raise UserError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")
     predictions: dict[str, Any] = {}
     with progress_bar(f"predicting {examples.source}") as show:
         for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
             predictions |= judged(task, opened.model, examples, part, beam_size=beam_size)
             show(len(predictions), len(examples))
-    scores = task.score(predictions, examples)
     path = opened.folder / f"evaluation_{split}.json"
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    write_json(path, {**settings, "scores": {}, "predictions": predictions})  # which stays where there are no answers
+    scores = task.score(predictions, examples)
     write_json(path, {**settings, "scores": scores, "predictions": predictions})
     for name, value in scores.items():
         print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")

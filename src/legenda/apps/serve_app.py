@@ -173,8 +173,12 @@ def _add_pages(app: FastAPI, models: Mapping[str, Served], samples: Mapping[str,
         """One of them, as JPEG or PNG."""
         if name not in samples:
             raise HTTPException(404, f"there is no sample {name!r}")
-        data = samples[name].read_bytes()
-        return Response(data, media_type=str(Image.MIME[Image.open(io.BytesIO(data)).format or "PNG"]))
+        try:
+            data = samples[name].read_bytes()
+            kind = Image.open(io.BytesIO(data)).format or "PNG"
+        except OSError as error:
+            raise HTTPException(404, f"the sample {name!r} cannot be read any more") from error
+        return Response(data, media_type=str(Image.MIME[kind]))
 
 
 def _described(name: str, served: Served) -> ServedModel:

@@ -99,6 +99,8 @@ def run(arguments: Sequence[str]) -> None:
     own, of_rows = _parted(arguments)
     options = parse(Options, own, "table")
     if options.name is None:
+        if arguments:
+            raise UserError("the table comes first, as in legenda table ngsan.table2; legenda table lists them")
         _list_tables()
         return
     for name, value in (("seeds", options.seeds), ("processes", options.processes), ("beam-size", options.beam_size)):

@@ -25,8 +25,8 @@ stopped. A recipe may have two stages: training, and fine-tuning, which begins w
 
 --start RUN begins with the model of a trained run, whose vocabulary and options it keeps, in place of the recipe's
 first stage where it has two: legenda train flickr8k.ngsan --start runs/x --out runs/y fine-tunes x.
---training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine; and
-cross_entropy, self_critical.
+--training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine,
+inverse_sqrt; and cross_entropy, self_critical.
 --seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes, each
 with the whole model, or with a share of it (--strategy fsdp); with torchrun, each of its processes calls this command.
 --recipe-file FILE reads recipes, and rewards, of your own from a Python file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -36,6 +37,9 @@ class DetectionStore:
         if missing is not None:
             raise UserError(f"{path} has no array '{missing}'; {_REMEDY}")
         names, boxes, self._classes, scores, self._count = (arrays[key] for key in _KEYS)
+        kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
+        if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
+            raise UserError(f"{path} holds arrays of the wrong types, or none; {_REMEDY}")
         self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
         shape = self._classes.shape
         if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
@@ -45,7 +49,10 @@ class DetectionStore:
         self.ids: tuple[str, ...] = tuple(PurePosixPath(name).stem for name in names.tolist())
         if len(set(self.ids)) != len(self.ids):
             raise UserError(f"{path} names a picture twice among its 'filenames'; leave one of them out")
-        self.feature_dim = int(self._classes.max()) + 2
+        real = self._classes[np.arange(shape[1]) < self._count[:, None]]
+        if real.min() < 0:
+            raise UserError(f"{path} has a class below 0; {_REMEDY}")
+        self.feature_dim = int(real.max()) + 2
         self.check()
 
     def _load(self) -> dict[str, np.ndarray]:

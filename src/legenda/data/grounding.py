@@ -127,7 +127,7 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
         try:
             if "captions" in entry:
                 found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"a value that cannot be: {error}"
             raise UserError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
     if not any(found.values()):

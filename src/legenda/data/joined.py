@@ -50,10 +50,15 @@ class JoinedFeatures:
         stores = tuple(DetectionStore(path) if _is_npz(path) else open_features(path) for path in paths)
         first = stores[0]
         for store in stores[1:]:
-            if (store.feature_dim, store.has_boxes) != (first.feature_dim, first.has_boxes):
+            if (store.feature_dim, store.has_boxes, store.extractor) != (
+                first.feature_dim,
+                first.has_boxes,
+                first.extractor,
+            ):
                 raise UserError(
-                    f"{store.path} has features of width {store.feature_dim} {_boxed(store)}, but {first.path} of "
-                    f"width {first.feature_dim} {_boxed(first)}; name stores of one extractor"
+                    f"{store.path} has features of width {store.feature_dim} {_boxed(store)} by {store.extractor}, but "
+                    f"{first.path} of width {first.feature_dim} {_boxed(first)} by {first.extractor}; name stores of "
+                    "one extractor"
                 )
         return JoinedFeatures(stores)
 

@@ -32,6 +32,16 @@ def _bytes(text: str, encoding: str) -> bytes:
     return text.encode("latin-1" if encoding.startswith("latin") else "utf-8")
 
 
+def _dtype(code: str, *rest: Any) -> Any:
+    """A numpy type of numbers or text; one of objects would make pointers of bytes."""
+    import numpy
+
+    made = numpy.dtype(code, *rest)
+    if made.hasobject:
+        raise UserError("it holds numpy arrays of objects, which are no plain data and are not read")
+    return made
+
+
 class _ReleasesUnpickler(Unpickler):
     """Knows also options, ordered and counting dictionaries, numpy's arrays, and the releases' own vocabulary classes,
     of which only the attributes are wanted.
@@ -55,10 +65,12 @@ class _ReleasesUnpickler(Unpickler):
             import numpy
 
             return getattr(numpy._core.multiarray, name)
-        if module == "numpy" and name in ("dtype", "ndarray"):
+        if (module, name) == ("numpy", "dtype"):
+            return _dtype
+        if (module, name) == ("numpy", "ndarray"):
             import numpy
 
-            return getattr(numpy, name)
+            return numpy.ndarray
         return super().find_class(module, name)
 
 

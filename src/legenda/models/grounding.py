@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
+from legenda.errors import UserError
 from legenda.metrics.boxes import clip_boxes, decode_deltas
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
 from legenda.regions import Regions
@@ -72,5 +73,6 @@ class Grounder(CoAttentionModel):
 
 def in_pixels(regions: Regions, sizes: np.ndarray) -> np.ndarray:
     """The regions' boxes `(B, N, 4)` in pixels of pictures of `sizes` `(B, 2)`, width and height."""
-    assert regions.boxes is not None
+    if regions.boxes is None:
+        raise UserError("grounding moves the boxes of regions; give Regions(features, boxes)")
     return regions.boxes.cpu().numpy() * np.tile(sizes, 2)[:, np.newaxis]

@@ -114,7 +114,10 @@ class AnswerVocabulary:
     def load(cls, path: str | Path) -> Self:
         """Reads what `save` wrote."""
         text = read_text(path, "name the answers.txt of a run that learns answers")
-        return cls(tuple(text.removesuffix("\n").split("\n")))
+        try:
+            return cls(tuple(text.removesuffix("\n").split("\n")))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def save(self, path: str | Path) -> None:
         """Writes one answer a line in UTF-8: an answer stands on line number + 1."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.files import checked, read_text, whole_file
+from legenda.files import checked, read_text, whole_file, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
@@ -126,9 +126,11 @@ class JointPieces(Subwords):
         return detokenize(words.split())
 
     def save(self, path: str | Path) -> None:
-        """Writes the merges."""
-        with whole_file(path) as partial:
-            partial.write_text(f"{_SPACES_ONLY}\n" if self._text is None else self._text, encoding="utf-8")
+        """Writes the merges, which say their version."""
+        text = f"{_SPACES_ONLY}\n" if self._text is None else self._text
+        if self._text is not None and not self._text.startswith("#version"):
+            text = f"#version: 0.1\n{text}"
+        write_text(path, text)
 
     def _pieces(self, word: str) -> tuple[str, ...]:
         if word not in self._known:

@@ -29,6 +29,7 @@ class Captioning(Task):
     """Pictures into sentences."""
 
     name = "captioning"
+    objectives = ("cross_entropy", "self_critical")
 
     def __init__(self, data: OpenedData) -> None:
         self.data = data

@@ -100,7 +100,7 @@ class Run:
         rates = self.training.dropout
         if not rates and not self.sharded:
             return self.created
-        with torch.random.fork_rng(enabled=True):
+        with torch.random.fork_rng(devices=[]):
             model = build_model(self.created.name, {**vars(self.created.config), **rates})
         model.load_state_dict(self.created.state_dict())
         model.load_words(self.folder)

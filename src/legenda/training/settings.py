@@ -84,9 +84,9 @@ class Training:
     self_critical: SelfCritical = field(default_factory=SelfCritical)
     """For the objective self_critical."""
     batch_size: int = 10
-    """Images per step, on all devices together."""
+    """Examples (images, questions, sentences) per step, on all devices together."""
     accumulate: int = 1
-    """Parts that each step's images are worked through in, one after the other, to save memory."""
+    """Parts that each step's examples are worked through in, one after the other, to save memory."""
     rows: int = 5
     """Captions per image and step; they share the encoded image."""
     max_words: int = 16
@@ -105,7 +105,8 @@ class Training:
     told as a divergence, which is 0 at best (AoANet and X-Transformer as released)."""
     scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
     dropout: Mapping[str, float] = field(default_factory=dict)
-    """Rates of dropout that are other in this stage than in the model's configuration, by the names of its fields."""
+    """Rates of dropout that are other in this stage than in the model's configuration, by the names of its fields;
+    a borrowed decoder keeps its own."""
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them."""
     clip_value: float = 0.0

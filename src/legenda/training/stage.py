@@ -103,6 +103,9 @@ class Stage:
         if not math.isfinite(told["loss"]) or (not scaled and norm is not None and not math.isfinite(norm)):
             self._refuse(positions, drawn, refused, step)
         self.stepper.step()
+        if fabric.world_size > 1:  # running statistics are those of the first device, which is the one that saves
+            for buffer in self.model.buffers():
+                torch.distributed.broadcast(buffer, 0)
         return told
 
     def _parts(self, positions: np.ndarray, drawn: Batch, epoch: int) -> list[_Part]:
@@ -149,6 +152,7 @@ class Stage:
             named = {"examples": "\n".join(self.task.train.identities[position] for position in positions)}
             with whole_file(path) as partial:
                 safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, named)
+        self.fabric.barrier()  # else another process, ending, could end this one while it writes
         raise UserError(
             f"the loss or its gradient is no longer a number at step {step}, whose examples are in {path}; look for "
             "broken features there, or train into another folder (--out) with a lower training.schedule.rate"

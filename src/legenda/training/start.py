@@ -18,7 +18,7 @@ from legenda.training.loop import Run
 from legenda.training.rewards import Reward
 from legenda.training.settings import Training
 from legenda.training.sharding import shard
-from legenda.training.task import Task
+from legenda.training.task import Task, check_stage
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -55,19 +55,20 @@ def train(
 ) -> Trained:
     """Trains a named model for a task into a run folder, or goes on where an earlier call was stopped.
 
-    The folder gets config.json (with `sections`), vocabulary.txt, metrics.jsonl and metrics.csv, model.safetensors (the
-    best by `training.best_by`) and the training state. A run that was killed and called again ends with the same
+    The folder gets config.json (with `sections`), the model's words, metrics.jsonl and metrics.csv, model.safetensors
+    (the best by `training.best_by`) and the training state. A run that was killed and called again ends with the same
     weights, bit for bit on the CPU, as one that was not.
 
     fine_tuning: a second stage, which begins with the best model of the first. start: a model folder whose weights and
     words the run begins with. rewards: your own, by the names that `training.self_critical.rewards` weighs.
-    devices, nodes: how many take part; every step's images are shared out among them. strategy: each device holds the
+    devices, nodes: how many take part; every step's examples are shared out among them. strategy: each device holds the
     whole model ("ddp"), or a share of its weights, gradients and optimiser ("fsdp"). Raises UserError when the folder
     holds a run with other settings, or the loss is no longer a number.
     """
     folder = Path(folder)
     stages = (training,) if fine_tuning is None else (training, fine_tuning)
     for stage in stages:
+        check_stage(task, stage)
         check_metric(stage.best_by, task)
     fabric = _launched(training, devices, nodes, strategy)
     torch.manual_seed(training.seed)

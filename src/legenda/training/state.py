@@ -95,7 +95,7 @@ def load_state(
 ) -> Progress:
     """Puts a saved state back into model, optimiser, random numbers of process `rank`, and the dict `average`.
 
-    Raises UserError when the file is truncated or belongs to another model or number of processes.
+    Raises UserError when the file is truncated or belongs to another model or fewer processes.
     """
     path = folder / STATE
     progress = read_progress(folder)

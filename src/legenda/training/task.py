@@ -93,10 +93,12 @@ class Split(Protocol):
 class Task(ABC):
     """A task with its data opened.
 
-    name: as in config.json. extractor: the name under which the features were made; None where there are none.
+    name: as in config.json. objectives: what its stages may minimise; scheduled sampling is for captions alone.
+    extractor: the name under which the features were made; None where there are none.
     """
 
     name: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...]] = ("cross_entropy",)
     train: Split
     validation: Split
     extractor: str | None = None
@@ -136,6 +138,16 @@ def parts_of(regions: Regions) -> Batch:
 def regions_of(batch: Batch) -> Regions:
     """The regions of a batch."""
     return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("pooled"))
+
+
+def check_stage(task: Task, training: Training) -> None:
+    """UserError where a task has no such stage."""
+    captions = "self_critical" in task.objectives
+    if training.objective not in task.objectives:
+        known = " or ".join(task.objectives)
+        raise UserError(f"training.objective={training.objective!r} is for captions; {task.name} takes {known}")
+    if training.scheduled_sampling.step and not captions:
+        raise UserError(f"training.scheduled_sampling is for captions; leave it out for {task.name}")
 
 
 def check_boxes(model: Model, has_boxes: bool, source: str) -> None:

@@ -1,7 +1,7 @@
 """Moving scenes: one thing on a plain ground, in a few frames, that goes somewhere or changes its size.
 
 Each motion has its reverse (left and right, up and down, growing and shrinking), whose frames are the same in another
-order, and every frame by itself says nothing of the motion: what a model knows of it, it has from the frames' order.
+order, and no frame by itself tells a motion from its reverse: which of the two it is, their order tells.
 """
 
 import random
