@@ -138,7 +138,7 @@ def test_what_vqa_misses_is_named(vqa):
 
 def test_stores_that_do_not_fit_each_other_are_named(vqa, tmp_path):
     write_store(tmp_path / "wide.safetensors", [("20", np.ones((2, DIM + 1)), None)], extractor="other")
-    with pytest.raises(UserError, match=r"wide.safetensors has features of width 6 without boxes by other, but .* 5 with"):
+    with pytest.raises(UserError, match=r"wide.safetensors has features of width 6 without boxes by other"):
         VqaData(questions=vqa.questions, features=(*vqa.features, tmp_path / "wide.safetensors")).split("val")
 
 
