@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import dropout
 from legenda.attention.geometry import Geometry
 
 
@@ -102,7 +104,8 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.keys_values(key, value, mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         seen = _all_of(mask, pairs, None if geometry is None else geometry.window)
-        if bias is None and self.rescale is None and self.mix_scores is None and not need_weights:
+        plain = bias is None and self.rescale is None and self.mix_scores is None
+        if plain and not need_weights and not self._drops_slowly(q):
             return self._fused(self._split(q), keys, values, seen, causal)
         return self._weighed(self._split(q), keys, values, seen, causal, bias, geometry)
 
@@ -129,7 +132,7 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool = False,
     ) -> Attended:
         """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
-        if need_weights:
+        if need_weights or self._drops_slowly(queries):
             return self._weighed(queries, keys, values, mask, False, None, None)
         return self._fused(queries, keys, values, mask, False)
 
@@ -142,15 +145,20 @@ class MultiHeadAttention(nn.Module):
         causal: bool,
     ) -> Attended:
         """Torch's fused kernel, for plain scores whose weights nobody asks for."""
-        attended = F.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=None if mask is None else allowed_pairs(queries, keys, mask, causal),
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal and mask is None,  # the kernel takes either, not both
-        )
-        return Attended(self._merge(attended), None)
+        # on CPUs the kernel's backward pass takes some 18 times as long in bfloat16 as in float32
+        widen = queries.device.type == "cpu" and torch.is_grad_enabled()
+        with torch.autocast("cpu", enabled=False) if widen else nullcontext():
+            attended = F.scaled_dot_product_attention(
+                *((x.float() if widen and x.dtype is torch.bfloat16 else x) for x in (queries, keys, values)),
+                attn_mask=None if mask is None else allowed_pairs(queries, keys, mask, causal),
+                dropout_p=self.dropout if self.training else 0.0,
+                is_causal=causal and mask is None,  # the kernel takes either, not both
+            )
+        return Attended(self._merge(attended.to(queries.dtype)), None)
+
+    def _drops_slowly(self, x: Tensor) -> bool:
+        """Whether torch's kernel would draw masks of dropout on a CPU, where ours are faster."""
+        return self.training and self.dropout > 0 and x.device.type == "cpu"
 
     def _weighed(
         self,
@@ -175,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         weights = scores.softmax(dim=-1)
         if self.mix_weights is not None:
             weights = _across_heads(self.mix_weights, weights)
-        dropped = F.dropout(weights, self.dropout, self.training)
+        dropped = dropout(weights, self.dropout, self.training)
         return Attended(self._merge(dropped @ values), weights)
 
     def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:

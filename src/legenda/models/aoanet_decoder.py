@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
+from legenda.attention.dropout import Dropout
 from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.products import repeated_products
 from legenda.models.recurrent import WordLSTM
 from legenda.regions import Memory
 
@@ -52,8 +54,8 @@ class AoANetDecoder(Decoder):
         self.dim = D
         self.paper = config.reading == "paper"
         self.embedding = nn.Embedding(config.vocab_size, config.word_channels)
-        self.dropout = nn.Dropout(config.dropout)
-        self.context_dropout = nn.Dropout(config.dropout if config.context_dropout else 0.0)
+        self.dropout = Dropout(config.dropout)
+        self.context_dropout = Dropout(config.dropout if config.context_dropout else 0.0)
         self.lstm = WordLSTM(config.word_channels, D, D)
         self.query_norm = StdLayerNorm(D) if config.multi_head and not self.paper else None
         self.attention = (
@@ -103,9 +105,10 @@ class AoANetDecoder(Decoder):
         state = self.start(memory, tokens.shape[1])
         weights = self.lstm.weights()
         contexts = []
-        for read in self._read(tokens).unbind(dim=2):
-            state = self._advance(read, state, memory, weights, need_weights=False)
-            contexts.append(state.context)
+        with repeated_products():
+            for read in self._read(tokens).unbind(dim=2):
+                state = self._advance(read, state, memory, weights, need_weights=False)
+                contexts.append(state.context)
         return self.output(self.dropout(torch.stack(contexts, dim=2)))
 
     def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:

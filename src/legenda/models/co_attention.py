@@ -25,6 +25,7 @@ from legenda.attention import (
     StdLayerNorm,
     create_self_attention,
 )
+from legenda.attention.dropout import Dropout
 from legenda.data.question_sets import encode_tokens
 from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
@@ -189,7 +190,7 @@ class AttentionPool(nn.Module):
         self.score = nn.Sequential(
             nn.Linear(config.dim, config.pool_dim),
             nn.ReLU(),
-            nn.Dropout(config.dropout),
+            Dropout(config.dropout),
             nn.Linear(config.pool_dim, glimpses),
         )
         self.linear = nn.Linear(config.dim * glimpses, config.pooled_dim)

@@ -12,8 +12,10 @@ from torch.nn import functional as F
 
 from legenda.attention import Attended
 from legenda.attention.additive import AdditiveAttention
+from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.products import repeated_products
 from legenda.models.recurrent import WordLSTM
 from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
@@ -87,8 +89,8 @@ class XLanDecoder(Decoder):
         D = self.dim = config.dim
         self.embedding = nn.Embedding(config.vocab_size, D)
         self.act = create_act(config.word_act, config.alpha)
-        self.word_dropout = nn.Dropout(config.word_dropout)
-        self.context_dropout = nn.Dropout(config.context_dropout)
+        self.word_dropout = Dropout(config.word_dropout)
+        self.context_dropout = Dropout(config.context_dropout)
         # The gates are linear: as released the context shares the weights of the image, to which it is added.
         self.lstm = WordLSTM(2 * D if config.literal else D, D, D)
         self.attention = nn.ModuleList(
@@ -97,12 +99,12 @@ class XLanDecoder(Decoder):
             else AdditiveAttention(D, D, config.num_heads * config.mid_channels)
             for _ in range(config.decoder_layers)
         )
-        self.dropout = nn.Dropout(config.decoder_dropout)
+        self.dropout = Dropout(config.decoder_dropout)
         self.gather = None
         if not config.literal:
             self.gather = nn.Sequential(nn.Linear((config.decoder_layers + 1) * D, D), nn.LayerNorm(D))
         self.to_context = nn.Linear(2 * D, 2 * D)
-        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.output_dropout = Dropout(config.output_dropout)
         self.output = nn.Linear(D, config.vocab_size)
 
     @property
@@ -139,9 +141,10 @@ class XLanDecoder(Decoder):
         read = self._read(tokens) + state.image[:, None, None]
         weights = self.lstm.weights()
         contexts = []
-        for word in read.unbind(dim=2):
-            state = self._advance(word, state, memory, weights)
-            contexts.append(state.context)
+        with repeated_products():
+            for word in read.unbind(dim=2):
+                state = self._advance(word, state, memory, weights)
+                contexts.append(state.context)
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
     def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.errors import UserError
 from legenda.models.decoder import Decoder, pick_rows
@@ -78,7 +79,7 @@ class XTransformerLayer(nn.Module):
         super().__init__()
         self.words = config.create_block()
         self.image = config.create_block()
-        self.dropout = nn.Dropout(config.decoder_dropout)
+        self.dropout = Dropout(config.decoder_dropout)
         self.heard_norm = nn.LayerNorm(config.dim)
         self.query_norm = nn.LayerNorm(config.dim)
         self.update = None if last else Update(config)
@@ -166,15 +167,15 @@ class XTransformerDecoder(Decoder):
         self.position_base = config.position_base
         self.embedding = nn.Embedding(config.vocab_size, D)
         self.embedding_norm = nn.LayerNorm(D)
-        self.word_dropout = nn.Dropout(config.word_dropout)
+        self.word_dropout = Dropout(config.word_dropout)
         act = create_act(config.act, config.alpha)
         self.from_image = nn.Sequential(nn.Linear(D, D), act, nn.LayerNorm(D))
         self.from_words = nn.Sequential(nn.Linear(D, D), act, nn.LayerNorm(D))
-        self.dropout = nn.Dropout(config.decoder_dropout)
+        self.dropout = Dropout(config.decoder_dropout)
         self.layers = nn.ModuleList(XTransformerLayer(config, last=layer == L - 1) for layer in range(L))
         self.gather = nn.Linear((L + 1) * D, 2 * D)
         self.norm = nn.LayerNorm(D)
-        self.output_dropout = nn.Dropout(config.output_dropout)
+        self.output_dropout = Dropout(config.output_dropout)
         self.output = nn.Linear(D, config.vocab_size)
 
     @property
