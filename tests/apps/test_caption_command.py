@@ -163,6 +163,23 @@ def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, 
     assert lines[3:] == ["legenda caption: 3 of 4 pictures were skipped; mend or leave out those named above"]
 
 
+def test_captions_of_earlier_pictures_stay_where_all_are_broken(scenes_run, run_command, tmp_path):
+    out = tmp_path / "captions.txt"
+    out.write_text("a.png: a circle\n")
+    for name in "ab":
+        (tmp_path / f"{name}.png").write_text("no picture")
+        *_, sentence = run_command(f"caption {tmp_path} --model {scenes_run} --out {out}")[2].splitlines()
+        assert sentence.startswith("legenda caption: ")
+        assert sentence.endswith(f"; nothing was written to {out}")
+        assert out.read_text() == "a.png: a circle\n"
+    assert "2 of 2 pictures were skipped" in sentence
+    draw_scene(make_scene("fresh", 0)).save(tmp_path / "c.png")
+    code, _, err = run_command(f"caption {tmp_path} --model {scenes_run} --out {out}")
+    assert code == 2
+    assert "nothing was written" not in err
+    assert out.read_text().startswith(f"{tmp_path / 'c.png'}: ")
+
+
 def test_an_empty_folder_is_a_mistake(scenes_run, run_command, tmp_path):
     for command in (f"caption {tmp_path} --model {scenes_run}", f"extract {tmp_path} --with scenes --out {tmp_path}/f"):
         assert f"{tmp_path} holds no picture" in mistake(run_command(command))
@@ -272,6 +289,29 @@ def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
     picture, extractor = photographs / "pictures" / "6.png", photographs / "mine.py"
     code, out, _ = run_command(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
     assert (code, out) == (0, f"{picture}: {expected['6']}\n")
+
+
+def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photographs, run_command, tmp_path):
+    run_command(f"evaluate {photographs / 'run'} --split test")
+    expected = json.loads((photographs / "run" / "evaluation_test.json").read_text())["captions"]
+    dataset = json.loads((photographs / "dataset.json").read_text())
+    for image in dataset["images"]:
+        image["sentences"] = [] if image["split"] == "test" else image["sentences"]
+    (tmp_path / "withheld.json").write_text(json.dumps(dataset))
+    run = tmp_path / "run"
+    shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
+    named = f"--annotations {tmp_path / 'withheld.json'} --features {photographs / 'features.safetensors'}"
+    code, out, _ = run_command(f"evaluate {run} --split test {named} --metrics auto")
+    assert code == 0
+    assert out.splitlines() == [
+        "the data hold no captions of test, so nothing is scored",
+        f"2 images of test, beam 3; captions in {run / 'evaluation_test.json'}",
+    ]
+    written = json.loads((run / "evaluation_test.json").read_text())
+    assert (written["captions"], written["scores"]) == (expected, {})
+    assert written["data"]["annotations"] == str(tmp_path / "withheld.json")
+    said = mistake(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
+    assert "the data hold no captions of test, so nothing can be scored; choose another split" in said
 
 
 def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):

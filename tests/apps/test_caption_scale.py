@@ -172,6 +172,22 @@ def test_what_is_not_there_is_named_and_nothing_is_left(start, tmp_path, name, s
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize("pattern", ["{}", "{}*"])
+def test_what_the_system_lets_nobody_look_at_is_no_fault_of_the_output(start, pictures, monkeypatch, pattern):
+    real = Path.is_file
+
+    def refuse(path: Path) -> bool:
+        if path.suffix == ".png":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    named = pattern.format(pictures / "0.png")
+    with pytest.raises(UserError, match="Permission denied") as told:
+        start(named)
+    assert str(told.value).startswith(f"{named} cannot be listed (")
+
+
 def test_stores_are_read_where_urls_are_allowed(start, pictures, tmp_path):
     url = pictures.as_uri()
     with pytest.raises(UserError, match="--allow-urls"):

@@ -247,6 +247,10 @@ def test_untrained_models_show_what_their_positions_do(run_command, tmp_path):
         assert f"({name}, not trained, seed 0) -->" in drawn
     assert drawn.count("<!-- head 7 -->") == 2
     assert "<!-- The regions are the 49 cells of a drawn scene." in drawn
+    before = out.read_bytes()
+    for split, same in (("test", True), ("train", False)):
+        assert run_command(f"figure mdsan.3 --split {split} --out {out}")[0] == 0
+        assert (out.read_bytes() == before) == same
     draw_scene(make_scene("train", 0, 0)).save(tmp_path / "mine.png")
     code, _, _ = run_command(f"figure mdsan.3 --pictures {tmp_path}/mine.png --seed 1 --layer 3 --out {out}")
     assert code == 0
@@ -254,6 +258,7 @@ def test_untrained_models_show_what_their_positions_do(run_command, tmp_path):
     for line, said in (
         ("--with scenes", "--with is for runs, and none is named; untrained models read the cells of a picture"),
         ("--layer 4", "mdsan_abspe has no layer 4; choose from 1 to 3"),
+        (f"--split val --pictures {tmp_path}/mine.png", "--split is for drawn scenes; leave it out beside --pictures"),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
@@ -271,6 +276,7 @@ def test_trained_models_of_scenes_read_the_cells_of_one(run_command, run_of, tmp
     for line, said in (
         (f"{run_of('transformer')}", "transformer reads no positions in its encoder"),
         (f"{runs} --seed 1", "--seed is for untrained models"),
+        (f"{runs} --split val --pictures a.png", "--split is for images of the runs' data; leave it out beside"),
         (f"{runs} --images test-0-000000 test-0-000001", "the figure is of one picture, not of 2; name one"),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")

@@ -113,6 +113,28 @@ def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path
     assert "--head chooses what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
 
 
+def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("legenda.apps.evaluate.describe", lambda *_: pytest.fail("all were captioned"))
+    line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
+    assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(make_run, tmp_path):
+    folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
+    data = _report(*folders, "--overlays", tmp_path / "sheets", "--pictures", 2, tmp_path / "report.html")
+    spoken = {
+        f"{example['identity']}.{name.replace('/', '_')}.png"
+        for example in data["examples"]
+        for name, caption in example["captions"].items()
+        if caption["words"]
+    }
+    assert {name.split(".")[1] for name in spoken} == {"c_same", "d_same"}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")} == {
+        f"sheets/{name}" for name in spoken
+    }
+
+
 def test_runs_of_one_name_are_told_apart_by_their_folders(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
     data = _report(*folders, "--pictures", 1, tmp_path / "report.html")

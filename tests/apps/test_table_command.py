@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,23 @@ def test_a_mistake_is_one_sentence_and_nothing_is_begun(tmp_path, monkeypatch, r
     assert said.count("\n") == 1
     assert told in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"decoding": None}, {"scores": None}],
+)
+def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_command, monkeypatch, tmp_path, change):
+    """As `legenda evaluate` leaves it when it is called by hand with other options."""
+    out = tmp_path / "out"
+    shutil.copytree(resumed.out, out)
+    path = out / "none" / "evaluation_test.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.apps.side_by_side.run_side_by_side", lambda given, _: work.update(given) or {})
+    assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
+    evaluation = ["evaluate", f"{out}/none", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
+    assert work == ({"none": [evaluation]} if change else {})
 
 
 def test_other_settings_need_another_folder(resumed, run_command):

@@ -148,6 +148,22 @@ def test_a_split_that_is_not_there_is_named(tmp_path):
         data.split("dev")
 
 
+def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp_path):
+    data = write_karpathy(tmp_path)
+    content = json.loads(data.annotations.read_text())
+    for image in content["images"]:
+        image["sentences"] = image["sentences"] if image["split"] == "train" else []
+    data.annotations.write_text(json.dumps(content))
+    test = data.split("test")
+    assert (test.identities, test.references, test.withheld) == (("6", "7"), ((), ()), "captions")
+    assert test.read(np.array([1])).features[0, 0].tolist() == [7.0] * 3
+    assert data.split("train").withheld is None
+    with pytest.raises(UserError, match="no image with captions in the split 'val'"):
+        data.open(nothing)
+    with pytest.raises(UserError, match="image 0 has no caption with a word in it; take it out of the training split"):
+        EncodedCaptions.of(captions((), ("a",)), LETTERS, max_words=3)
+
+
 @pytest.mark.parametrize("name", ["annotations", "features"])
 def test_a_missing_file_is_named(tmp_path, name):
     data = write_karpathy(tmp_path)

@@ -117,10 +117,16 @@ def test_phrases_by_hand(tmp_path):
     assert found == {
         "val": [
             Expression("a-0-0", "a", ("two", "dogs"), boxes, (300.0, 200.0), "animals"),
-            Expression("a-0-5", "a", ("red", "old", "ball"), boxes, (300.0, 200.0), "animals"),
+            Expression("a-0-3", "a", ("red", "old", "ball"), boxes, (300.0, 200.0), "animals"),
         ]
     }
     assert found["val"][0].box == (0.0, 0.0, 30.0, 40.0)
+
+
+def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_their_own(tmp_path):
+    nested = {**CAPTION, "phrases": [[1, ["animals"], 0, 2], [2, ["other"], 0, 1], [1, ["animals"], 0, 1]]}
+    found = read_entities(*entities(tmp_path, {**ENTRY, "captions": [nested, nested]}))["val"]
+    assert len({expression.id for expression in found}) == len(found) == 6
 
 
 @pytest.mark.parametrize(

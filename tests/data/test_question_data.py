@@ -102,6 +102,7 @@ def test_vqa_trains_on_what_it_is_told(vqa):
 def test_a_test_split_has_questions_but_no_score(vqa):
     test = vqa.split("test")
     assert test.identities == ("300",)
+    assert (test.withheld, vqa.split("val").withheld) == ("answers", None)
     with pytest.raises(UserError, match="come without answers"):
         test.score({"300": "cat"})
     with pytest.raises(UserError, match="VQA has no split 'dev'; choose from train, val, test, vg, test-dev"):

@@ -256,6 +256,22 @@ def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
         load_any(tmp_path)
 
 
+@pytest.mark.parametrize("lacking", ["vocabulary", "answers"])
+def test_half_of_the_words_cannot_be_saved(speaking, tmp_path, lacking):
+    setattr(speaking, lacking, None)
+    with pytest.raises(UserError, match=rf"but no model\.{lacking}; set both, or neither"):
+        speaking.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_without_any_words_is_saved_and_loaded(speaking, tmp_path):
+    speaking.vocabulary = speaking.answers = None
+    speaking.save(tmp_path)
+    loaded = load_any(tmp_path)
+    assert isinstance(loaded, Mcan)
+    assert (loaded.vocabulary, loaded.answers) == (None, None)
+
+
 def test_the_box_is_that_of_the_best_region_moved_and_cut(regions):
     model = grounder(vocab_size=5)
     model.vocabulary = WORDS

@@ -77,7 +77,7 @@ def test_saving_again_replaces_everything(folder):
 
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     (tmp_path / "model").write_text("no folder")
-    with pytest.raises(UserError, match=r"model\.safetensors could not be written"):
+    with pytest.raises(UserError, match=r"vocabulary\.txt could not be written"):
         build().save(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     with pytest.raises(UserError, match="model is not a folder"):

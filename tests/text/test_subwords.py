@@ -57,6 +57,14 @@ def test_an_impossible_number_of_pieces_is_refused(pieces):
 
 
 @pytest.mark.parametrize(
+    ("lines", "said"), [([], "no line of text to learn"), ([""], "cannot be learned from 1 lines")]
+)
+def test_no_text_is_refused(lines, said):
+    with pytest.raises(UserError, match=said):
+        SentencePieces.train(lines, 60)
+
+
+@pytest.mark.parametrize(
     ("word", "pieces"),
     [
         ("newest", ["newest"]),

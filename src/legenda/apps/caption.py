@@ -108,13 +108,16 @@ def run(arguments: Sequence[str]) -> None:
                 for line in lines:
                     print(line, flush=True)
             else:
-                write_text(options.out, "\n".join([*lines, ""]))
+                told = list(lines)
+                if len(broken) < total:  # else what an earlier call wrote there is worth more
+                    write_text(options.out, "\n".join([*told, ""]))
+    kept = f"; nothing was written to {options.out}" if options.out is not None and total == len(broken) else ""
     if total == len(broken) == 1:
-        raise UserError(broken[0])
+        raise UserError(f"{broken[0]}{kept}")
     for reason in broken:
         print(reason, file=sys.stderr)
     if broken:
-        raise UserError(f"{len(broken)} of {total} pictures were skipped; mend or leave out those named above")
+        raise UserError(f"{len(broken)} of {total} pictures were skipped; mend or leave out those named above{kept}")
 
 
 def caption_pictures(

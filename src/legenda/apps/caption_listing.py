@@ -161,6 +161,16 @@ def _of_lines(lines: Iterable[str], *, allow_urls: bool) -> Iterator[str]:
 
 
 def _behind(entry: str, *, allow_urls: bool) -> Iterator[str]:
+    """The pictures behind one name; UserError where the system lets nobody look."""
+    try:
+        yield from _found_behind(entry, allow_urls=allow_urls)
+    except OSError as error:
+        raise UserError(
+            f"{entry} cannot be listed ({error.strerror or error}); check the name, or give leave to read it"
+        ) from error
+
+
+def _found_behind(entry: str, *, allow_urls: bool) -> Iterator[str]:
     if is_url(entry):
         if not allow_urls:
             refuse_url(entry)

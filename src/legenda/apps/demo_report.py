@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from legenda.apps.evaluate import write_evaluation
+from legenda.apps.evaluation_file import caption_settings, evaluation_path, write_evaluation
 from legenda.apps.report_parts import RANKED_BY, example, look, model_run, score
 from legenda.apps.report_pictures import draw_subject
 from legenda.apps.runs import open_run
@@ -49,7 +50,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     tested = {name: score(describe_images(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()}
     looked = {name: look(opened, split, shown, BEAM) for name, opened in runs.items()}
     for name, result in tested.items():
-        write_evaluation(folders[name], "test", BEAM, result.captions, result.scores)
+        settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM, "fast")}
+        kept = evaluation_path(folders[name], "test")
+        write_evaluation(kept, settings, "captions", result.captions, partial(dict, result.scores))
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(

@@ -1,18 +1,17 @@
-"""`legenda evaluate`: captions and scores of a split, or captions for COCO's server."""
+"""`legenda evaluate`: what a model says of a split, and its scores; or captions for COCO's server."""
 
 import dataclasses
 import sys
 import warnings
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 from legenda.apps.options import parse
 from legenda.errors import UserError
-from legenda.files import write_json
 
 if TYPE_CHECKING:
     from legenda.apps.runs import OpenRun
@@ -23,8 +22,11 @@ if TYPE_CHECKING:
 class Options:
     """Captions a split of the run's data, scores it, and writes both to evaluation_SPLIT.json in the run folder.
 
-    Several runs caption together, by the mean of their probabilities for each word; the data are those of the first,
-    whose folder gets evaluation_SPLIT_ensemble.json.
+    A run of another task answers, locates or translates instead and takes --split and --beam-size alone. Where the data
+    withhold the captions or answers of a split, its predictions are written and nothing is scored.
+
+    Several captioners caption together, by the mean of their probabilities for each word; the data are those of the
+    first, whose folder gets evaluation_SPLIT_ensemble.json.
 
     With --submit it writes instead the two files of COCO's captioning server, captions_val2014_NAME_results.json and
     captions_test2014_NAME_results.json. The run's annotations and features must then hold all of val2014, and
@@ -59,7 +61,8 @@ def run(arguments: Sequence[str]) -> None:
     if options.submit is None and (options.test_features or options.algorithm):
         raise UserError("--test-features and --algorithm are for --submit; name its folder too")
     from legenda.apps.evaluate_task import evaluate_task
-    from legenda.apps.runs import OpenRun, open_any, open_run
+    from legenda.apps.evaluation_file import caption_settings, evaluation_path, tell_scores, write_evaluation
+    from legenda.apps.runs import OpenRun, describe_data, open_any, open_run
 
     opened = open_any(options.run)
     if not isinstance(opened, OpenRun):
@@ -69,12 +72,19 @@ def run(arguments: Sequence[str]) -> None:
     if options.submit is not None:
         _submit(options, opened, members, options.submit)
         return
-    split = data_of(opened, options.annotations, options.features).split(options.split)
+    data = data_of(opened, options.annotations, options.features)
+    split = data.split(options.split)
     captions = describe(opened, split, options.beam_size, members)
-    scores = _score(captions, split, options.metrics)
-    path = write_evaluation(options.run, options.split, options.beam_size, captions, scores, options.others)
-    for name, value in scores.items():
-        print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
+    other = None if options.annotations is None else describe_data(data)
+    settings = {
+        "images": len(split),
+        **caption_settings(opened.config, options.split, options.beam_size, options.metrics, other),
+    }
+    if members:
+        settings["runs"] = [str(folder) for folder in (options.run, *options.others)]
+    path = evaluation_path(options.run, options.split, ensemble=bool(members))
+    scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, split, options.metrics))
+    tell_scores(scores, options.split, split.withheld)
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 
@@ -82,6 +92,8 @@ def _score(captions: dict[str, str], split: "CaptionSet", metrics: Literal["fast
     from legenda.metrics import evaluate
     from legenda.training.validation import score_captions
 
+    if split.withheld is not None:
+        return {}
     scores = score_captions(captions, split)
     if metrics == "auto":
         references = dict(zip(split.identities, split.references, strict=True))
@@ -113,26 +125,6 @@ def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) 
     if annotations is None or features is None:
         return opened.data()
     return KarpathyData(annotations=annotations, features=features)
-
-
-def write_evaluation(
-    folder: Path,
-    split: str,
-    beam_size: int,
-    captions: Mapping[str, str],
-    scores: Mapping[str, float | None],
-    others: Sequence[Path] = (),
-) -> Path:
-    """Keeps captions and scores of a split in the run folder, and says in which file.
-
-    others: the runs that captioned together with that of the folder.
-    """
-    path = folder / (f"evaluation_{split}_ensemble.json" if others else f"evaluation_{split}.json")
-    settings: dict[str, Any] = {"split": split, "images": len(captions), "beam_size": beam_size}
-    if others:
-        settings["runs"] = [str(run) for run in (folder, *others)]
-    write_json(path, {**settings, "scores": scores, "captions": captions})
-    return path
 
 
 def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], folder: Path) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from legenda.apps.evaluation_file import evaluation_path, tell_scores, write_evaluation
 from legenda.apps.progress import progress_bar
 from legenda.errors import UserError
-from legenda.files import write_json
 from legenda.training.judging import judged
 
 if TYPE_CHECKING:
@@ -21,11 +21,26 @@ _AT_ONCE = 200
 def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | None = None) -> None:
     """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
 
+    A split whose answers are withheld is predicted and not scored.
     refused: an option that was given and that only captioners have.
     """
     task = opened.task
     if refused is not None:
         raise UserError(f"--{refused} is for captioners, and {opened.folder} was trained for {task.name}; leave it out")
+    examples = open_examples(opened, split)
+    predictions = predict(opened, examples, beam_size)
+    path = evaluation_path(opened.folder, split)
+    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    withheld = getattr(examples, "withheld", None)
+    scores = write_evaluation(
+        path, settings, "predictions", predictions, lambda: {} if withheld else task.score(predictions, examples)
+    )
+    tell_scores(scores, split, withheld)
+    print(f"{len(predictions)} examples of {split}; predictions in {path}")
+
+
+def open_examples(opened: AnyRun, split: str) -> Any:
+    """A split of the run's own data; UserError where there is none, or its features are not those of the training."""
     if opened.imported:
         raise UserError(f"{opened.folder} was imported and has no data of its own; give a run that was trained here")
     examples: Any = opened.data().split(split)
@@ -37,16 +52,14 @@ def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | Non
         )
     if not len(examples):
         raise UserError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")
+    return examples
+
+
+def predict(opened: AnyRun, examples: Any, beam_size: int) -> dict[str, Any]:
+    """What the model says of all examples of a split, by identity, with a bar of progress."""
     predictions: dict[str, Any] = {}
     with progress_bar(f"predicting {examples.source}") as show:
         for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
-            predictions |= judged(task, opened.model, examples, part, beam_size=beam_size)
+            predictions |= judged(opened.task, opened.model, examples, part, beam_size=beam_size)
             show(len(predictions), len(examples))
-    path = opened.folder / f"evaluation_{split}.json"
-    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
-    write_json(path, {**settings, "scores": {}, "predictions": predictions})  # which stays where there are no answers
-    scores = task.score(predictions, examples)
-    write_json(path, {**settings, "scores": scores, "predictions": predictions})
-    for name, value in scores.items():
-        print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
-    print(f"{len(predictions)} examples of {split}; predictions in {path}")
+    return predictions

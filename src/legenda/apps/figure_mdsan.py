@@ -102,8 +102,11 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     """The three models of the paper with new weights, on the cells of a scene."""
     needless = ("extractor", "images", "pictures_folder", "annotations", "features")
     refuse(options, needless, "is for runs, and none is named; untrained models read the cells of a picture")
-    path = _only(find_pictures(options.pictures)) if options.pictures else None
-    picture = draw_subject("test", 0, 0).image if path is None else read_picture(path)
+    path = None
+    if options.pictures:
+        refuse(options, ("split",), "is for drawn scenes; leave it out beside --pictures")
+        path = _only(find_pictures(options.pictures))
+    picture = draw_subject(options.split, 0, 0).image if path is None else read_picture(path)
     regions = read_cells(picture, _CELLS)
     rows = []
     for name, told in _UNTRAINED.items():

@@ -121,8 +121,8 @@ class PositionOptions(PictureOptions):
     """Draws what positions do to the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
 
     A row for each model, such as mdsan_abspe, mdsan_relpe and mdsan_dsa; without any, these three as they are before
-    training. The regions are those of one picture. Models of scenes, and untrained ones, read the 49 cells of it, each
-    as a patch of pixels.
+    training. The regions are those of one picture; without runs and --pictures, of the first drawn scene of the split.
+    Models of scenes, and untrained ones, read the 49 cells of it, each as a patch of pixels.
     """
 
     runs: Runs = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +68,10 @@ def told_of(verdict: tuple[bool | None, str]) -> str:
 
 
 def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
-    """UserError where one of these options was given."""
-    flags = {"extractor": "with"}
+    """UserError where one of these options was given, and not as it is anyway."""
+    flags, usual = {"extractor": "with"}, {field.name: field.default for field in fields(options)}
     for name in names:
-        if getattr(options, name):
+        if getattr(options, name) != usual[name]:
             raise UserError(f"--{flags.get(name, name).replace('_', '-')} {reason}")
 
 
@@ -84,7 +84,7 @@ def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int 
     if count < 1:
         raise UserError(f"--count must be 1 or more, not {count}")
     if options.pictures:
-        of_data = ("images", "pictures_folder", "annotations", "features")
+        of_data = ("split", "images", "pictures_folder", "annotations", "features")
         refuse(options, of_data, "is for images of the runs' data; leave it out beside --pictures")
         paths = find_pictures(options.pictures)
         titles, positions = [path.name for path in paths], range(len(paths))

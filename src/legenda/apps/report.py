@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from legenda.apps.caption_attention import Looked
     from legenda.apps.report_parts import Tested
     from legenda.apps.report_pictures import Subject
-    from legenda.apps.runs import OpenRun
     from legenda.data.caption_sets import CaptionSet
     from legenda.viewing import ScoreColumn
 
@@ -42,12 +41,15 @@ class Options:
     each word looked, and each run's configuration. All runs must be of the same images. Pictures lie in the page:
     scenes are drawn, photographs are looked for beside the annotations; where one is not found, its regions are drawn
     on a blank canvas.
+
+    Runs of another task answer, locate or translate instead: a card has each question, expression or sentence, what
+    people said of it and what each model says.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run folders; the first one's data are described."""
-    split: Literal["train", "val", "test"] = "val"
-    """Which images."""
+    """Run folders; each reads data of its own, which must be of the same images."""
+    split: str = "val"
+    """Which images or other examples: train, val, test, or what else the data have, such as testA of RefCOCO."""
     out: Path = Path("report.html")
     """The page."""
     pictures: int = 100
@@ -79,18 +81,26 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.apps.names import short_names
     from legenda.apps.report_parts import (
         RANKED_BY,
+        check_head,
+        describe_run,
         example,
         heads_fit,
         look,
         model_run,
         score,
+        title_of,
         write_overlays,
     )
     from legenda.apps.report_pictures import find_subjects
-    from legenda.apps.runs import open_run
+    from legenda.apps.report_tasks import write_task_report
+    from legenda.apps.runs import OpenRun, open_any
     from legenda.viewing import Report, write_report
 
-    runs = {name: open_run(folder) for name, folder in short_names(options.runs).items()}
+    given = {name: open_any(folder) for name, folder in short_names(options.runs).items()}
+    runs = {name: opened for name, opened in given.items() if isinstance(opened, OpenRun)}
+    if len(runs) < len(given):
+        write_task_report(given, options)
+        return
     data = [data_of(opened, options.annotations, options.features) for opened in runs.values()]
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     split = next(iter(splits.values()))
@@ -100,6 +110,13 @@ def run(arguments: Sequence[str]) -> None:
                 f"{runs[name].folder} describes other images of {options.split} than {options.runs[0]}; report runs of "
                 "the same data together, or name one with --annotations and --features"
             )
+    if split.withheld is not None:
+        raise UserError(
+            f"the data hold no {split.withheld} of {options.split}, so nothing can be scored; choose another split"
+        )
+    if options.head is not None:
+        for name, opened in runs.items():
+            check_head(opened, splits[name], options.head)
     tested = {
         name: score(describe(opened, splits[name], options.beam_size), splits[name]) for name, opened in runs.items()
     }
@@ -113,11 +130,11 @@ def run(arguments: Sequence[str]) -> None:
     pictures = {position: subjects(position, next(iter(seen[position].values())).boxes.tolist()) for position in shown}
     with_heads = heads_fit(seen.values())
     report = Report(
-        title=" against ".join(runs) if len(runs) < 3 else f"{', '.join(list(runs)[:-1])} and {list(runs)[-1]}",
+        title=title_of(list(runs)),
         lead=_lead(options, split, len(runs)),
         columns=_columns(tested),
         runs=[
-            model_run(opened, name, _described(opened), tested[name], validated=_CURVES, where="validation images")
+            model_run(opened, name, describe_run(opened), tested[name], validated=_CURVES, where="validation images")
             for name, opened in runs.items()
         ],
         examples=[
@@ -169,15 +186,6 @@ def choose(ranks: Sequence[Sequence[float]], count: int) -> list[int]:
     missing = count - len(chosen)
     chosen.update(dict.fromkeys(rest[place * len(rest) // missing] for place in range(missing)))
     return sorted(chosen)
-
-
-def _described(opened: "OpenRun") -> str:
-    from legenda.models import describe_model
-
-    recipe = opened.config.get("recipe")
-    summary = describe_model(opened.model.name).summary
-    made = f"recipe {recipe}" if recipe else "imported" if opened.imported else "a run of its own"
-    return f"{opened.model.name}: {summary} ({made})"
 
 
 def _columns(tested: Mapping[str, "Tested"]) -> list["ScoreColumn"]:

@@ -6,18 +6,20 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from legenda.apps.caption_attention import Looked, draw_captions, look_up, write_sheet
 from legenda.apps.report_pictures import Subject
-from legenda.apps.runs import OpenRun
+from legenda.apps.runs import AnyRun, OpenRun
 from legenda.data.caption_sets import CaptionSet
 from legenda.decoding import Decoded
+from legenda.errors import UserError
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
+from legenda.models import describe_model
 from legenda.regions import Regions
 from legenda.training.history import HISTORY, read_history
 from legenda.training.validation import describe_images
@@ -74,16 +76,56 @@ def look(opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size
     return found
 
 
+def check_head(opened: OpenRun, split: CaptionSet, head: int) -> None:
+    """UserError where the run's attention has no such head, told by the first image before all are captioned."""
+    for seen in look(opened, split, [0], beam_size=1).values():
+        try:
+            average_heads(seen.heads, head)
+        except UserError as error:
+            raise UserError(f"{opened.folder}: {error}") from error
+
+
+class Scored(Protocol):
+    """Scores of a split under the keys of the report's columns, with intervals where there are some."""
+
+    @property
+    def scores(self) -> Mapping[str, float | None]: ...
+
+    @property
+    def intervals(self) -> Mapping[str, tuple[float, float]]: ...
+
+
+def title_of(names: Sequence[str]) -> str:
+    """The title of a page that compares runs of these names."""
+    return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def describe_run(opened: AnyRun) -> str:
+    """The model in a sentence, and which recipe made it."""
+    recipe = opened.config.get("recipe")
+    summary = describe_model(opened.model.name).summary
+    made = f"recipe {recipe}" if recipe else "imported" if opened.imported else "a run of its own"
+    return f"{opened.model.name}: {summary} ({made})"
+
+
 def model_run(
-    opened: OpenRun, name: str, description: str, tested: Tested, *, validated: Sequence[str], where: str
+    opened: AnyRun,
+    name: str,
+    description: str,
+    tested: Scored,
+    *,
+    validated: Sequence[str],
+    where: str,
+    loss: str = "training loss (nats per word)",
 ) -> ModelRun:
     """A run with its curves: the loss (and the reward) of training, and those validation scores that are named.
 
-    where: what was validated on, for the titles. A run without a history, such as an imported one, has no curves.
+    where: what was validated on, for the titles; loss: the title of that curve. A run without a history, such as an
+    imported one, has no curves.
     """
     history = read_history(opened.folder) if (opened.folder / HISTORY).exists() else []
     curves: dict[str, list[tuple[float, float]]] = {}
-    for key, title in (("loss", "training loss (nats per word)"), ("reward", "reward of samples")):
+    for key, title in (("loss", loss), ("reward", "reward of samples")):
         curves[title] = [(record["step"], record[key]) for record in history if key in record]
     for key in validated:
         values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]

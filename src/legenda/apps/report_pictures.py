@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,10 +15,11 @@ from PIL import Image
 
 from legenda.data.annotations import read_annotations
 from legenda.data.caption_sets import DataSettings, KarpathyData, ScenesData
-from legenda.data.scenes import draw_scene, judge, make_scene
+from legenda.data.scenes import SceneCounts, draw_scene, judge, make_scene
 from legenda.errors import UserError
 from legenda.viewing.overlay import blank_canvas
 from legenda.vision import read_picture
+from legenda.vision.pictures import SUFFIXES
 
 Judge = Callable[[str], tuple[bool | None, str]]
 
@@ -83,6 +85,26 @@ def find_subjects(
     return photograph
 
 
+def find_by_name(
+    data: Any, split: str, images: Collection[str], folder: Path | None
+) -> Callable[[str], Subject | None]:
+    """Gives, for the name of an image as features or COCO's numbers have it, its picture; None where it is not found.
+
+    data: settings of data that are not captions. folder: where photographs lie, themselves or in a folder there; None
+    looks beside the files that the settings name. Raises UserError for a folder that does not exist or that holds none
+    of them.
+    """
+    if isinstance(data, SceneCounts):
+        seed = data.seed
+        return cache(lambda image: draw_subject(split, int(image.rpartition("-")[2]), seed))
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
+    files = _named_photographs(set(images), [folder] if folder is not None else _folders_of(data))
+    if folder is not None and images and not files:
+        raise UserError(f"{folder} holds none of the photographs, such as that of {min(images)}; name their folder")
+    return lambda image: Subject(read_picture(files[image]), "", _unjudged) if image in files else None
+
+
 def draw_subject(split: str, position: int, seed: int) -> Subject:
     """A scene of a split, which can be judged."""
     scene = make_scene(split, position, seed)
@@ -118,6 +140,34 @@ def find_photographs(
         if path is not None:
             found[identity] = path
     return found
+
+
+def _named_photographs(images: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
+    """Files that are called as the images are but for their suffix, or that end with COCO's number of an image."""
+    found: dict[str, Path] = {}
+    numbered: dict[str, Path] = {}
+    for path in (path for root in roots for path in _photographs(root)):
+        digits = path.stem.rpartition("_")[2]
+        if path.stem in images:
+            found.setdefault(path.stem, path)
+        elif digits.isdecimal() and str(int(digits)) in images:
+            numbered.setdefault(str(int(digits)), path)
+    return numbered | found
+
+
+def _photographs(root: Path) -> Iterator[Path]:
+    """Those of a folder and then of the folders there."""
+    for folder in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
+        yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+
+
+def _folders_of(data: Any) -> list[Path]:
+    """The folders of the files that settings of data name, each once."""
+    assert dataclasses.is_dataclass(data)
+    values = [getattr(data, field.name) for field in dataclasses.fields(data)]
+    paths = [path for value in values for path in (value if isinstance(value, tuple) else (value,))]
+    folders = (path if path.is_dir() else path.parent for path in paths if isinstance(path, Path))
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
 def _saved(image: Image.Image, **settings: Any) -> bytes:

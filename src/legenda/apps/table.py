@@ -52,6 +52,11 @@ class Options:
     """Small models on the embedded scenes in place of COCO: minutes a row, and nothing to download. What they reach is
     not comparable with the paper."""
 
+    @property
+    def metrics(self) -> str:
+        """Which `legenda evaluate` computes: the papers', or for scenes those that need no Java."""
+        return "fast" if self.scenes else "auto"
+
 
 @dataclass(frozen=True)
 class _Job:
@@ -70,22 +75,25 @@ class _Job:
         return f"{self.row.key}{seed}"
 
     def scores(self) -> dict[str, float | None] | None:
-        """Its scores, where it is trained and evaluated."""
-        from legenda.models.storage import WEIGHTS
+        """Its scores, where it is trained and has been evaluated just as this table evaluates."""
+        from legenda.apps.evaluation_file import caption_settings, evaluation_path, read_scores
+        from legenda.models.storage import CONFIG, WEIGHTS
 
-        path = self.folder / f"evaluation_{self.options.split}.json"
+        path = evaluation_path(self.folder, self.options.split)
         if not self._trained() or not path.exists():
             return None
         if path.stat().st_mtime < (self.folder / WEIGHTS).stat().st_mtime:
             return None
-        found = read_json(path, "delete it to evaluate again")
-        return found["scores"] if found["beam_size"] == self.options.beam_size else None
+        config = read_json(self.folder / CONFIG, "delete the folder to train the row again")
+        return read_scores(
+            path, caption_settings(config, self.options.split, self.options.beam_size, self.options.metrics)
+        )
 
-    def commands(self, metrics: str) -> list[list[str]]:
+    def commands(self) -> list[list[str]]:
         """What is left to do."""
         folder, search = str(self.folder), ["--split", self.options.split, "--beam-size", str(self.options.beam_size)]
         train = ["train", self.recipe, "--out", folder, *self.training]
-        evaluate = ["evaluate", folder, *search, "--metrics", metrics]
+        evaluate = ["evaluate", folder, *search, "--metrics", self.options.metrics]
         return [evaluate] if self._trained() else [train, evaluate]
 
     def _trained(self) -> bool:
@@ -115,8 +123,7 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / (f"scenes.{table.name}" if options.scenes else table.name)
     jobs = _jobs(table, options, out, of_rows)
     _claim(out, {"table": table.name, "scenes": options.scenes, "several seeds": options.seeds > 1, "options": of_rows})
-    metrics = "fast" if options.scenes else "auto"
-    work = {job.name: job.commands(metrics) for job in jobs if job.scores() is None}
+    work = {job.name: job.commands() for job in jobs if job.scores() is None}
     failed = run_side_by_side(work, _places(options.processes)) if work else {}
     _show(table, options, out, jobs, failed)
     if failed:

@@ -35,6 +35,7 @@ _SPOTS = 2_000
 class CaptionSet:
     """One split: identities and references of its images, and a reader of their regions.
 
+    references: what people wrote of each image; nothing of any where a test set withholds it.
     read: from an array of positions in this split to the Regions of those images.
     source: what the regions are read from, for messages.
     extractor: the name under which they were made; regions of another extractor do not fit a model.
@@ -50,6 +51,11 @@ class CaptionSet:
 
     def __len__(self) -> int:
         return len(self.identities)
+
+    @property
+    def withheld(self) -> str | None:
+        """What the data keep to themselves, so that nothing can be scored; None where some image has a reference."""
+        return None if any(self.references) else "captions"
 
     @cached_property
     def tokenized(self) -> TokenizedCaptions:
@@ -150,8 +156,10 @@ class KarpathyData:
         return OpenedData(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionSet:
-        """The images of a split that have captions."""
-        return self._part(self._images(), self._store(), name)
+        """The images of a split that have captions; all of its images where no captions of it are given."""
+        images = self._images()
+        known = any(image.captions for image in images if image.split == name)
+        return self._part(images, self._store(), name, withheld=not known)
 
     def _store(self) -> Features:
         return open_features(self.features, sizes=self.sizes)
@@ -159,8 +167,10 @@ class KarpathyData:
     def _images(self) -> list[CaptionedImage]:
         return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
 
-    def _part(self, images: Sequence[CaptionedImage], store: Features, name: str) -> CaptionSet:
-        part = [image for image in images if image.split == name and image.captions]
+    def _part(
+        self, images: Sequence[CaptionedImage], store: Features, name: str, *, withheld: bool = False
+    ) -> CaptionSet:
+        part = [image for image in images if image.split == name and (image.captions or withheld)]
         if not part:
             raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
         return stored_set(part, store, self.features)

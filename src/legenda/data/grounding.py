@@ -141,10 +141,10 @@ def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     found = []
     for number, caption in enumerate(entry["captions"]):
         words = caption["text"].split()
-        for chain, types, first, count in caption["phrases"]:
+        for place, (chain, types, first, count) in enumerate(caption["phrases"]):
             tokens = tuple(question_tokens(" ".join(words[first : first + count])))
             if tokens and boxes.get(str(chain)):
-                name = f"{image}-{number}-{first}"
+                name = f"{image}-{number}-{place}"  # two phrases may begin at one word
                 found.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
     return found
 

@@ -41,6 +41,11 @@ class QuestionSet:
         """The questions' ids, all different."""
         return tuple(question.id for question in self.questions)
 
+    @property
+    def withheld(self) -> str | None:
+        """What the data keep to themselves, so that nothing can be scored; None where some answer is known."""
+        return None if any(question.annotation is not None for question in self.questions) else "answers"
+
     @cached_property
     def annotations(self) -> dict[str, Annotation]:
         """What people answered, by question; UserError where the split withholds it."""

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, take_step
+from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of
 from legenda.errors import UserError
 from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
@@ -83,7 +83,7 @@ def _run(
     state = model.decoder.start(memory, 1)
     token = torch.full((len(memory), 1), rule.begin_id, device=memory.mask.device)
     for step in range(rule.max_length):
-        logits, state = take_step(model.decoder, token, state, memory)
+        logits, state = model.decoder.advance(token, state, memory)
         if need_attention and state.attention is not None:
             search.looked.append(state.attention)
         previous, heat = (token, temperature) if step else (None, 1.0)

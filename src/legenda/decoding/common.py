@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from legenda.models.decoder import Decoder, DecodingRule
-from legenda.models.products import thin_products
 from legenda.regions import Memory, Regions
 
 
@@ -60,14 +59,6 @@ def rule_of(
 def memory_of(model: Decodable, images: Regions | Memory) -> Memory:
     """The encoded images; regions are encoded, a memory is taken as it is."""
     return images if isinstance(images, Memory) else model.encode(images)
-
-
-def take_step(
-    decoder: Decoder, tokens: Int[Tensor, "B K"], state: Any, memory: Memory
-) -> tuple[Float[Tensor, "B K V"], Any]:
-    """The decoder's next step, with products made for its few rows."""
-    with thin_products():
-        return decoder.step(tokens, state, memory)
 
 
 def next_log_probs(

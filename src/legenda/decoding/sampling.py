@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention, take_step
+from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention
 from legenda.errors import UserError
 from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
@@ -83,7 +83,7 @@ def _decode(
     ended = torch.zeros_like(token, dtype=torch.bool)
     tokens, chosen, alive, looked = [], [], [], []
     for _ in range(rule.max_length):
-        logits, state = take_step(model.decoder, token, state, memory)
+        logits, state = model.decoder.advance(token, state, memory)
         log_probs = next_log_probs(model.decoder, logits, rule, token if tokens else None, beam=False)
         if rule.trigram_penalty and len(tokens) > 2:
             log_probs = log_probs - rule.trigram_penalty * _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)

@@ -51,6 +51,16 @@ def score_translations(
     return TranslationScores({**corpus, "exact": 100 * fmean(exact)}, signatures, margins)
 
 
+def score_sentences(translations: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """The chrF of each translation alone, 0..100, which tells one from another but does not add up to the corpus'.
+
+    Raises UserError as `score_translations` does.
+    """
+    _aligned(translations, references)
+    metric = _metrics()["chrF"]
+    return {name: float(metric.sentence_score(text, references[name]).score) for name, text in translations.items()}
+
+
 def compare_translations(
     first: Mapping[str, str],
     second: Mapping[str, str],

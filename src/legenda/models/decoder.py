@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from legenda.errors import UserError
 from legenda.models.fields import fits
+from legenda.models.products import thin_products
 from legenda.regions import Memory
 
 
@@ -107,6 +108,11 @@ class Decoder(nn.Module):
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""
         raise NotImplementedError
+
+    def advance(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
+        """`step` as searches call it: with matrix products made for its few rows."""
+        with thin_products():
+            return self.step(tokens, state, memory)
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of `tokens`, all positions at once; equal to T steps."""

@@ -68,18 +68,29 @@ class Mcan(CoAttentionModel):
 
         Raises UserError when the model has no words or no answers (one that was created, not loaded or trained).
         """
+        return [answer for answer, _ in self.answer_with_probability(regions, questions)]
+
+    def answer_with_probability(self, regions: Regions, questions: Sequence[str]) -> list[tuple[str, float]]:
+        """The same, each with the sigmoid of its logit: about the share of people who agree."""
         if self.answers is None:
             raise UserError("this model has no list of answers, so it cannot say any; set model.answers first")
         question = self.ids([question_tokens(text) for text in questions])
         mode = self.training
         self.eval()
         with torch.no_grad():
-            best = self(regions, question).argmax(dim=-1)
+            logits, best = self(regions, question).max(dim=-1)
         self.train(mode)
-        return [self.answers.answers[number] for number in best.tolist()]
+        texts = [self.answers.answers[number] for number in best.tolist()]
+        return list(zip(texts, logits.sigmoid().tolist(), strict=True))
 
     def save_words(self, folder: Path) -> None:
-        """vocabulary.txt, and answers.txt with an answer a line."""
+        """vocabulary.txt, and answers.txt with an answer a line; neither where the model has neither.
+
+        Raises UserError, and writes nothing, where it has but one of them: such a folder could not be loaded.
+        """
+        if (self.vocabulary is None) != (self.answers is None):
+            has, lacks = ("answers", "vocabulary") if self.vocabulary is None else ("vocabulary", "answers")
+            raise UserError(f"this model has model.{has} but no model.{lacks}; set both, or neither, and save it then")
         super().save_words(folder)
         if self.answers is not None:
             self.answers.save(folder / ANSWERS)

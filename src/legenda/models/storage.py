@@ -1,4 +1,8 @@
-"""A model as a folder: config.json, model.safetensors and vocabulary.txt. Nothing is pickled."""
+"""A model as a folder: config.json, model.safetensors and its words; nothing is pickled.
+
+The words are vocabulary.txt and, beside it, answers.txt where the model answers questions and subwords.model where it
+translates.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 def save(model: Model, folder: str | Path, **sections: Any) -> Path:
     """Writes the model's folder, each file whole; `sections` are further parts of config.json."""
     folder = Path(folder)
+    model.save_words(folder)  # first, for it may refuse
     save_weights(model.state_dict(), folder)
-    model.save_words(folder)
     write_json(folder / CONFIG, {"model": describe(model), **sections})
     return folder
 

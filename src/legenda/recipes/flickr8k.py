@@ -63,7 +63,7 @@ def flickr8k_recipes() -> dict[str, Recipe]:
 def _options(model: str) -> Mapping[str, Any]:
     """Sizes, and rates of dropout: 0.2 in plain Transformers, whose default is for far more photographs."""
     defaults = {field.name: field.default for field in fields(describe_model(model).config)}
-    options = {name: value for name, value in _SIZES.items() if name in defaults}
+    options: dict[str, Any] = {name: value for name, value in _SIZES.items() if name in defaults}
     if model == "xlan":
         del options["decoder_layers"]
     for name, rate in defaults.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,21 +17,28 @@ from torch.nn import functional as F
 from legenda.data.expression_sets import ExpressionSet, OpenedExpressions
 from legenda.data.question_sets import encode_tokens
 from legenda.errors import UserError
-from legenda.metrics.boxes import box_iou, encode_deltas, score_targets
+from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, GroundingConfig, in_pixels
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
+from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
 from legenda.tasks.words import begin_words, in_parts
 from legenda.text.questions import QuestionVocabulary
 from legenda.training.rewards import Reward
 from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared, Task, parts_of, regions_of
+from legenda.training.task import Batch, Loss, Objective, Prepared, parts_of, regions_of
 
 
-class Grounding(Task):
+class Grounding(ReportedTask):
     """Expressions, each of which means one thing in a picture."""
 
     name = "grounding"
+    noun = "expressions"
+    card = "Each card has an expression, the true box, and the box that each model finds."
+    explained: ClassVar[Mapping[str, str]] = {
+        "accuracy": f"share of boxes that overlap the true one by {HIT} at least (IoU: common area over that of both)"
+    }
+    score_name = "IoU"
 
     def __init__(self, data: OpenedExpressions) -> None:
         self.data = data
@@ -85,6 +92,47 @@ class Grounding(Task):
         """Percentages of boxes that fit, over the expressions that have one predicted."""
         found = tuple(expression for expression in split.expressions if expression.id in predictions)
         return replace(split, expressions=found).score(predictions)
+
+    @staticmethod
+    def show(split: ExpressionSet, position: int) -> Shown:
+        """The expression and its true box."""
+        meant = split.expressions[position]
+        box = _shares_of_picture(meant.box, meant.size)
+        return Shown((("expression", " ".join(meant.tokens)),), meant.kind, meant.image, box, meant.size)
+
+    @staticmethod
+    def judge(predictions: Mapping[str, Any], split: ExpressionSet) -> Judged:
+        """The share of boxes that fit, also by kind of expression; a prediction's rank is its overlap."""
+        given = np.array([predictions[name] for name in split.identities], np.float32)
+        overlaps = dict(zip(split.identities, box_iou(given, split.boxes).tolist(), strict=True))
+        hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
+        kinds = {expression.id: expression.kind for expression in split.expressions}
+        groups = shares_of_groups(hits, kinds)
+        return Judged({"accuracy": share(hits)}, overlaps, {"kind of expression": groups} if groups else {})
+
+    @staticmethod
+    def say(
+        model: Grounder,  # noqa: ARG004
+        split: ExpressionSet,
+        positions: np.ndarray,
+        predictions: Mapping[str, Any],
+        ranks: Mapping[str, float],
+    ) -> dict[str, Said]:
+        """The boxes with their overlaps."""
+        chosen = [split.expressions[position] for position in positions]
+        return {
+            meant.id: Said(
+                right=ranks[meant.id] >= HIT,
+                score=ranks[meant.id],
+                box=_shares_of_picture(predictions[meant.id], meant.size),
+            )
+            for meant in chosen
+        }
+
+
+def _shares_of_picture(box: Sequence[float], size: tuple[float, float]) -> list[float]:
+    """A box in pixels as shares of the picture's width and height, cut at its edges."""
+    return (np.asarray(box) / np.tile(size, 2)).clip(0, 1).tolist()
 
 
 class BoxObjective(Objective):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,25 +19,40 @@ from legenda.data.parallel import OpenedParallel, ParallelSplit
 from legenda.decoding import beam_search
 from legenda.errors import UserError
 from legenda.files import write_json
-from legenda.metrics.translation import TRANSLATION_METRICS, TranslationScores, score_translations
+from legenda.metrics.translation import (
+    TRANSLATION_METRICS,
+    TranslationScores,
+    score_sentences,
+    score_translations,
+)
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.models.translator import SUBWORDS, Translator
+from legenda.tasks.reporting import Judged, ReportedTask, Said, Score, Shown, share
 from legenda.text import Vocabulary
 from legenda.text.subwords import load_subwords
 from legenda.training.objectives import PADDING, cross_entropy
 from legenda.training.rewards import Reward
 from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared, Task
+from legenda.training.task import Batch, Loss, Objective, Prepared
 
 _PARTS, _LEAST = 4, 16
 """Into how many parts of similar length a batch falls, and the least number of pairs in each."""
 
 
-class Translation(Task):
+class Translation(ReportedTask):
     """Sentences into sentences."""
 
     name = "translation"
+    noun = "sentences"
+    card = "Each card has a sentence, what people made of it, and each model's translation."
+    explained: ClassVar[Mapping[str, str]] = {
+        "BLEU": "likeness to the references by runs of one to four tokens, 0 to 100",
+        "chrF": "likeness to the references by runs of one to six letters, 0 to 100",
+        "exact": "share of translations that are a reference to the letter",
+    }
+    score_name = "chrF"
+    loss = "training loss (nats per subword)"
 
     def __init__(self, data: OpenedParallel) -> None:
         self.data = data
@@ -89,6 +104,40 @@ class Translation(Task):
         """Scores in 0..100."""
         scores = score_translations(dict(predictions), split.printed).corpus
         return {name: scores[name] for name in TRANSLATION_METRICS}
+
+    @staticmethod
+    def show(split: ParallelSplit, position: int) -> Shown:
+        """The sentence and its references."""
+        one = split.at([position])
+        (references,) = one.printed.values()
+        return Shown((("source", one.sentences[0]), *(("reference", text) for text in references)))
+
+    @staticmethod
+    def judge(predictions: Mapping[str, Any], split: ParallelSplit) -> Judged:
+        """The scores of the corpus; a translation's rank is its own chrF."""
+        references = split.printed
+        found = score_translations(predictions, references, resamples=1000)
+        scores = {
+            name: Score(
+                found.corpus[name], (found.corpus[name] - margin, found.corpus[name] + margin), len(split), False
+            )
+            for name, margin in found.margins.items()
+        }
+        exact = {name: float(text in references[name]) for name, text in predictions.items()}
+        notes = [f"sacrebleu's signature of {name}: {signature}." for name, signature in found.signatures.items()]
+        return Judged({**scores, "exact": share(exact)}, score_sentences(predictions, references), notes=notes)
+
+    @staticmethod
+    def say(
+        model: Translator,  # noqa: ARG004
+        split: ParallelSplit,
+        positions: np.ndarray,
+        predictions: Mapping[str, Any],
+        ranks: Mapping[str, float],
+    ) -> dict[str, Said]:
+        """The translations, each with its own chrF."""
+        chosen = [split.identities[position] for position in positions]
+        return {name: Said(predictions[name].split(), score=ranks[name]) for name in chosen}
 
 
 class TranslationObjective(Objective):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,20 +17,31 @@ from torch.nn import functional as F
 
 from legenda.data.question_sets import EncodedQuestions, OpenedQuestions, QuestionSet
 from legenda.errors import UserError
+from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import ANSWERS, Mcan, McanConfig
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
+from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
 from legenda.tasks.words import begin_words, in_parts
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 from legenda.training.rewards import Reward
 from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared, Task, check_boxes, parts_of, regions_of
+from legenda.training.task import Batch, Loss, Objective, Prepared, check_boxes, parts_of, regions_of
+
+_RIGHT = 0.5
+"""The least accuracy of a single answer that a report calls right; among ten people two agree on such a one."""
 
 
-class Vqa(Task):
+class Vqa(ReportedTask):
     """Questions about pictures, each answered by one of the answers that people give often."""
 
     name = "vqa"
+    noun = "questions"
+    card = "Each card has the question, what people answered, and each model's answer with its probability."
+    explained: ClassVar[Mapping[str, str]] = {
+        "accuracy": "the official accuracy, by which an answer is right by a third for each further person who agrees"
+    }
+    score_name = "probability"
 
     def __init__(self, data: OpenedQuestions) -> None:
         self.data = data
@@ -89,6 +101,54 @@ class Vqa(Task):
         """Percentages of the official evaluation, over the questions that are answered."""
         answered = tuple(question for question in split.questions if question.id in predictions)
         return replace(split, questions=answered).score(predictions)
+
+    @staticmethod
+    def show(split: QuestionSet, position: int) -> Shown:
+        """The question and what people answered; its kind is that of the finest accuracy that the split tells."""
+        question = split.questions[position]
+        told = split.annotations[question.id]
+        people = Counter(told.answers).most_common()
+        if len(people) == 1:
+            answer = ("answer", people[0][0])
+        else:
+            answer = ("people", ", ".join(f"{text} ({count})" for text, count in people))
+        kind = told.question_type if split.by_type else told.answer_type
+        return Shown((("question", question.text), answer), kind, question.image)
+
+    @staticmethod
+    def judge(predictions: Mapping[str, Any], split: QuestionSet) -> Judged:
+        """The official accuracy, also by type of answer and, where the split tells it, by type of question."""
+        told = split.annotations
+        official = evaluate_vqa(predictions, told).questions
+        right = {question: percent / 100 for question, percent in official.items()}
+        types = {"type of answer": {question: annotation.answer_type for question, annotation in told.items()}}
+        if split.by_type:
+            types["type of question"] = {question: annotation.question_type for question, annotation in told.items()}
+        groups = {title: shares_of_groups(right, groups) for title, groups in types.items()}
+        note = (
+            f"An answer is called right from an accuracy of {_RIGHT:.0%} on, that is where two of ten people gave it; "
+            "its probability is the sigmoid of its score."
+        )
+        return Judged({"accuracy": share(right)}, right, groups, (note,))
+
+    @staticmethod
+    def say(
+        model: Mcan,
+        split: QuestionSet,
+        positions: np.ndarray,
+        predictions: Mapping[str, Any],
+        ranks: Mapping[str, float],
+    ) -> dict[str, Said]:
+        """The answers with their probabilities, and with their accuracies where people disagree."""
+        said: dict[str, Said] = {}
+        for part, regions in in_parts(model, split, positions):
+            asked = [split.questions[position] for position in part]
+            found = model.answer_with_probability(regions, [question.text for question in asked])
+            for question, (_, probability) in zip(asked, found, strict=True):
+                rank = ranks[question.id]
+                note = f"{rank:.0%} right" if 0 < rank < 1 else ""
+                said[question.id] = Said((predictions[question.id],), rank >= _RIGHT, probability, note)
+        return said
 
 
 class AnswerObjective(Objective):

@@ -49,8 +49,11 @@ class SentencePieces(Subwords):
     def train(cls, lines: Sequence[str], pieces: int) -> SentencePieces:
         """Byte-pair encoding learned from lines of text of all languages: `pieces` of them, unknown included.
 
-        Raises UserError where the text has fewer, or so many different characters that they alone are more.
+        Raises UserError where the text has fewer, or so many different characters that they alone are more, and where
+        there is no text.
         """
+        if not lines:
+            raise UserError("there is no line of text to learn subwords from; give training files with sentences")
         written = io.BytesIO()
         try:
             _sentencepiece().SentencePieceTrainer.train(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.viewing.content import CaptionView, Example, ModelRun, Report, ScoreColumn
+from legenda.viewing.content import CaptionView, Example, ModelRun, Report
 from legenda.viewing.heads import pack_heads
 
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
@@ -21,16 +21,27 @@ def plain_report(report: Report) -> dict[str, Any]:
         raise UserError(f"the report {report.title!r} has no model; give it at least one ModelRun")
     names = [run.name for run in report.runs]
     _check_unique(names, "models", report.title)
-    _check_unique([column.key for column in report.columns], "score columns", report.title)
+    keys = [column.key for column in report.columns]
+    keys += [key for breakdown in report.breakdowns for key, _, _ in breakdown.rows]
+    _check_unique(keys, "score columns", report.title)
     return {
         "columns": [
             {"key": column.key, "label": column.label, "explanation": column.explanation, "percent": column.percent}
             for column in report.columns
         ],
-        "runs": [_plain_run(run, report.columns) for run in report.runs],
+        "breakdowns": [
+            {
+                "title": breakdown.title,
+                "rows": [{"key": key, "label": label, "count": count} for key, label, count in breakdown.rows],
+            }
+            for breakdown in report.breakdowns
+        ],
+        "runs": [_plain_run(run, keys) for run in report.runs],
         "examples": [_plain_example(example, names) for example in report.examples],
         "footnotes": list(report.footnotes),
         "scoreName": report.score_name,
+        "noun": report.noun,
+        "verdicts": list(report.verdicts),
     }
 
 
@@ -40,13 +51,13 @@ def _check_unique(names: Sequence[str], what: str, title: str) -> None:
             raise UserError(f"the report {title!r} has two {what} called {name!r}; give each a name of its own")
 
 
-def _plain_run(run: ModelRun, columns: Sequence[ScoreColumn]) -> dict[str, Any]:
+def _plain_run(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
     return {
         "name": run.name,
         "description": run.description,
         "parameters": run.parameters,
         "seconds": _finite(run.seconds),
-        "scores": {column.key: _finite(run.scores.get(column.key)) for column in columns},
+        "scores": {key: _finite(run.scores.get(key)) for key in keys},
         "intervals": {
             key: [_finite(low), _finite(high)]
             for key, (low, high) in run.intervals.items()
@@ -84,11 +95,6 @@ def _plain(value: Any) -> Any:
 
 def _plain_example(example: Example, names: Sequence[str]) -> dict[str, Any]:
     where = f"example {example.identity!r}"
-    if not example.picture or example.media_type not in _MEDIA_TYPES:
-        raise UserError(
-            f"{where} has no picture that a browser shows ({example.media_type}, {len(example.picture)} bytes); "
-            f"give the bytes of a file and one of {', '.join(_MEDIA_TYPES)}"
-        )
     unknown = [name for name in example.captions if name not in names]
     if unknown:
         raise UserError(f"{where} has a caption by {unknown[0]!r}, which is no model of the report; add its ModelRun")
@@ -96,8 +102,10 @@ def _plain_example(example: Example, names: Sequence[str]) -> dict[str, Any]:
     return {
         "identity": example.identity,
         "kind": example.kind,
-        "picture": f"data:{example.media_type};base64,{base64.b64encode(example.picture).decode()}",
+        "picture": None if example.picture is None else _plain_picture(example.picture, example.media_type, where),
         "boxes": np.round(boxes, 4).tolist(),
+        "box": _plain_box(example.box, where),
+        "facts": [list(fact) for fact in example.facts],
         "references": list(example.references),
         "captions": {
             name: _plain_caption(example.captions[name], len(boxes), f"{where}, model {name!r}")
@@ -105,6 +113,19 @@ def _plain_example(example: Example, names: Sequence[str]) -> dict[str, Any]:
             if name in example.captions
         },
     }
+
+
+def _plain_picture(picture: bytes, media_type: str, where: str) -> str:
+    if not picture or media_type not in _MEDIA_TYPES:
+        raise UserError(
+            f"{where} has no picture that a browser shows ({media_type}, {len(picture)} bytes); "
+            f"give the bytes of a file and one of {', '.join(_MEDIA_TYPES)}"
+        )
+    return f"data:{media_type};base64,{base64.b64encode(picture).decode()}"
+
+
+def _plain_box(box: Sequence[float] | None, where: str) -> list[float] | None:
+    return None if box is None else np.round(_checked_boxes([box], where)[0], 4).tolist()
 
 
 def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
@@ -144,4 +165,5 @@ def _plain_caption(caption: CaptionView, regions: int, where: str) -> dict[str, 
         "note": caption.note,
         "score": _finite(caption.score),
         "boxes": None if own is None else np.round(own, 4).tolist(),
+        "box": _plain_box(caption.box, where),
     }

@@ -1,4 +1,4 @@
-"""One HTML file that shows what models learnt: scores, training curves, captions and where each word looked."""
+"""One HTML file that shows what models learnt: scores, training curves, what they say and where each word looked."""
 
 from pathlib import Path
 
@@ -7,8 +7,16 @@ from legenda.viewing.content import Report
 from legenda.viewing.page import compose_page
 from legenda.viewing.plain import plain_report
 
-_STYLES = ("theme.css", "page.css", "attention-viewer.css", "curve-chart.css", "report.css")
-_SCRIPTS = ("dom.js", "attention-viewer.js", "head-choice.js", "curve-chart.js", "example-filters.js", "report.js")
+_STYLES = ("theme.css", "page.css", "attention-viewer.css", "curve-chart.css", "place-marks.css", "report.css")
+_SCRIPTS = (
+    "dom.js",
+    "attention-viewer.js",
+    "head-choice.js",
+    "curve-chart.js",
+    "example-filters.js",
+    "place-marks.js",
+    "report.js",
+)
 
 
 def write_report(report: Report, path: str | Path) -> Path:

@@ -4,14 +4,16 @@
 // Needs dom.js, theme.css and attention-viewer.css.
 //
 //   createAttentionViewer(host, {
-//     picture: {source, description},          an address or data URI, and its alternative text
+//     picture: {source, description},          an address or data URI, and its alternative text; null for none
 //     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the picture
-//     captions: [{name, colour, words, attention, heads, verdict, score, scoreName, note, boxes}, ...],
+//     captions: [{name, colour, words, attention, heads, verdict, verdicts, score, scoreName, note, boxes, box}, ...],
+//     drawing,                                 what else lies over the picture; may be left out
 //   });
 //
 // `attention` is null or one row of weights over the boxes per word, of all heads averaged; `heads` is null or
-// {count, weights}, where `weights(word, head)` gives such a row of one head; `verdict` is true, false or null; a
-// caption's own `boxes` are null where they are those of the picture. It gives back {heads, showHead}: the largest
+// {count, weights}, where `weights(word, head)` gives such a row of one head; `verdict` is true, false or null,
+// `verdicts` what either is called, "true" and "false" where it is left out; a caption's own `boxes` are null where they
+// are those of the picture; a model that has a `box` found a place and says no words. It gives back {heads, showHead}: the largest
 // number of heads of a caption, and what shows one of them, or with null the mean; a caption that lacks the head keeps
 // its mean and says so.
 // A pointer over a word or keyboard focus on it lights its regions up, a click or tap keeps them lit, Escape lets go.
@@ -106,9 +108,11 @@ const createAttentionViewer = (() => {
     return { nodes: [drawing, label], light, rest, hide };
   }
 
-  function createStage(picture, overlays) {
+  function createStage(picture, overlays, drawing) {
+    if (picture === null) return null;
     const image = html("img", { alt: picture.description, decoding: "async" });
-    const stage = html("div", { class: "attention-stage" }, image, ...overlays.flatMap(({ nodes }) => nodes));
+    const stage = html("div", { class: "attention-stage" }, image,
+      ...overlays.flatMap(({ nodes }) => nodes), drawing);
     image.addEventListener("load", () => {
       const ratio = image.naturalWidth / image.naturalHeight;
       stage.style.width = `min(100%, ${TALLEST_PICTURE * ratio}rem)`;
@@ -181,6 +185,7 @@ const createAttentionViewer = (() => {
 
   /** The words of a caption as {node, showHead}. */
   function createWords(caption, overlay, selection) {
+    if (caption.box) return { node: null, showHead() {} };
     const plain = (...children) => ({ node: html("p", { class: "attention-words" }, ...children), showHead() {} });
     if (caption.words.length === 0) return plain(html("em", {}, "no words"));
     if (caption.attention === null || caption.attention[0].length === 0) {
@@ -217,10 +222,10 @@ const createAttentionViewer = (() => {
     };
   }
 
-  function createVerdict(verdict) {
+  function createVerdict(verdict, [yes, no]) {
     if (verdict === null) return null;
     return html("span", { class: `attention-verdict ${verdict ? "is-true" : "is-false"}` },
-      html("span", { "aria-hidden": "true" }, verdict ? "✓ " : "✗ "), verdict ? "true" : "false");
+      html("span", { "aria-hidden": "true" }, verdict ? "✓ " : "✗ "), verdict ? yes : no);
   }
 
   function createCaption(caption, overlay, selection) {
@@ -230,20 +235,20 @@ const createAttentionViewer = (() => {
     const node = html("div", { class: "attention-caption" },
       html("div", { class: "attention-heading" },
         html("span", { class: "attention-swatch", "aria-hidden": "true" }),
-        html("span", { class: "attention-name" }, caption.name), tag.node, score, createVerdict(caption.verdict)),
+        html("span", { class: "attention-name" }, caption.name), tag.node, score, createVerdict(caption.verdict, caption.verdicts ?? ["true", "false"])),
       words.node,
       caption.note === "" ? null : html("p", { class: "attention-note" }, caption.note));
     node.style.setProperty("--model", caption.colour);
     return { node, parts: [words, tag] };
   }
 
-  return function createAttentionViewer(host, { picture, boxes, captions }) {
+  return function createAttentionViewer(host, { picture, boxes, captions, drawing = null }) {
     const common = createOverlay(boxes);
     const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
     const selection = createSelection(overlays[0] ?? common);
     const shown = captions.map((caption, index) => createCaption(caption, overlays[index], selection));
-    const viewer = html("div", { class: "attention-viewer" }, createStage(picture, [...new Set([common, ...overlays])]),
-      ...shown.map(({ node }) => node));
+    const stage = createStage(picture, [...new Set([common, ...overlays])], drawing);
+    const viewer = html("div", { class: "attention-viewer" }, stage, ...shown.map(({ node }) => node));
     viewer.addEventListener("keydown", (event) => {
       if (event.key === "Escape") selection.release();
     });

@@ -1,12 +1,12 @@
 "use strict";
 
-// Which examples are shown, and in which order: by kind, disagreement, score, length. Needs dom.js.
+// Which examples are shown, and in which order: by kind, mistakes, disagreement, score, length. Needs dom.js.
 //
-//   createExampleFilters(cards, entries, names, scoreName, further)
+//   createExampleFilters(cards, entries, {names, scoreName, noun, further})
 //
-// fills `cards` with the cards of `entries`, [{kind, disagreeing, captions, card}, ...], where `captions` maps names of
-// models to {words, score}, and gives the element with the controls, `further` (an element or null) among them. What
-// cannot tell any two entries apart has none.
+// fills `cards` with the cards of `entries`, [{kind, mistaken, disagreeing, captions, card}, ...], where `captions` maps
+// names of models to {words, score}, and gives the element with the controls, `further` (an element or null) among them.
+// `noun` is what the entries are called. What cannot tell any two entries apart has no control.
 
 const createExampleFilters = (() => {
   const PART = 4; // "the best" are the best of so many parts
@@ -93,32 +93,38 @@ const createExampleFilters = (() => {
     return html("label", { class: "choice" }, html("span", {}, label), select);
   }
 
-  return function createExampleFilters(cards, entries, names, scoreName, further) {
+  return function createExampleFilters(cards, entries, { names, scoreName, noun, further }) {
     const views = createViews(entries, names, scoreName);
     const lengths = createLengths(entries);
-    const chosen = { view: views[0], length: lengths[0], kind: null, disagreeing: false };
+    const chosen = { view: views[0], length: lengths[0], kind: null, mistaken: false, disagreeing: false };
     const kinds = [...new Set(entries.map(({ kind }) => kind))];
     const all = { kind: null, ...createButton("all") };
     const named = kinds.length < 2 ? [] : kinds.map((kind) => ({ kind, ...createButton(kind || "no kind") }));
-    const toggle = createButton("models disagree");
+    const told = entries.filter(({ mistaken }) => mistaken).length;
+    const toggles = [
+      ...(told > 0 && told < entries.length ? [{ what: "mistaken", ...createButton("mistakes") }] : []),
+      ...(names.length > 1 ? [{ what: "disagreeing", ...createButton("models disagree") }] : []),
+    ];
     const status = html("p", { class: "status", role: "status" });
     let ordered = entries;
 
-    function matching(kind, disagreeing) {
-      return ordered.filter((entry) => (kind === null || entry.kind === kind) && (!disagreeing || entry.disagreeing) &&
-        chosen.length.holds(entry));
+    function matching({ kind, mistaken, disagreeing }) {
+      return ordered.filter((entry) => (kind === null || entry.kind === kind) && (!mistaken || entry.mistaken) &&
+        (!disagreeing || entry.disagreeing) && chosen.length.holds(entry));
     }
 
     function update() {
-      const kept = new Set(matching(chosen.kind, chosen.disagreeing));
+      const kept = new Set(matching(chosen));
       for (const entry of entries) entry.card.hidden = !kept.has(entry);
       for (const button of [all, ...named]) {
         button.node.setAttribute("aria-pressed", String(button.kind === chosen.kind));
-        button.count.textContent = matching(button.kind, chosen.disagreeing).length;
+        button.count.textContent = matching({ ...chosen, kind: button.kind }).length;
       }
-      toggle.node.setAttribute("aria-pressed", String(chosen.disagreeing));
-      toggle.count.textContent = matching(chosen.kind, true).length;
-      status.textContent = `${kept.size} of ${entries.length} pictures`;
+      for (const toggle of toggles) {
+        toggle.node.setAttribute("aria-pressed", String(chosen[toggle.what]));
+        toggle.count.textContent = matching({ ...chosen, [toggle.what]: true }).length;
+      }
+      status.textContent = `${kept.size} of ${entries.length} ${noun}`;
     }
 
     function arrange() {
@@ -134,10 +140,12 @@ const createExampleFilters = (() => {
         update();
       });
     }
-    toggle.node.addEventListener("click", () => {
-      chosen.disagreeing = !chosen.disagreeing;
-      update();
-    });
+    for (const toggle of toggles) {
+      toggle.node.addEventListener("click", () => {
+        chosen[toggle.what] = !chosen[toggle.what];
+        update();
+      });
+    }
     arrange();
     return html("div", { class: "filters", role: "group", "aria-label": "Which examples are shown" },
       createSelect("Show", views, (view) => {
@@ -149,6 +157,6 @@ const createExampleFilters = (() => {
         update();
       }),
       further,
-      all.node, ...named.map(({ node }) => node), names.length > 1 ? toggle.node : null, status);
+      all.node, ...[...named, ...toggles].map(({ node }) => node), status);
   };
 })();

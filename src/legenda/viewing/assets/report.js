@@ -87,7 +87,21 @@
     return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   }
 
-  function composeScores({ columns, runs }) {
+  /** One score by part of the examples: a row for each part, a column for each model. */
+  function createBreakdown({ title, rows }, runs, noun) {
+    const head = html("tr", {}, html("th", { scope: "col" }, title), html("th", { scope: "col" }, noun),
+      ...runs.map((run, index) => {
+        const cell = html("th", { scope: "col" }, html("span", { class: "swatch", "aria-hidden": "true" }), run.name);
+        cell.style.setProperty("--model", colourOf(index));
+        return cell;
+      }));
+    return html("div", { class: "scroll breakdown", role: "region", "aria-label": `Scores by ${title}`, tabindex: 0 },
+      html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.map(({ key, label, count }) => html("tr", {},
+        html("th", { scope: "row" }, label), html("td", { class: "count" }, count.toLocaleString("en-GB")),
+        ...createScoreCells({ key, percent: true }, runs))))));
+  }
+
+  function composeScores({ columns, runs, breakdowns, noun }) {
     const scores = columns.map((column) => createScoreCells(column, runs));
     const table = html("table", { "aria-describedby": "explanations" },
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
@@ -106,8 +120,10 @@
         runs.length > 1 ? html("div", {}, html("dt", {}, "bold"), html("dd", {}, "the best of the column")) : null,
         runs.some((run) => Object.keys(run.intervals).length > 0)
           ? html("div", {}, html("dt", {}, "small"),
-            html("dd", {}, "95 % interval: where the score would lie with other pictures of the kind"))
-          : null));
+            html("dd", {}, `95 % interval: where the score would lie with other ${noun} of the kind`))
+          : null),
+      breakdowns.length === 0 ? ""
+        : html("div", { class: "breakdowns" }, ...breakdowns.map((breakdown) => createBreakdown(breakdown, runs, noun))));
   }
 
   // ---- curves
@@ -136,16 +152,28 @@
     return new Set(answers).size > 1;
   }
 
-  function createCard(example, runs, scoreName) {
+  function createFacts(facts) {
+    if (facts.length === 0) return null;
+    return html("dl", { class: "facts" },
+      ...facts.flatMap(([label, text]) => [html("dt", {}, label), html("dd", {}, text)]));
+  }
+
+  function createCard(example, runs, { scoreName, verdicts }) {
     const host = html("div");
+    const places = runs.flatMap((run, index) => {
+      const box = example.captions[run.name]?.box ?? null;
+      return box === null ? [] : [{ box, colour: colourOf(index) }];
+    });
     const viewer = createAttentionViewer(host, {
-      picture: { source: example.picture, description: `Picture ${example.identity}` },
+      picture: example.picture === null ? null
+        : { source: example.picture, description: `Picture ${example.identity}` },
       boxes: example.boxes,
+      drawing: createPlaceMarks(example.box, places),
       captions: runs.flatMap((run, index) => {
         if (!Object.hasOwn(example.captions, run.name)) return [];
         const caption = example.captions[run.name];
         const heads = caption.heads && unpackHeads(caption.heads, (caption.boxes ?? example.boxes).length);
-        return [{ ...caption, heads, scoreName, name: run.name, colour: colourOf(index) }];
+        return [{ ...caption, heads, scoreName, verdicts, name: run.name, colour: colourOf(index) }];
       }),
     });
     const references = example.references.length === 0 ? null
@@ -155,27 +183,37 @@
     const card = html("article", { class: "card", "aria-label": `Example ${example.identity}` },
       html("header", {}, html("span", { class: "identity" }, example.identity),
         example.kind === "" ? null : html("span", { class: "kind" }, example.kind)),
-      host, references);
+      createFacts(example.facts), host, references);
     return { card, viewer };
   }
 
-  function composeExamples({ examples, runs, scoreName }) {
+  /** What a reader cannot guess of the pictures. */
+  function createHint(examples) {
+    if (examples.some((example) => example.box !== null)) {
+      return html("p", { class: "hint" },
+        "The dashed box is the true one; the box of each model has the colour beside its name.");
+    }
+    const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
+    return readable ? html("p", { class: "hint" },
+      "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
+      "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
+      "keeps the word lit.") : null;
+  }
+
+  function composeExamples({ examples, runs, scoreName, noun, verdicts }) {
     if (examples.length === 0) return;
     const entries = examples.map((example) => ({
       kind: example.kind,
+      mistaken: Object.values(example.captions).some(({ verdict }) => verdict === false),
       disagreeing: modelsDisagree(example),
       captions: example.captions,
-      ...createCard(example, runs, scoreName),
+      ...createCard(example, runs, { scoreName, verdicts }),
     }));
     const cards = html("div", { class: "cards" });
-    const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
-    section("examples").append(
-      readable ? html("p", { class: "hint" },
-        "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
-        "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
-        "keeps the word lit.") : null,
-      createExampleFilters(cards, entries, runs.map(({ name }) => name), scoreName,
-        createHeadChoice(entries.map(({ viewer }) => viewer))), cards);
+    const further = createHeadChoice(entries.map(({ viewer }) => viewer));
+    const names = runs.map(({ name }) => name);
+    section("examples").append(createHint(examples) ?? "",
+      createExampleFilters(cards, entries, { names, scoreName, noun, further }), cards);
   }
 
   // ---- configurations
