@@ -1,4 +1,4 @@
-"""The features and annotations of eight models (docs/photographs.md): every photograph, and each of the training split in further views.
+"""Features and annotations of Flickr8k: every photograph, and those of the training split in further views.
 
     BACKBONES=weights python benchmarks/flickr8k_store.py flickr8k flickr8k_views
 

@@ -50,9 +50,9 @@ SCENE_SIZES = {
 """The sizes on scenes; without dropout, for scenes are many."""
 
 ON_SCENES = Training(
-    epochs=8,
+    epochs=14,
     batch_size=64,
-    schedule=StepDecay(rate=1e-3, warmup_steps=200, decay=0.3, decay_after=(6, 7)),
+    schedule=StepDecay(rate=1e-3, warmup_steps=200, decay=0.3, decay_after=(12, 13)),
     clip_norm=0.0,
     best_by="accuracy",
 )
