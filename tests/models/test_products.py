@@ -42,6 +42,18 @@ def test_a_step_that_no_loss_reads_adds_nothing():
     torch.testing.assert_close(torch.autograd.grad(used.sum(), layer.weight)[0], expected)
 
 
+def test_one_weight_with_and_without_its_bias():
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 4).double()
+    x = torch.randn(2, 4, dtype=torch.float64)
+    plain = layer(x) * F.linear(x, layer.weight)
+    expected = torch.autograd.grad(plain.sum(), list(layer.parameters()))
+    with repeated_products():
+        gathered = layer(x) * F.linear(x, layer.weight)
+    torch.testing.assert_close(gathered, plain)
+    torch.testing.assert_close(torch.autograd.grad(gathered.sum(), list(layer.parameters())), expected)
+
+
 def test_two_passes_before_one_way_back():
     torch.manual_seed(0)
     layer = nn.Linear(4, 4).double()

@@ -68,18 +68,19 @@ class _Products(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gathered: dict[int, tuple[_Gathered, Tensor, Tensor]] = {}
+        self.gathered: dict[tuple[int, int], tuple[_Gathered, Tensor, tuple[Tensor, Tensor | None]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if func is not F.linear or kwargs or not args[1].requires_grad:
             return func(*args, **(kwargs or {}))
         x, weight, *rest = args
         bias = rest[0] if rest else None
-        if id(weight) not in self.gathered:
+        key = id(weight), id(bias)
+        if key not in self.gathered:
             gathered = _Gathered(weight, bias)
-            # the weight is kept too, for as long as its id is looked for
-            self.gathered[id(weight)] = gathered, _Receive.apply(weight, bias, gathered), weight
-        gathered, token, _ = self.gathered[id(weight)]
+            # both are kept, for as long as their ids are looked for
+            self.gathered[key] = gathered, _Receive.apply(weight, bias, gathered), (weight, bias)
+        gathered, token, _ = self.gathered[key]
         return _Apply.apply(x, token, gathered)
 
 
