@@ -111,6 +111,10 @@ def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, ca
     progress = read_progress(out)
     assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
     assert config_of(out)["fine_tuning"]["epochs"] == 2
+    first = tmp_path / "first"
+    main(f"train mine.small --recipe-file {file} --out {first} --stages first".split())
+    assert read_progress(first).finished
+    assert "fine_tuning" not in config_of(first)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +145,7 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
         ("--recipe-file nowhere.py", "nowhere.py does not exist; --recipe-file takes a Python file"),
         ("--seeds 0", "--seeds must be at least 1, not 0"),
         ("--devices 0", "--devices must be at least 1, not 0"),
+        ("--stages first", "--stages first is for recipes of two stages"),
         ("--fine-tuning.epochs 3", "there is no option --fine-tuning.epochs"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda.attention import Geometry, GeometryBias
+from legenda.attention import Geometry, GeometryBias, pairs
 from legenda.attention.x_linear import XLinearAttention
 
 B, T, S, D, H = 2, 3, 5, 8, 2
@@ -105,14 +105,32 @@ def test_gradients(draw, mask, bias, causal):
     assert torch.autograd.gradcheck(run, (*inputs, *parameters.values()), fast_mode=True)
 
 
-def test_gradients_of_gradients(draw):
-    block = build(num_heads=1, mid_dim=2)
-    inputs = [x.requires_grad_() for x in (draw(1, 2, D), draw(1, 3, D))]
-    assert torch.autograd.gradgradcheck(lambda query, keys: block(query, keys, keys).values, inputs, fast_mode=True)
+def test_gradients_of_gradients_are_refused(draw):
+    regions = draw(1, 3, D).requires_grad_()
+    (slope,) = torch.autograd.grad(build()(regions, regions, regions).values.sum(), regions, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.sum().backward()
 
 
-def test_no_product_of_all_queries_and_keys_is_made(draw, largest):
+@pytest.mark.parametrize("numbers", [1, 2 * S * D, 10**9])
+def test_pieces_of_any_size_give_the_same(draw, mask, monkeypatch, numbers):
+    """One query of one image, one query of all images, everything at once."""
+    block = build(mid_dim=3)
+    regions = draw(B, S, D).requires_grad_()
+
+    def found():
+        values = block(regions, regions, regions, mask, causal=True).values
+        return values, *torch.autograd.grad(values.square().sum(), [regions, *block.parameters()])
+
+    expected = found()
+    monkeypatch.setitem(pairs._NUMBERS, "cpu", numbers)
+    for one, other in zip(found(), expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
     """Not images x queries x keys x dim: neither on the way there nor back."""
+    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)
     queries, keys, mask = draw(2, 12, D), draw(2, 7, D), torch.ones(2, 7, dtype=torch.bool)
     block = build(mid_dim=2)
     with largest() as found:
@@ -190,6 +208,18 @@ def test_dropout_is_for_training_only(draw):
     assert torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
     block.train()
     assert not torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
+
+
+def test_dropout_of_pairs_has_the_gradient_of_what_is_kept(draw):
+    """The same mask, as the seed is the same, at both ends of a difference."""
+    block = build(mid_dim=3, dropout=0.4).train()
+    regions = draw(B, S, D).requires_grad_()
+
+    def run(x, *_):
+        torch.manual_seed(1)
+        return block(x, x, x).values
+
+    assert torch.autograd.gradcheck(run, (regions, *block.parameters()), fast_mode=True)
 
 
 def test_half_precision_gives_nearly_the_same(draw, mask):

@@ -161,6 +161,14 @@ def test_words_and_weights_are_saved_and_loaded(tmp_path):
         other.load_words(tmp_path)
 
 
+def test_words_without_subwords_are_not_saved(tmp_path):
+    model = small(vocab_size=7)
+    model.vocabulary = WORDS
+    with pytest.raises(UserError, match=r"has model\.vocabulary but no model\.subwords"):
+        model.save_words(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

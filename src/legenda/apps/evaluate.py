@@ -1,6 +1,5 @@
 """`legenda evaluate`: what a model says of a split, and its scores; or captions for COCO's server."""
 
-import dataclasses
 import sys
 import warnings
 from collections.abc import Sequence, Sized
@@ -60,13 +59,14 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "evaluate")
     if options.submit is None and (options.test_features or options.algorithm):
         raise UserError("--test-features and --algorithm are for --submit; name its folder too")
-    from legenda.apps.evaluate_task import evaluate_task
+    from legenda.apps.evaluate_task import evaluate_task, refuse_for_captioners
     from legenda.apps.evaluation_file import caption_settings, evaluation_path, tell_scores, write_evaluation
     from legenda.apps.runs import OpenRun, describe_data, open_any, open_run
 
     opened = open_any(options.run)
     if not isinstance(opened, OpenRun):
-        evaluate_task(opened, options.split, options.beam_size, _only_for_captions(options))
+        refuse_for_captioners(opened, options, ("others", "annotations", "features", "metrics", "submit"))
+        evaluate_task(opened, options.split, options.beam_size)
         return
     members = [open_run(folder) for folder in options.others]
     if options.submit is not None:
@@ -103,17 +103,6 @@ def _score(captions: dict[str, str], split: "CaptionSet", metrics: Literal["fast
         for notice in found.notices:
             print(notice, file=sys.stderr)
     return scores
-
-
-def _only_for_captions(options: Options) -> str | None:
-    """An option that was given and that only captioners have."""
-    fields = {field.name: field for field in dataclasses.fields(options)}
-    given = (
-        name
-        for name in ("others", "annotations", "features", "metrics", "submit")
-        if getattr(options, name) != fields[name].default
-    )
-    return next(given, None)
 
 
 def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) -> "DataSettings":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +20,12 @@ _AT_ONCE = 200
 """Examples between two movements of the bar."""
 
 
-def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | None = None) -> None:
+def evaluate_task(opened: AnyRun, split: str, beam_size: int) -> None:
     """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
 
     A split whose answers are withheld is predicted and not scored.
-    refused: an option that was given and that only captioners have.
     """
     task = opened.task
-    if refused is not None:
-        raise UserError(f"--{refused} is for captioners, and {opened.folder} was trained for {task.name}; leave it out")
     examples = open_examples(opened, split)
     predictions = predict(opened, examples, beam_size)
     path = evaluation_path(opened.folder, split)
@@ -37,6 +36,16 @@ def evaluate_task(opened: AnyRun, split: str, beam_size: int, refused: str | Non
     )
     tell_scores(scores, split, withheld)
     print(f"{len(predictions)} examples of {split}; predictions in {path}")
+
+
+def refuse_for_captioners(opened: AnyRun, options: Any, names: Iterable[str]) -> None:
+    """UserError for one of the named options, a dataclass's, that was given though only captioners have it."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if getattr(options, name) != defaults[name]:
+            raise UserError(
+                f"--{name} is for captioners, and {opened.folder} was trained for {opened.task.name}; leave it out"
+            )
 
 
 def open_examples(opened: AnyRun, split: str) -> Any:

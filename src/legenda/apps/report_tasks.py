@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from legenda.apps.evaluate_task import open_examples, predict
+from legenda.apps.evaluate_task import open_examples, predict, refuse_for_captioners
 from legenda.apps.report import choose
 from legenda.apps.report_parts import describe_run, model_run, title_of
 from legenda.apps.report_pictures import Subject, find_by_name
@@ -46,7 +45,7 @@ class _Tested:
 def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
     """Writes the page of runs of one task and says what it holds; UserError where they cannot be compared."""
     task = _task_of(runs)
-    _refuse(next(iter(runs.values())), options)
+    refuse_for_captioners(next(iter(runs.values())), options, _FOR_CAPTIONERS)
     splits = {name: open_examples(opened, options.split) for name, opened in runs.items()}
     split = next(iter(splits.values()))
     withheld = getattr(split, "withheld", None)
@@ -130,16 +129,6 @@ def _task_of(runs: Mapping[str, AnyRun]) -> type[ReportedTask]:
     task = first.task
     assert issubclass(task, ReportedTask)
     return task
-
-
-def _refuse(opened: AnyRun, options: Options) -> None:
-    """UserError for an option that was given and that only captioners have."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
-    for name in _FOR_CAPTIONERS:
-        if getattr(options, name) != defaults[name]:
-            raise UserError(
-                f"--{name} is for captioners, and {opened.folder} was trained for {opened.task.name}; leave it out"
-            )
 
 
 def _pictures(opened: AnyRun, options: Options, shown: Sequence[Shown]) -> dict[str, Subject | None]:

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from legenda.training import Reward
 
 _USAGE = """usage: legenda train RECIPE [--out RUN] [--start RUN] [--seeds N] [--devices N] [--nodes N]
-                     [--strategy ddp|fsdp] [--recipe-file FILE] [--model.FIELD VALUE] [--data.FIELD VALUE]
-                     [--training.FIELD VALUE] [--fine-tuning.FIELD VALUE]
+                     [--strategy ddp|fsdp] [--stages all|first] [--recipe-file FILE] [--model.FIELD VALUE]
+                     [--data.FIELD VALUE] [--training.FIELD VALUE] [--fine-tuning.FIELD VALUE]
 
 Trains a recipe into a run folder (runs/RECIPE unless --out says otherwise); called again, it goes on where it was
 stopped. A recipe may have two stages: training, and fine-tuning, which begins with the best model of the first.
 
 --start RUN begins with the model of a trained run, whose vocabulary and options it keeps, in place of the recipe's
 first stage where it has two: legenda train flickr8k.ngsan --start runs/x --out runs/y fine-tunes x.
+--stages first ends after the first of two, so that a second begun with --start leaves its model as it is.
 --training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine,
 inverse_sqrt; and cross_entropy, self_critical.
 --seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes, each
@@ -135,6 +136,7 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
             ("devices", int, 1),
             ("nodes", int, 1),
             ("strategy", Literal["ddp", "fsdp"], "ddp"),
+            ("stages", Literal["all", "first"], "all"),
             ("recipe_file", Path | None, None),
             ("model", model, model(**own)),
             ("data", type(recipe.data), recipe.data),
@@ -150,6 +152,8 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
     for name in ("seeds", "devices", "nodes"):
         if getattr(chosen, name) < 1:
             raise UserError(f"--{name} must be at least 1, not {getattr(chosen, name)}")
+    if chosen.stages == "first" and not second:
+        raise UserError("--stages first is for recipes of two stages; this one, or what --start leaves of it, has one")
     shown = [field.name for field in dataclasses.fields(entry.config) if field.name not in derived]
     values = {name: getattr(chosen.model, name) for name in shown}
     changed = {name: value for name, value in values.items() if value != entry.settings.get(name)}
@@ -158,7 +162,7 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
         options=changed,
         data=chosen.data,
         training=chosen.training,
-        fine_tuning=chosen.fine_tuning if second else None,
+        fine_tuning=chosen.fine_tuning if second and chosen.stages == "all" else None,
     )
     return Chosen(recipe, chosen.out, chosen.start, chosen.seeds, chosen.devices, chosen.nodes, chosen.strategy)
 

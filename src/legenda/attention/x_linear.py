@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import Attended, allowed_pairs
+from legenda.attention.pairs import score_pairs
 
 Act = Literal["celu", "relu", "none"]
 
@@ -120,20 +120,18 @@ class XLinearAttention(nn.Module):
         geometry: Geometry | None,
     ) -> Attended:
         q, u = queries
-        pairs = self.dropout(_embed_pairs(q, keys, self.pair).relu_())  # (T, B, H, S, c), Eqs. 2 and 3
-        scores = self.spatial(pairs).squeeze(-1).movedim(0, 2)
+        allowed = None if mask is None and not causal else allowed_pairs(q, keys, mask, causal)
+        rate = self.dropout.p if self.dropout.training else 0.0
+        scores, pooled = score_pairs(q, keys, self.pair, self.spatial, _share(keys, allowed), rate)  # Eqs. 2 to 4
+        scores = scores.movedim(0, 2)
         if bias is not None:
             scores = scores + bias
         if self.rescale is not None:
             scores = self.rescale(scores, geometry)
-        if mask is None and not causal:
-            pooled = pairs.mean(dim=-2)
-        else:
-            allowed = allowed_pairs(q, keys, mask, causal)
+        if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
-            pooled = _mean_of(pairs, allowed)
         weights = scores.softmax(dim=-1)
-        gate = self.channel(pooled).sigmoid().movedim(0, 2)  # Eqs. 4 and 5, (B, H, T, d)
+        gate = self.channel(pooled).sigmoid().movedim(0, 2)  # Eq. 5, (B, H, T, d)
         attended = u * (weights @ values) * gate  # Eq. 6; u is the same for all n
         return Attended(attended.transpose(1, 2).flatten(2), weights)
 
@@ -154,57 +152,9 @@ class HeadEmbedding(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2).contiguous()
 
 
-def _mean_of(pairs: Float[Tensor, "T B H S c"], allowed: Bool[Tensor, "*#BHT S"]) -> Float[Tensor, "T B H c"]:
-    """The mean over the keys that each query may see, as a product, so that nothing as large as `pairs` is made."""
-    share = allowed.to(pairs.dtype) / allowed.sum(dim=-1, keepdim=True)
-    share = share.view((1,) * (4 - share.dim()) + share.shape).movedim(2, 0)  # (T, B, 1, S) or ones
-    return (share.unsqueeze(-2) @ pairs).squeeze(-2)
-
-
-def _embed_pairs(
-    queries: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], linear: nn.Linear
-) -> Float[Tensor, "T B H S c"]:
-    """`linear` of the product of each query with each key."""
-    device = queries.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else linear.weight.dtype
-    bias = None if linear.bias is None else linear.bias.to(dtype)
-    return _EmbeddedPairs.apply(queries.to(dtype), keys.to(dtype), linear.weight.to(dtype), bias)
-
-
-class _EmbeddedPairs(torch.autograd.Function):
-    """W (q * k) + b, one query of every image at a time.
-
-    All products q * k at once are images x queries x keys x dim numbers, which would be written, kept for the way back
-    and read again. Of one query per image they are images x keys x dim, stay in the processor's cache, and are made
-    anew on the way back: two to three times faster, and the memory is free for the batch.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, queries: Tensor, keys: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(queries, keys, weight)
-        ctx.has_bias = bias is not None
-        B, H, T, d = queries.shape
-        start = weight.new_zeros(len(weight)) if bias is None else bias
-        embedded = queries.new_empty(T, B, H, keys.shape[2], len(weight))
-        for query, out in zip(queries.unbind(2), embedded, strict=True):
-            products = (query.unsqueeze(2) * keys).reshape(-1, d)
-            torch.addmm(start, products, weight.T, out=out.view(-1, len(weight)))
-        return embedded
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        (grad,) = grad_outputs
-        queries, keys, weight = ctx.saved_tensors
-        sums = torch.promote_types(weight.dtype, torch.float32)  # many terms add up, which half precision would lose
-        to_queries = torch.empty_like(queries)
-        to_keys = torch.zeros_like(keys, dtype=sums)
-        to_weight = torch.zeros_like(weight, dtype=sums)
-        for t, query in enumerate(queries.unbind(2)):
-            query = query.unsqueeze(2)
-            rows = grad[t].reshape(-1, len(weight))
-            to_weight += rows.T @ (query * keys).reshape(-1, weight.shape[1])
-            to_products = (rows @ weight).view(keys.shape)
-            to_queries[:, :, t] = (to_products * keys).sum(dim=2)
-            to_keys.addcmul_(to_products.to(sums), query.to(sums))
-        to_bias = grad.flatten(0, 3).sum(dim=0) if ctx.has_bias else None
-        return to_queries, to_keys.to(keys.dtype), to_weight.to(weight.dtype), to_bias
+def _share(keys: Float[Tensor, "B H S d"], allowed: Bool[Tensor, "*#BHT S"] | None) -> Float[Tensor, "#T #B #H #S"]:
+    """The share of each key in the mean over all that a query may see."""
+    if allowed is None:
+        return keys.new_full((1, 1, 1, 1), 1 / keys.shape[2])
+    share = allowed.to(keys.dtype) / allowed.sum(dim=-1, keepdim=True)
+    return share.view((1,) * (4 - share.dim()) + share.shape).movedim(2, 0)

@@ -88,9 +88,7 @@ class Mcan(CoAttentionModel):
 
         Raises UserError, and writes nothing, where it has but one of them: such a folder could not be loaded.
         """
-        if (self.vocabulary is None) != (self.answers is None):
-            has, lacks = ("answers", "vocabulary") if self.vocabulary is None else ("vocabulary", "answers")
-            raise UserError(f"this model has model.{has} but no model.{lacks}; set both, or neither, and save it then")
+        self.check_words("vocabulary", "answers")
         super().save_words(folder)
         if self.answers is not None:
             self.answers.save(folder / ANSWERS)

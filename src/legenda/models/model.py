@@ -62,6 +62,15 @@ class Model(nn.Module):
         if self.vocabulary is not None:
             self.vocabulary.save(folder / VOCABULARY)
 
+    def check_words(self, *names: str) -> None:
+        """UserError where the model has but some of the named parts: a folder with those could not be loaded."""
+        has = [name for name in names if getattr(self, name) is not None]
+        lacks = [name for name in names if getattr(self, name) is None]
+        if has and lacks:
+            raise UserError(
+                f"this model has model.{has[0]} but no model.{lacks[0]}; set both, or neither, and save it then"
+            )
+
     def load_words(self, folder: Path) -> None:
         """Reads what `save_words` wrote; UserError names a file that is missing or damaged."""
         self.vocabulary = Vocabulary.load(folder / VOCABULARY)

@@ -157,7 +157,11 @@ class Translator(Model):
         return self.subwords, self.vocabulary
 
     def save_words(self, folder: Path) -> None:
-        """Writes the vocabulary and, beside it, the subwords."""
+        """Writes the vocabulary and, beside it, the subwords; neither where the model has neither.
+
+        Raises UserError, and writes nothing, where it has but one of them.
+        """
+        self.check_words("vocabulary", "subwords")
         super().save_words(folder)
         if self.subwords is not None:
             self.subwords.save(folder / SUBWORDS)

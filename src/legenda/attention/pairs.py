@@ -1,0 +1,127 @@
+"""Scores and means of embedded products of queries and keys, for X-Linear attention (X-LAN, Eqs. 2 to 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
+
+from legenda.attention.dropout import dropout
+
+_NUMBERS = {"cpu": 2**19}
+_NUMBERS_ELSEWHERE = 2**26
+"""Products q * k that are made at once: on CPUs as many as their second cache holds."""
+
+
+def score_pairs(
+    queries: Float[Tensor, "B H T d"],
+    keys: Float[Tensor, "B H S d"],
+    embed: nn.Linear,
+    judge: nn.Linear,
+    share: Float[Tensor, "#T #B #H #S"],
+    rate: float,
+) -> tuple[Float[Tensor, "T B H S"], Float[Tensor, "T B H c"]]:
+    """Of B' = ReLU(W (q * k) + b): what `judge` makes of each, and their sum weighed by `share` over the keys.
+
+    embed: W and b, from d to c channels; judge: from c to one; rate: of dropout, of B'. Gradients go to all but
+    `share`; gradients of gradients are refused.
+    """
+    device = queries.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
+    maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, judge.weight, judge.bias)]
+    return _ScoredPairs.apply(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), rate, torch.is_grad_enabled())
+
+
+def _pieces(T: int, B: int, numbers: int, device: str) -> Iterator[tuple[slice, slice]]:
+    """Queries and images of one piece after another; `numbers`: what one query of one image makes."""
+    room = max(1, _NUMBERS.get(device, _NUMBERS_ELSEWHERE) // numbers)
+    queries, images = max(1, room // B), min(B, room)
+    for first in range(0, B, images):
+        for t in range(0, T, queries):
+            yield slice(t, t + queries), slice(first, first + images)
+
+
+def _by_query(queries: Float[Tensor, "B H T d"]) -> Float[Tensor, "T B H 1 d"]:
+    return queries.movedim(2, 0).contiguous().unsqueeze(3)
+
+
+class _ScoredPairs(Function):
+    """Piece by piece, so that whatever is made on the way stays in the processor's cache.
+
+    All products q * k at once are images x queries x keys x dim numbers, which would be written, kept for the way back
+    and read again by every step of the formula. Here only B' is kept: where it is above zero, ReLU and dropout let the
+    gradient through.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        queries: Tensor,
+        keys: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        judge: Tensor,
+        judge_bias: Tensor | None,
+        share: Tensor,
+        rate: float,
+        keep: bool,
+    ) -> tuple[Tensor, Tensor]:
+        B, H, T, d = queries.shape
+        S, c = keys.shape[2], len(weight)
+        start = weight.new_zeros(c) if bias is None else bias
+        keys, asked, share = keys.contiguous(), _by_query(queries), share.expand(T, B, -1, S)
+        kept = queries.new_empty(T, B, H, S, c) if keep else None
+        scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
+        for t, b in _pieces(T, B, H * S * d, queries.device.type):
+            products = asked[t, b] * keys[b]
+            out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
+            torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
+            dropout(out.relu_(), rate, inplace=True)
+            scores[t, b] = (out.view(-1, c) @ judge[0]).view(out.shape[:-1])
+            means[t, b] = (share[t, b].unsqueeze(-2) @ out).squeeze(-2)
+        if judge_bias is not None:
+            scores += judge_bias
+        ctx.save_for_backward(queries, keys, weight, judge, share, kept)
+        ctx.rate, ctx.has_bias, ctx.has_judge_bias = rate, bias is not None, judge_bias is not None
+        return scores, means
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, to_scores: Tensor, to_means: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        queries, keys, weight, judge, share, kept = ctx.saved_tensors
+        B, H, T, d = queries.shape
+        S, c = keys.shape[2], len(weight)
+        asked, to_scores, to_means = _by_query(queries), to_scores.contiguous(), to_means.contiguous()
+        sums = torch.promote_types(weight.dtype, torch.float32)  # many terms add up, which half precision would lose
+        to_queries = torch.empty_like(queries)
+        to_keys, to_weight = torch.zeros_like(keys, dtype=sums), torch.zeros_like(weight, dtype=sums)
+        to_bias, to_judge = weight.new_zeros(c, dtype=sums), torch.zeros_like(judge, dtype=sums)
+        scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
+        told, shared = judge[0] * scale, to_means.unsqueeze(-2) * scale
+        for t, b in _pieces(T, B, H * S * d, queries.device.type):
+            pairs = kept[t, b]
+            grad = to_scores[t, b].unsqueeze(-1) * told
+            grad.addcmul_(share[t, b].unsqueeze(-1), shared[t, b]).mul_(pairs.sign())
+            rows, products = grad.view(-1, c), asked[t, b] * keys[b]
+            to_judge[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten()
+            to_bias += rows.sum(dim=0)
+            to_weight += rows.T @ products.view(-1, d)
+            to_products = (rows @ weight).view(products.shape)
+            to_queries[b, :, t] = (to_products * keys[b]).sum(dim=3).movedim(0, 2)
+            to_products.mul_(asked[t, b])
+            to_keys[b] += to_products[0] if len(to_products) == 1 else to_products.sum(dim=0)
+        return (
+            to_queries,
+            to_keys.to(keys.dtype),
+            to_weight.to(weight.dtype),
+            to_bias.to(weight.dtype) if ctx.has_bias else None,
+            to_judge.to(judge.dtype),
+            to_scores.sum().to(judge.dtype).view(1) if ctx.has_judge_bias else None,
+            None,
+            None,
+            None,
+        )
