@@ -1,0 +1,64 @@
+"""The tables of docs/flickr8k.md from evaluated runs, and their captions of the test split.
+
+    python benchmarks/flickr8k_table.py dataset_flickr8k.json.gz "runs/{}" "runs/{}.sc" results
+
+The two patterns name the runs of both stages, with {} for the model; each needs its evaluation_val.json (`legenda
+evaluate RUN`). The captions of the second stage's evaluation_test.json (`--split test`) become
+results/flickr8k_test_MODEL.json, by the photographs' names.
+"""
+
+import sys
+from pathlib import Path
+
+from legenda.data.results import read_predictions, read_references
+from legenda.files import read_json, write_json
+from legenda.metrics import Scores, compare, evaluate, intervals
+from legenda.metrics.evaluation import WITHOUT_JAVA
+
+MODELS = ("transformer", "nsan", "gsan", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
+SHOWN = ("BLEU-1", "BLEU-4", "ROUGE-L", "CIDEr-D")
+SAMPLES = 8
+
+
+def main() -> None:
+    """Prints the tables in Markdown and writes the captions."""
+    annotations, first, second, out = sys.argv[1:]
+    references = read_references(annotations, split="val")
+    stages: dict[str, dict[str, Scores]] = {first: {}, second: {}}
+    said: dict[str, dict[str, str]] = {}
+    for pattern, found in stages.items():
+        print(f"\n{pattern}\n\n| | {' | '.join(SHOWN)} | less `{MODELS[0]}` |\n|{'---|' * (len(SHOWN) + 2)}")
+        for model in MODELS:
+            captions = read_predictions(Path(pattern.format(model)) / "evaluation_val.json")
+            said[model] = {image: own[0] for image, own in captions.items()}
+            found[model] = evaluate(said[model], references, metrics=WITHOUT_JAVA)
+            print(
+                f"| `{model}` | {' | '.join(_with_interval(found[model]))} | {_less(found[model], found[MODELS[0]])} |"
+            )
+    print(f"\n| | CIDEr-D, {second} less {first} |\n|---|---|")
+    for model in MODELS:
+        print(f"| `{model}` | {_less(stages[second][model], stages[first][model])} |")
+    images = sorted(references)[:: len(references) // SAMPLES][:SAMPLES]
+    print(f"\n| photograph | {' | '.join(f'`{model}`' for model in MODELS)} |\n|{'---|' * (len(MODELS) + 1)}")
+    for image in images:
+        print(f"| {image} | {' | '.join(said[model][image] for model in MODELS)} |")
+    for model in MODELS:
+        test = read_json(Path(second.format(model)) / "evaluation_test.json", "run legenda evaluate RUN --split test")
+        write_json(Path(out) / f"flickr8k_test_{model}.json", test["captions"])
+
+
+def _with_interval(scores: Scores) -> list[str]:
+    spread = intervals(scores)
+    return [f"{scores[name]:.3f} ({own.low:.3f}-{own.high:.3f})" for name in SHOWN if (own := spread[name]) is not None]
+
+
+def _less(one: Scores, other: Scores) -> str:
+    if one is other:
+        return ""
+    found = compare(one, other)["CIDEr-D"]
+    assert found is not None
+    return f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f}), p {found.p:.3f}"
+
+
+if __name__ == "__main__":
+    main()
