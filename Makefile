@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 
+# Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test lint format clean
 
 demo: .venv/core

@@ -5,7 +5,6 @@ from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw
-from scipy import ndimage
 
 from legenda.data.scenes.world import COLOURS, Scene
 from legenda.errors import UserError
@@ -93,6 +92,8 @@ def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
+    from scipy import ndimage  # late: a tenth of the time that every command needs to start
+
     labels, _ = ndimage.label(_differs(pixels, ground), structure=np.ones((3, 3)))
     height, width = labels.shape
     sizes = np.bincount(labels.ravel())
