@@ -14,8 +14,9 @@ from legenda.data.results import read_predictions, read_references
 from legenda.files import read_json, write_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import WITHOUT_JAVA
+from legenda.recipes.flickr8k import flickr8k_recipes
 
-MODELS = ("transformer", "nsan", "gsan", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
+MODELS = tuple(recipe.model for recipe in flickr8k_recipes().values())
 SHOWN = ("BLEU-1", "BLEU-4", "ROUGE-L", "CIDEr-D")
 SAMPLES = 8
 

@@ -24,9 +24,9 @@ def dropout(x: Tensor, rate: float, training: bool = True, inplace: bool = False
     if x.device.type != "cpu" or x.numel() < _LEAST or rate == 1 or torch.compiler.is_compiling():
         return F.dropout(x, rate, inplace=inplace)
     threshold = min(round(rate * 65536), 65535)
-    # numpy compares and converts ten times faster than torch on one core
+    # numpy compares and converts some six times faster than torch on one core
     kept = (_bits(x.numel()) >= threshold - 32768).astype(np.float32)
-    mask = torch.from_numpy(kept).mul_(1 / (1 - rate)).to(x.dtype).view(x.shape)
+    mask = torch.from_numpy(kept).to(x.dtype).mul_(1 / (1 - rate)).view(x.shape)
     return x.mul_(mask) if inplace else x * mask
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import Function, once_differentiable
+from torch.autograd.function import Function
+from torch.nn import functional as F
 
 from legenda.attention.dropout import dropout
 
@@ -28,7 +29,7 @@ def score_pairs(
     """Of B' = ReLU(W (q * k) + b): what `judge` makes of each, and their sum weighed by `share` over the keys.
 
     embed: W and b, from d to c channels; judge: from c to one; rate: of dropout, of B'. Gradients go to all but
-    `share`; gradients of gradients are refused.
+    `share`, and gradients of gradients too.
     """
     device = queries.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
@@ -85,14 +86,17 @@ class _ScoredPairs(Function):
             means[t, b] = (share[t, b].unsqueeze(-2) @ out).squeeze(-2)
         if judge_bias is not None:
             scores += judge_bias
-        ctx.save_for_backward(queries, keys, weight, judge, share, kept)
-        ctx.rate, ctx.has_bias, ctx.has_judge_bias = rate, bias is not None, judge_bias is not None
+        ctx.save_for_backward(queries, keys, weight, bias, judge, judge_bias, share, kept)
+        ctx.rate = rate
         return scores, means
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, to_scores: Tensor, to_means: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        queries, keys, weight, judge, share, kept = ctx.saved_tensors
+        queries, keys, weight, bias, judge, judge_bias, share, kept = ctx.saved_tensors
+        scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
+        if torch.is_grad_enabled():  # gradients of these gradients are wanted
+            mapped = (queries, keys, weight, bias, judge, judge_bias)
+            return *_differentiable_gradients(mapped, share, kept.sign() * scale, to_scores, to_means), None, None, None
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
         asked, to_scores, to_means = _by_query(queries), to_scores.contiguous(), to_means.contiguous()
@@ -100,7 +104,6 @@ class _ScoredPairs(Function):
         to_queries = torch.empty_like(queries)
         to_keys, to_weight = torch.zeros_like(keys, dtype=sums), torch.zeros_like(weight, dtype=sums)
         to_bias, to_judge = weight.new_zeros(c, dtype=sums), torch.zeros_like(judge, dtype=sums)
-        scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
         told, shared = judge[0] * scale, to_means.unsqueeze(-2) * scale
         for t, b in _pieces(T, B, H * S * d, queries.device.type):
             pairs = kept[t, b]
@@ -118,10 +121,26 @@ class _ScoredPairs(Function):
             to_queries,
             to_keys.to(keys.dtype),
             to_weight.to(weight.dtype),
-            to_bias.to(weight.dtype) if ctx.has_bias else None,
+            to_bias.to(weight.dtype) if bias is not None else None,
             to_judge.to(judge.dtype),
-            to_scores.sum().to(judge.dtype).view(1) if ctx.has_judge_bias else None,
+            to_scores.sum().to(judge.dtype).view(1) if judge_bias is not None else None,
             None,
             None,
             None,
         )
+
+
+def _differentiable_gradients(
+    mapped: tuple[Tensor | None, ...], share: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `mapped`, all that has one, from the formula at once; mask: of ReLU and dropout."""
+    queries, keys, weight, bias, judge, judge_bias = mapped
+    assert queries is not None
+    assert keys is not None
+    assert weight is not None
+    assert judge is not None
+    pairs = F.linear(_by_query(queries) * keys, weight, bias) * mask
+    results = F.linear(pairs, judge, judge_bias).squeeze(-1), (share.unsqueeze(-2) @ pairs).squeeze(-2)
+    wanted = [x for x in mapped if x is not None and x.requires_grad]
+    found = iter(torch.autograd.grad(results, wanted, (to_scores, to_means), create_graph=True))
+    return tuple(next(found) if x is not None and x.requires_grad else None for x in mapped)

@@ -88,12 +88,12 @@ def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     `draw_scene` give the same patch to the last digit at every size and place, beside any neighbour and on any ground;
     the boxes, in 0..1, tell where they lie. Raises UserError when nothing, or far too much, stands out.
     """
+    from scipy import ndimage  # late: a tenth of the time that every command needs to start
+
     pixels = np.asarray(picture.convert("RGB"))
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
-    from scipy import ndimage  # late: a tenth of the time that every command needs to start
-
     labels, _ = ndimage.label(_differs(pixels, ground), structure=np.ones((3, 3)))
     height, width = labels.shape
     sizes = np.bincount(labels.ravel())
