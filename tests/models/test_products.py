@@ -5,7 +5,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from legenda.models.products import repeated_products, thin_products
+from legenda.models import packing
+from legenda.models.products import repeated_products
+
+ROWS = 8
+
+
+@pytest.fixture(autouse=True)
+def small_matrices_are_laid_out(monkeypatch):
+    monkeypatch.setattr(packing, "_LARGE", 1)
 
 
 def loop(layer: nn.Linear, first: torch.Tensor, steps: int) -> torch.Tensor:
@@ -25,7 +33,7 @@ def test_gradients_are_those_of_separate_products(bias, shape):
     inputs = [first, *layer.parameters()]
     plain = loop(layer, first, 5)
     expected = torch.autograd.grad(plain.square().sum(), inputs)
-    with repeated_products():
+    with repeated_products(ROWS):
         gathered = loop(layer, first, 5)
     found = torch.autograd.grad(gathered.square().sum(), inputs)
     torch.testing.assert_close(gathered, plain, rtol=1e-13, atol=1e-13)
@@ -37,7 +45,7 @@ def test_a_step_that_no_loss_reads_adds_nothing():
     layer = nn.Linear(4, 4).double()
     x = torch.randn(2, 4, dtype=torch.float64)
     expected = torch.autograd.grad(layer(x).sum(), layer.weight)[0]
-    with repeated_products():
+    with repeated_products(ROWS):
         used, _ = layer(x), layer(2 * x)
     torch.testing.assert_close(torch.autograd.grad(used.sum(), layer.weight)[0], expected)
 
@@ -48,7 +56,7 @@ def test_one_weight_with_and_without_its_bias():
     x = torch.randn(2, 4, dtype=torch.float64)
     plain = layer(x) * F.linear(x, layer.weight)
     expected = torch.autograd.grad(plain.sum(), list(layer.parameters()))
-    with repeated_products():
+    with repeated_products(ROWS):
         gathered = layer(x) * F.linear(x, layer.weight)
     torch.testing.assert_close(gathered, plain)
     torch.testing.assert_close(torch.autograd.grad(gathered.sum(), list(layer.parameters())), expected)
@@ -59,9 +67,9 @@ def test_two_passes_before_one_way_back():
     layer = nn.Linear(4, 4).double()
     one, other = torch.randn(2, 3, 4, dtype=torch.float64).unbind()
     expected = torch.autograd.grad((layer(one) * layer(other)).sum(), list(layer.parameters()))
-    with repeated_products():
+    with repeated_products(ROWS):
         first = layer(one)
-    with repeated_products():
+    with repeated_products(ROWS):
         second = layer(other)
     found = torch.autograd.grad((first * second).sum(), list(layer.parameters()))
     torch.testing.assert_close(found, expected)
@@ -73,7 +81,7 @@ def test_frozen_weights_and_autocast():
     x = torch.randn(5, 8, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         plain = layer(x)
-        with repeated_products():
+        with repeated_products(ROWS):
             gathered = layer(x)
     assert gathered.dtype is plain.dtype is torch.bfloat16
     torch.testing.assert_close(gathered, plain)
@@ -82,24 +90,46 @@ def test_frozen_weights_and_autocast():
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
     layer.requires_grad_(False)
-    with repeated_products():
+    with repeated_products(ROWS):
         frozen = layer(x)
     torch.testing.assert_close(torch.autograd.grad(frozen.sum(), x)[0], layer.weight.sum(0).expand_as(x))
 
 
-@pytest.mark.parametrize("rows", [(1,), (2,), (3, 10), (40,), (41,)])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("bias", [True, False])
-def test_thin_products_are_linear_maps(rows, bias):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_linear_maps_without_gradients(dtype, bias, mode):
+    """Of any number of rows, however it changes, for whole matrices and parts of them."""
     torch.manual_seed(0)
-    layer = nn.Linear(7, 5, bias=bias).double()
-    x = torch.randn(*rows, 7, dtype=torch.float64)
-    with torch.no_grad(), thin_products():
-        found = layer(x)
-    assert found.is_contiguous()
-    torch.testing.assert_close(found, layer(x).detach(), rtol=1e-13, atol=1e-13)
+    layer = nn.Linear(24, 16, bias=bias).to(dtype)
+    whole, term = layer.weight.detach().double(), layer.bias.detach().double() if bias else 0.0
+    error = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
+    with mode(), repeated_products(ROWS):
+        for rows in ((1,), (1,), (10,), (10,), (2, 5), (3, 10), (3, 10), (10,), (0,), (0,), (10,)):
+            x = torch.randn(*rows, 48).to(dtype)[..., ::2]
+            torch.testing.assert_close(layer(x).double(), x.double() @ whole.T + term, **error)
+            found = F.linear(x[..., 8:], layer.weight[:, 8:], layer.bias)
+            torch.testing.assert_close(found.double(), x[..., 8:].double() @ whole[:, 8:].T + term, **error)
 
 
-def test_thin_products_leave_gradients_alone():
-    layer, x = nn.Linear(7, 5), torch.randn(3, 7)
-    with thin_products():
-        assert layer(x).requires_grad
+def test_two_matrices_that_come_to_one_place_are_not_one():
+    x = torch.ones(8, 4)
+    with torch.no_grad(), repeated_products(ROWS):
+        found = [F.linear(x, torch.full((2, 4), float(number)))[0, 0].item() for number in range(50)]
+    assert found == [4.0 * number for number in range(50)]
+
+
+@pytest.mark.parametrize("searching", [True, False])
+def test_autocast_in_a_loop(searching):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(16, 16), torch.randn(8, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.set_grad_enabled(not searching):
+        expected = layer(x)
+        with repeated_products(ROWS):
+            for _ in range(3):
+                found = layer(x)
+                assert found.dtype is torch.bfloat16
+                torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+            if searching:
+                with torch.autocast("cpu", enabled=False):
+                    assert layer(x).dtype is torch.float32

@@ -82,19 +82,20 @@ def _run(
     # All beams are equal before the first word, so the search starts with one and widens.
     state = model.decoder.start(memory, 1)
     token = torch.full((len(memory), 1), rule.begin_id, device=memory.mask.device)
-    for step in range(rule.max_length):
-        logits, state = model.decoder.advance(token, state, memory)
-        if need_attention and state.attention is not None:
-            search.looked.append(state.attention)
-        previous, heat = (token, temperature) if step else (None, 1.0)
-        log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
-        ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
-        parents, token = search.advance(log_probs, ranked, step, width)
-        if stop_at is None:  # groups that follow will look back at it
-            search.history.append(search.beams.tokens)
-        if stop_at is not None and search.decided(stop_at):
-            return
-        state = state.reorder(parents)
+    with model.decoder.looping(len(memory) * width):
+        for step in range(rule.max_length):
+            logits, state = model.decoder.step(token, state, memory)
+            if need_attention and state.attention is not None:
+                search.looked.append(state.attention)
+            previous, heat = (token, temperature) if step else (None, 1.0)
+            log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
+            ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
+            parents, token = search.advance(log_probs, ranked, step, width)
+            if stop_at is None:  # groups that follow will look back at it
+                search.history.append(search.beams.tokens)
+            if stop_at is not None and search.decided(stop_at):
+                return
+            state = state.reorder(parents)
 
 
 @dataclass(frozen=True)

@@ -82,20 +82,22 @@ def _decode(
     token = torch.full((len(memory), rows), rule.begin_id, device=memory.mask.device)
     ended = torch.zeros_like(token, dtype=torch.bool)
     tokens, chosen, alive, looked = [], [], [], []
-    for _ in range(rule.max_length):
-        logits, state = model.decoder.advance(token, state, memory)
-        log_probs = next_log_probs(model.decoder, logits, rule, token if tokens else None, beam=False)
-        if rule.trigram_penalty and len(tokens) > 2:
-            log_probs = log_probs - rule.trigram_penalty * _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
-        token = choose(log_probs).masked_fill(ended, rule.end_id)
-        chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
-        tokens.append(token)
-        alive.append(~ended)
-        if need_attention and state.attention is not None:
-            looked.append(state.attention)
-        ended = ended | (token == rule.end_id)
-        if bool(ended.all()):
-            break
+    with model.decoder.looping(len(memory) * rows):
+        for _ in range(rule.max_length):
+            logits, state = model.decoder.step(token, state, memory)
+            log_probs = next_log_probs(model.decoder, logits, rule, token if tokens else None, beam=False)
+            if rule.trigram_penalty and len(tokens) > 2:
+                completed = _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
+                log_probs = log_probs - rule.trigram_penalty * completed
+            token = choose(log_probs).masked_fill(ended, rule.end_id)
+            chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
+            tokens.append(token)
+            alive.append(~ended)
+            if need_attention and state.attention is not None:
+                looked.append(state.attention)
+            ended = ended | (token == rule.end_id)
+            if bool(ended.all()):
+                break
     log_probs = torch.stack(chosen, dim=-1)
     attention = stack_attention(looked, torch.stack(alive, dim=-1))
     return Decoded(torch.stack(tokens, dim=-1), log_probs, log_probs.sum(dim=-1), attention)

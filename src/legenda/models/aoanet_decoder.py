@@ -97,30 +97,31 @@ class AoANetDecoder(Decoder):
         self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], AoANetState]:
         """One word for each row."""
-        state = self._advance(self._read(tokens), state, memory, self.lstm.weights(), need_weights=True)
+        words, *others = self.lstm.parts()
+        state = self._advance(self._read(tokens, words), state, memory, others, need_weights=True)
         return self.output(self.dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Word by word, since each context enters the next step; words and output layer are read all at once."""
         state = self.start(memory, tokens.shape[1])
-        weights = self.lstm.weights()
+        words, *others = self.lstm.parts()
         contexts = []
-        with repeated_products():
-            for read in self._read(tokens).unbind(dim=2):
-                state = self._advance(read, state, memory, weights, need_weights=False)
+        with repeated_products(tokens[..., 0].numel()):
+            for read in self._read(tokens, words).unbind(dim=2):
+                state = self._advance(read, state, memory, others, need_weights=False)
                 contexts.append(state.context)
         return self.output(self.dropout(torch.stack(contexts, dim=2)))
 
-    def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:
+    def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
         words = self.embedding(tokens)
-        return self.lstm.read(self.dropout(words if self.paper else F.relu(words)))
+        return self.lstm.read(self.dropout(words if self.paper else F.relu(words)), matrix)
 
     def _advance(
-        self, read: Tensor, state: AoANetState, memory: Memory, weights: tuple[Tensor, Tensor], *, need_weights: bool
+        self, read: Tensor, state: AoANetState, memory: Memory, matrices: list[Tensor], *, need_weights: bool
     ) -> AoANetState:
         """Eqs. 12 to 14 for one position of all rows."""
         seen = memory.summary.unsqueeze(1) + self.context_dropout(state.context)
-        hidden, cell = self.lstm.advance(read, seen, state.hidden, state.cell, weights)
+        hidden, cell = self.lstm.advance(read, seen, state.hidden, state.cell, matrices)
         attended, looked = self._look(hidden, memory, need_weights=need_weights)
         second = None
         if self.linear is not None:

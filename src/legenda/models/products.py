@@ -12,62 +12,61 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from legenda.models.packing import RepeatedProduct
+
 
 @contextmanager
-def repeated_products() -> Iterator[None]:
-    """Inside, the gradient of every weight of a linear map is one product over all its calls, not a sum of as many.
+def repeated_products(rows: int) -> Iterator[None]:
+    """Around a loop over words: products are made for few rows, and a matrix gets its gradient in one product.
 
     A decoder whose words wait for each other multiplies the same matrices by few rows at every word. What goes back to
     a matrix is then a thin product each time, which reads and writes all of it; here gradients are kept until the last
-    has come. Results are those of the same calls outside but for the order in which sums are rounded; gradients of
-    gradients are refused. Under torch.compile, and where nothing needs a gradient, nothing is changed.
+    has come. Results are those of the same calls outside
+    but for the order in which sums are rounded; gradients of gradients are refused, and no matrix may be changed in
+    place inside. Under torch.compile nothing is done.
+
+    rows: those of most inputs, for which matrices are laid out.
     """
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         yield
-        return
-    with _Products():
-        yield
+    elif torch.is_grad_enabled():
+        with _Products(rows):
+            yield
+    else:
+        with _Searching(rows):
+            yield
 
 
-@contextmanager
-def thin_products() -> Iterator[None]:
-    """Inside, linear maps of few rows are computed as W x^T, which CPUs' libraries do up to twice as fast as x W^T.
+class _Searching(TorchFunctionMode):
+    """Takes the place of `torch.nn.functional.linear` where nothing needs a gradient."""
 
-    Nothing is changed on other devices, under autocast, under torch.compile, or where gradients are wanted.
-    """
-    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-        yield
-        return
-    with _Thin():
-        yield
-
-
-_FEWEST, _MOST = 2, 40
-"""Rows between which W x^T is the faster one (measured with MKL on AVX-512)."""
-_KINDS = (torch.float32, torch.float64)
-
-
-class _Thin(TorchFunctionMode):
-    """Takes the place of `torch.nn.functional.linear` where its input has few rows."""
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.products: dict[Any, tuple[RepeatedProduct, Tensor]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if func is not F.linear or kwargs:
+        if func is not F.linear or kwargs or args[0].device.type != "cpu":
             return func(*args, **(kwargs or {}))
         x, weight, *rest = args
         bias = rest[0] if rest else None
-        rows = x.numel() // x.shape[-1]
-        if not _FEWEST <= rows <= _MOST or x.device.type != "cpu" or x.dtype not in _KINDS:
-            return func(x, weight, bias)
-        columns = x.flatten(0, -2).T
-        found = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
-        return found.T.contiguous().view(*x.shape[:-1], -1)
+        dtype = _dtype(weight)
+        # by place, as parts of a matrix are taken anew at every word; it is kept, so that no other can come there
+        key = weight.data_ptr(), weight.shape, weight.stride(), dtype
+        if key not in self.products:
+            self.products[key] = RepeatedProduct(weight.detach().to(dtype), self.rows), weight
+        product, _ = self.products[key]
+        with torch.autocast("cpu", enabled=False):
+            found = product(x.flatten(0, -2).to(dtype), None if bias is None else bias.to(dtype))
+        return found.view(*x.shape[:-1], len(weight))
 
 
 class _Products(TorchFunctionMode):
     """Takes the place of `torch.nn.functional.linear` and gathers its calls by their weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
         super().__init__()
+        self.rows = rows
         self.gathered: dict[tuple[int, int], tuple[_Gathered, Tensor, tuple[Tensor, Tensor | None]]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -77,21 +76,26 @@ class _Products(TorchFunctionMode):
         bias = rest[0] if rest else None
         key = id(weight), id(bias)
         if key not in self.gathered:
-            gathered = _Gathered(weight, bias)
+            gathered = _Gathered(weight, bias, self.rows)
             # both are kept, for as long as their ids are looked for
             self.gathered[key] = gathered, _Receive.apply(weight, bias, gathered), (weight, bias)
         gathered, token, _ = self.gathered[key]
         return _Apply.apply(x, token, gathered)
 
 
+def _dtype(weight: Tensor) -> torch.dtype:
+    device = weight.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
 class _Gathered:
     """A weight and what its calls have seen: inputs and, on the way back, gradients by the number of the call."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        device = weight.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        self.weight = weight.detach().to(dtype)
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
+        dtype = _dtype(weight)
+        weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
+        self.multiply, self.multiply_back = RepeatedProduct(weight, rows), RepeatedProduct(weight.T, rows)
         self.inputs: list[Tensor] = []
         self.gradients: dict[int, Tensor] = {}
 
@@ -120,16 +124,17 @@ class _Apply(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, _: Tensor, gathered: _Gathered) -> Tensor:
-        rows = x.detach().flatten(0, -2).to(gathered.weight.dtype)
+        rows = x.detach().flatten(0, -2).to(gathered.multiply.weight.dtype)
         ctx.gathered, ctx.call, ctx.kind, ctx.shape = gathered, len(gathered.inputs), x.dtype, x.shape
         gathered.inputs.append(rows)
         with torch.autocast(x.device.type, enabled=False):
-            return F.linear(rows, gathered.weight, gathered.bias).view(*x.shape[:-1], -1)
+            found = gathered.multiply(rows, gathered.bias)
+        return found.view(*x.shape[:-1], found.shape[-1])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         rows = gradient.flatten(0, -2)
         ctx.gathered.gradients[ctx.call] = rows
-        back = (rows @ ctx.gathered.weight).to(ctx.kind).view(ctx.shape)
+        back = ctx.gathered.multiply_back(rows).to(ctx.kind).view(ctx.shape)
         return back, gradient.new_zeros(()), None

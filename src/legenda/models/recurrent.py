@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,13 +23,17 @@ class WordLSTM(nn.LSTMCell):
         super().__init__(word_dim + other_dim, hidden_dim)
         self.word_dim = word_dim
 
-    def read(self, words: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows gates"]:
-        """What the words add to the gates, biases included."""
-        return F.linear(words, self.weight_ih[:, : self.word_dim], self.bias_ih + self.bias_hh)
+    def parts(self) -> tuple[Float[Tensor, "gates E"], Float[Tensor, "gates O"], Float[Tensor, "gates D"]]:
+        """The matrices of words, of the rest of the input and of the state before.
 
-    def weights(self) -> tuple[Float[Tensor, "gates O"], Float[Tensor, "gates D"]]:
-        """The matrices of `advance`, taken once for all steps, which sums their gradients before they go back."""
-        return self.weight_ih[:, self.word_dim :], self.weight_hh
+        They are to be taken once for all steps: what goes back to them is then put together once.
+        """
+        words, other = self.weight_ih.split([self.word_dim, self.weight_ih.shape[1] - self.word_dim], dim=1)
+        return words, other, self.weight_hh
+
+    def read(self, words: Float[Tensor, "*rows E"], matrix: Float[Tensor, "gates E"]) -> Float[Tensor, "*rows gates"]:
+        """What the words add to the gates, biases included."""
+        return F.linear(words, matrix, self.bias_ih + self.bias_hh)
 
     def advance(
         self,
@@ -35,10 +41,10 @@ class WordLSTM(nn.LSTMCell):
         other: Float[Tensor, "*rows O"],
         hidden: Float[Tensor, "*rows D"],
         cell: Float[Tensor, "*rows D"],
-        weights: tuple[Float[Tensor, "gates O"], Float[Tensor, "gates D"]],
+        matrices: Sequence[Tensor],
     ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
         """Hidden state and cell after one word."""
-        gates = read + F.linear(other, weights[0]) + F.linear(hidden, weights[1])
+        gates = read + F.linear(other, matrices[0]) + F.linear(hidden, matrices[1])
         enter, keep, new, leave = gates.chunk(4, dim=-1)
         cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
         return leave.sigmoid() * cell.tanh(), cell

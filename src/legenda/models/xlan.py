@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -81,6 +81,15 @@ class XLanState:
         )
 
 
+class _Matrices(NamedTuple):
+    """Of the LSTM, `(gates, D)` each."""
+
+    words: Tensor
+    image: Tensor
+    context: Tensor
+    hidden: Tensor
+
+
 class XLanDecoder(Decoder):
     """Word, image and context through an LSTM, whose state asks the regions; both make the next context."""
 
@@ -92,7 +101,7 @@ class XLanDecoder(Decoder):
         self.word_dropout = Dropout(config.word_dropout)
         self.context_dropout = Dropout(config.context_dropout)
         # The gates are linear: as released the context shares the weights of the image, to which it is added.
-        self.lstm = WordLSTM(2 * D if config.literal else D, D, D)
+        self.lstm = WordLSTM(D, 2 * D if config.literal else D, D)
         self.attention = nn.ModuleList(
             config.create_block()
             if config.attention == "x_linear"
@@ -124,38 +133,46 @@ class XLanDecoder(Decoder):
 
     def start(self, memory: Memory, rows: int) -> XLanState:
         """All zeros, and the share of the image in the gates."""
-        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
-        image = F.linear(memory.summary, self.lstm.weight_ih[:, self.dim : 2 * self.dim])
-        return XLanState(image, zeros, zeros, zeros)
+        return self._start(memory, rows, self._matrices().image)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], XLanState]:
         """One word for each row."""
-        state = self._advance(self._read(tokens) + state.image.unsqueeze(1), state, memory, self.lstm.weights())
+        matrices = self._matrices()
+        read = self._read(tokens, matrices.words) + state.image.unsqueeze(1)
+        state = self._advance(read, state, memory, matrices)
         return self.output(self.output_dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Word by word, since each context enters the next step; words and output layer are read all at once."""
-        state = self.start(memory, tokens.shape[1])
-        read = self._read(tokens) + state.image[:, None, None]
-        weights = self.lstm.weights()
+        matrices = self._matrices()
+        state = self._start(memory, tokens.shape[1], matrices.image)
+        read = self._read(tokens, matrices.words) + state.image[:, None, None]
         contexts = []
-        with repeated_products():
+        with repeated_products(tokens[..., 0].numel()):
             for word in read.unbind(dim=2):
-                state = self._advance(word, state, memory, weights)
+                state = self._advance(word, state, memory, matrices)
                 contexts.append(state.context)
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
-    def _read(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows gates"]:
-        """What the words add to the gates."""
-        words = self.word_dropout(self.act(self.embedding(tokens)))
-        return F.linear(words, self.lstm.weight_ih[:, : self.dim], self.lstm.bias_ih + self.lstm.bias_hh)
+    def _matrices(self) -> _Matrices:
+        words, other, hidden = self.lstm.parts()
+        image, *context = other.split(self.dim, dim=1)
+        return _Matrices(words, image, context[0] if context else image, hidden)
 
-    def _advance(self, read: Tensor, state: XLanState, memory: Memory, weights: tuple[Tensor, Tensor]) -> XLanState:
+    def _start(self, memory: Memory, rows: int, matrix: Tensor) -> XLanState:
+        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
+        return XLanState(F.linear(memory.summary, matrix), zeros, zeros, zeros)
+
+    def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
+        """What the words add to the gates."""
+        return self.lstm.read(self.word_dropout(self.act(self.embedding(tokens))), matrix)
+
+    def _advance(self, read: Tensor, state: XLanState, memory: Memory, matrices: _Matrices) -> XLanState:
         """One position of all rows."""
         before = self.context_dropout(state.context)
-        hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, weights)
+        hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, (matrices.context, matrices.hidden))
         query, seen, looked = hidden, [hidden], None
         for attention, (keys, values) in zip(self._looks, memory.keys_values, strict=True):
             found = _look(attention, query, keys, values, memory)

@@ -22,8 +22,9 @@ def mix_inputs(model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], s
     replaced = torch.rand(B, K, T, device=inputs.device) < share
     mixed = inputs.clone()
     state = model.decoder.start(memory, K)
-    for t in range(T - 1):
-        logits, state = model.decoder.advance(mixed[..., t], state, memory)
-        drawn = torch.multinomial(logits.float().softmax(dim=-1).flatten(0, 1), 1).view(B, K)
-        mixed[..., t + 1] = torch.where(replaced[..., t + 1], drawn, inputs[..., t + 1])
+    with model.decoder.looping(B * K):
+        for t in range(T - 1):
+            logits, state = model.decoder.step(mixed[..., t], state, memory)
+            drawn = torch.multinomial(logits.float().softmax(dim=-1).flatten(0, 1), 1).view(B, K)
+            mixed[..., t + 1] = torch.where(replaced[..., t + 1], drawn, inputs[..., t + 1])
     return mixed
