@@ -11,6 +11,7 @@ shares of it. Operations are those that the task executes, counted by torch; CPU
 """
 
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -117,8 +118,8 @@ def measure(
     if device == "cpu":
         keep_heap()
     images = {"latency": 1, "throughput": 4 * images}.get(task, images)
-    built = _captioner(model).to(device)
-    call = _task(built, task, _pictures(model, images).to(device))
+    built = make_captioner(model).to(device)
+    call = make_task(built, task, make_pictures(model, images).to(device))
     peak = _peak(precision, device)
 
     def run() -> None:
@@ -129,7 +130,7 @@ def measure(
 
     with FlopCounterMode(display=False, custom_mapping=_PACKED) as counter:
         run()
-    times = [_timed(run) for _ in range(repeats)]
+    times = [timed(run) for _ in range(repeats)]
     cpu, wall = (min(kind) for kind in zip(*times, strict=True))
     seconds = cpu if device == "cpu" else wall
     if device == "cpu":
@@ -154,7 +155,8 @@ def measure(
     }
 
 
-def _timed(run: Callable[[], None]) -> tuple[float, float]:
+def timed(run: Callable[[], None]) -> tuple[float, float]:
+    """CPU seconds and seconds of the clock."""
     cpu, wall = time.process_time(), time.perf_counter()
     run()
     return time.process_time() - cpu, time.perf_counter() - wall
@@ -171,45 +173,51 @@ def _peak(precision: str, device: str) -> float:
             torch.cuda.synchronize()
 
     run()
-    cpu, wall = (min(kind) for kind in zip(*(_timed(run) for _ in range(8)), strict=True))
+    cpu, wall = (min(kind) for kind in zip(*(timed(run) for _ in range(8)), strict=True))
     return 2 * _SIDE**3 / (cpu if device == "cpu" else wall) / 1e9
 
 
-def _captioner(name: str) -> Captioner:
+def make_captioner(name: str, **changes: int) -> Captioner:
+    """A model of its paper's size, with random weights, whose captions never end."""
     entry = describe_model(name)
-    model = create_model(name, vocab_size=entry.words)
+    model = create_model(name, **{"vocab_size": entry.words} | changes)
     model.decoding = replace(model.decoding, banned_ids=(model.decoding.end_id,), max_length=_LONGEST.get(name, WORDS))
     return model
 
 
-def _pictures(name: str, images: int) -> Regions:
+def make_pictures(name: str, images: int, regions: int | None = None) -> Regions:
+    """Drawn features of 2,048 channels; without a number of regions those of the model's paper."""
     if name.startswith("mdsan"):
-        return Regions.from_grid(torch.randn(images, 49, 2048), 7, 7)
-    corners = torch.rand(images, 36, 2, 2).sort(dim=2).values
-    return Regions(torch.randn(images, 36, 2048), corners.flatten(2) * 0.9 + torch.tensor([0.0, 0.0, 0.1, 0.1]))
+        side = 7 if regions is None else math.isqrt(regions)
+        return Regions.from_grid(torch.randn(images, side * side, 2048), side, side)
+    regions = 36 if regions is None else regions
+    corners = torch.rand(images, regions, 2, 2).sort(dim=2).values
+    return Regions(torch.randn(images, regions, 2048), corners.flatten(2) * 0.9 + torch.tensor([0.0, 0.0, 0.1, 0.1]))
 
 
-def _task(model: Captioner, task: str, pictures: Regions) -> Callable[[], None]:
+def make_task(model: Captioner, task: str, pictures: Regions, rows: int = ROWS) -> Callable[[], None]:
+    """What is timed: a step of training, or a search for all pictures ("beam7" has 7 hypotheses)."""
     if task in ("xe", "self_critical"):
-        return _step(model, task, pictures)
+        return _step(model, task, pictures, rows)
     model.eval()
+    beams = int(task.removeprefix("beam")) if task.startswith("beam") else 3
 
     def search() -> None:
         with torch.inference_mode():
             if task == "greedy":
                 greedy(model, pictures)
             else:
-                beam_search(model, pictures, beam_size=5 if task == "beam5" else 3)
+                beam_search(model, pictures, beam_size=beams)
 
     return search
 
 
-def _step(model: Captioner, task: str, pictures: Regions) -> Callable[[], None]:
+def _step(model: Captioner, task: str, pictures: Regions, rows: int) -> Callable[[], None]:
     """One step of training, with the clipping and Adam of the recipes."""
     model.train()
     objective = _objective(model, task, pictures)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
-    words = torch.randint(1, model.config.vocab_size, (len(pictures), ROWS, WORDS + 1))
+    words = torch.randint(1, model.config.vocab_size, (len(pictures), rows, WORDS + 1))
     batch = {**parts_of(pictures), "captions": words.to(pictures.features.device)}
     positions = np.arange(len(pictures))
 

@@ -138,6 +138,10 @@ class Memory:
             keys_values=tuple((keys[index], values[index]) for keys, values in self.keys_values),
         )
 
+    def contiguous(self) -> Memory:
+        """The same with every head's keys and values in one piece, as a decoder reads them at each word."""
+        return replace(self, keys_values=tuple((k.contiguous(), v.contiguous()) for k, v in self.keys_values))
+
 
 def without_zero_rows(regions: Regions) -> Regions:
     """The regions with those masked whose features are all 0, as releases pad; a picture of nothing else keeps them."""

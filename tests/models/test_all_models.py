@@ -170,6 +170,12 @@ def test_padding_may_hold_anything(model, regions, tokens, garbage):
 
 
 @torch.no_grad()
+def test_keys_and_values_lie_as_each_step_reads_them(model, regions):
+    memory = model.encode(regions)
+    assert all(part.is_contiguous() for pair in memory.keys_values for part in pair)
+
+
+@torch.no_grad()
 def test_an_image_is_the_same_alone_and_in_a_batch(model, regions, tokens):
     logits, memory = model(regions, tokens), model.encode(regions)
     for image, count in enumerate(COUNTS):

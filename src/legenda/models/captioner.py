@@ -51,7 +51,7 @@ class Captioner(Model):
                 f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
                 "model without geometry, such as transformer"
             )
-        return self.decoder.project(self.encoder(regions))
+        return self.decoder.project(self.encoder(regions)).contiguous()
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of K rows of tokens per image; the first token of a row is the begin id."""

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-_FEW = range(2, 41)
+_FEW = range(6, 41)
 """Rows with which W x^T is faster than x W^T, and laying out W not earned back within a caption (MKL, AVX-512)."""
 _LARGE = 2**18
 """Numbers of a matrix that is worth laying out."""
@@ -28,7 +28,7 @@ class RepeatedProduct:
         own = weight.device.type == "cpu"
         half = weight.dtype is torch.bfloat16
         self._turned = own and not half and weight.is_floating_point()
-        pays = rows > 1 and weight.numel() >= _LARGE and (half or rows not in _FEW)
+        pays = weight.numel() >= _LARGE and rows > (1 if half else _FEW[-1])
         self._packed = own and pays and _can_pack(weight.dtype)
         self._layout: Tensor | None = None
 

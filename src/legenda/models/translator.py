@@ -134,7 +134,7 @@ class Translator(Model):
                 f"id {int(source.max())} is outside a vocabulary of {self.config.vocab_size} words; use the model's own"
             )
         words = self.decoder.embedding(source.clamp(min=0))
-        return self.decoder.project(self.encoder(words, mask))
+        return self.decoder.project(self.encoder(words, mask)).contiguous()
 
     def forward(self, source: Int[Tensor, "B N"], tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of K rows of tokens per sentence; the first token of a row is the begin id."""

@@ -1,0 +1,105 @@
+"""How the cost of an image grows with regions, rows, layers, vocabulary, hypotheses and the size of the batch.
+
+    python benchmarks/growth.py --out growth.json --figure docs/growth.png
+    python benchmarks/growth.py --models xlan --axes regions beam
+
+All else is as in models.py: a step of cross-entropy of 4 images with 5 rows each, or a beam search (3 hypotheses). Each
+number is the least of two calls after one that warms up, in CPU seconds for each image.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import tyro
+
+from legenda.files import write_json
+from legenda.training.heap import keep_heap
+from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure
+from models import MODELS, make_captioner, make_pictures, make_task, timed
+
+IMAGES = 4
+AXES: dict[str, tuple[int, ...]] = {
+    "regions": (16, 36, 64, 144),
+    "rows": (1, 5, 10, 20),
+    "layers": (1, 2, 4, 6),
+    "vocabulary": (2_500, 5_000, 10_000, 20_000),
+    "beam": (1, 3, 5, 10),
+    "images": (8, 16, 32, 64),
+}
+TITLES = {
+    "regions": "regions, a step of cross-entropy",
+    "rows": "rows of an image, a step of cross-entropy",
+    "layers": "layers of the encoder, a step of cross-entropy",
+    "vocabulary": "words, a step of cross-entropy",
+    "beam": "hypotheses, beam search",
+    "images": "images at once, beam search",
+}
+CALLS = 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure."""
+
+    out: Path
+    """A JSON file: model, axis, value and seconds of each number."""
+    figure: Path | None = None
+    models: tuple[str, ...] = MODELS
+    axes: tuple[str, ...] = field(default=tuple(AXES))
+
+
+def main() -> None:
+    """Measures, writes after each model, and draws."""
+    options = tyro.cli(Options, description=__doc__)
+    torch.set_num_threads(1)
+    keep_heap()
+    found = []
+    for name in options.models:
+        for axis in options.axes:
+            for value in AXES[axis]:
+                found.append({"model": name, "axis": axis, "value": value, "seconds": measure(name, axis, value)})
+                print("{model:<13} {axis:<11} {value:>6} {seconds:8.3f} CPU s an image".format(**found[-1]), flush=True)
+        write_json(options.out, found)
+    if options.figure is not None:
+        draw(found, options.figure)
+
+
+def measure(name: str, axis: str, value: int) -> float:
+    """CPU seconds for each image."""
+    torch.manual_seed(0)
+    changes = {"layers": {"num_layers": value}, "vocabulary": {"vocab_size": value}}.get(axis, {})
+    images = value if axis == "images" else IMAGES
+    pictures = make_pictures(name, images, value if axis == "regions" else None)
+    task = {"beam": f"beam{value}", "images": "beam3"}.get(axis, "xe")
+    run = make_task(make_captioner(name, **changes), task, pictures, *([value] if axis == "rows" else []))
+    run()
+    return min(timed(run)[0] for _ in range(CALLS)) / images
+
+
+def draw(found: list[dict], path: Path) -> None:
+    """One panel for each axis, one line for each model."""
+    shown = [axis for axis in AXES if any(row["axis"] == axis for row in found)]
+    names = list(dict.fromkeys(row["model"] for row in found))
+    figure = new_figure(11.5, 3.6 * -(-len(shown) // 3))
+    for number, axis in enumerate(shown):
+        panel = figure.add_subplot(-(-len(shown) // 3), 3, number + 1)
+        for index, name in enumerate(names):
+            points = [(row["value"], row["seconds"]) for row in found if (row["model"], row["axis"]) == (name, axis)]
+            panel.plot(*zip(*points, strict=True), DASHES[index % len(DASHES)], color=COLOURS[index % len(COLOURS)],
+                       linewidth=2, marker="o", markersize=3.5, label=name)  # fmt: skip
+        panel.set_title(TITLES[axis], fontsize=10.5, color=INK, loc="left")
+        panel.set_ylim(bottom=0)
+        panel.set_xlim(left=0)
+        panel.grid(color="#e3e4e6", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=9, colors=INK)
+        if number % 3 == 0:
+            panel.set_ylabel("CPU seconds an image", fontsize=10, color=INK)
+    figure.axes[0].legend(fontsize=9, frameon=False, loc="upper left")
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
