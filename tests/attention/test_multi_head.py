@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
 
 from legenda.attention import Geometry, MultiHeadAttention
 
@@ -93,6 +94,20 @@ def test_every_slot_by_loops(slots, mask, causal):
     torch.testing.assert_close(shown.weights, weights)
     torch.testing.assert_close(shown.values, values)
     torch.testing.assert_close(attention(x, x, x, mask, geometry, causal=causal).values, values)
+
+
+@pytest.mark.parametrize(
+    ("slots", "needs_gradient", "fused"),
+    [((), True, True), (("score_bias",), False, True), (("score_bias",), True, False), (("rescale",), False, False)],
+)
+def test_torch_s_kernel_computes_what_it_can(slots, needs_gradient, fused, monkeypatch):
+    """A bias too, but on CPUs none that learns."""
+    calls, kernel = [], F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or kernel(*a, **k))
+    x, geometry = draw(3, 5, DIM), Geometry(distance=draw(3, 5, 5, seed=1))
+    with torch.set_grad_enabled(needs_gradient):
+        build(*slots)(x.requires_grad_(needs_gradient), x, x, MASK, geometry)
+    assert len(calls) == fused
 
 
 @pytest.mark.parametrize("need_weights", [False, True])

@@ -104,9 +104,11 @@ class MultiHeadAttention(nn.Module):
         keys, values = self.keys_values(key, value, mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         seen = _all_of(mask, pairs, None if geometry is None else geometry.window)
-        plain = bias is None and self.rescale is None and self.mix_scores is None
-        if plain and not need_weights and not self._drops_slowly(q):
-            return self._fused(self._split(q), keys, values, seen, causal)
+        plain = self.rescale is None and self.mix_scores is None
+        # on CPUs the kernel gives no gradient to a bias
+        known = bias is None or bias.device.type != "cpu" or not bias.requires_grad
+        if plain and known and not need_weights and not self._drops_slowly(q):
+            return self._fused(self._split(q), keys, values, seen, causal, bias)
         return self._weighed(self._split(q), keys, values, seen, causal, bias, geometry)
 
     def keys_values(
@@ -134,7 +136,7 @@ class MultiHeadAttention(nn.Module):
         """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
         if need_weights or self._drops_slowly(queries):
             return self._weighed(queries, keys, values, mask, False, None, None)
-        return self._fused(queries, keys, values, mask, False)
+        return self._fused(queries, keys, values, mask, False, None)
 
     def _fused(
         self,
@@ -143,16 +145,19 @@ class MultiHeadAttention(nn.Module):
         values: Float[Tensor, "B H S e"],
         mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
         causal: bool,
+        bias: Float[Tensor, "B H T S"] | None,
     ) -> Attended:
-        """Torch's fused kernel, for plain scores whose weights nobody asks for."""
+        """Torch's fused kernel, for scores that are only masked or biased and whose weights nobody asks for."""
         # on CPUs the kernel's backward pass takes some 18 times as long in bfloat16 as in float32
-        widen = queries.device.type == "cpu" and torch.is_grad_enabled()
+        widen = queries.device.type == "cpu" and torch.is_grad_enabled() and queries.dtype is torch.bfloat16
+        parts = [x.float() if widen else x for x in (queries, keys, values)]
+        added = None if mask is None and bias is None else _added_scores(parts[0], parts[1], mask, causal, bias)
         with torch.autocast("cpu", enabled=False) if widen else nullcontext():
             attended = F.scaled_dot_product_attention(
-                *((x.float() if widen and x.dtype is torch.bfloat16 else x) for x in (queries, keys, values)),
-                attn_mask=None if mask is None else allowed_pairs(queries, keys, mask, causal),
+                *parts,
+                attn_mask=added,
                 dropout_p=self.dropout if self.training else 0.0,
-                is_causal=causal and mask is None,  # the kernel takes either, not both
+                is_causal=causal and added is None,  # the kernel takes either, not both
             )
         return Attended(self._merge(attended.to(queries.dtype)), None)
 
@@ -210,6 +215,21 @@ def _all_of(
     if mask is None or pairs is None:
         return mask if pairs is None else pairs
     return pairs & mask.unsqueeze(1)
+
+
+def _added_scores(
+    queries: Float[Tensor, "B H T d"],
+    keys: Float[Tensor, "B H S d"],
+    mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
+    causal: bool,
+    bias: Float[Tensor, "B H T S"] | None,
+) -> Tensor | None:
+    """What torch's kernel is to add to the divided scores, or where they count."""
+    allowed = allowed_pairs(queries, keys, mask, causal) if mask is not None or causal else None
+    if bias is None:
+        return allowed
+    scaled = (bias * keys.shape[-1] ** -0.5).to(queries.dtype)
+    return scaled if allowed is None else scaled.masked_fill(~allowed, float("-inf"))
 
 
 def allowed_pairs(

@@ -130,10 +130,15 @@ class Run:
     def _epoch(self, shown: TrainingProgress) -> None:
         progress, training = self.progress, self.training
         began, before = time.monotonic(), progress.seconds
-        for positions, generator in self._batches():
-            refused = self.folder / BAD_BATCH
+        for positions, generator, following in self._batches():
             told = self.stage.step(
-                positions, generator, self._rate(), self._epoch_of_stage, refused, step=progress.step + 1
+                positions,
+                generator,
+                self._rate(),
+                self._epoch_of_stage,
+                self.folder / BAD_BATCH,
+                step=progress.step + 1,
+                following=following,
             )
             self.average.after_step(self._epoch_of_stage)
             progress.step += 1
@@ -167,17 +172,20 @@ class Run:
         step = progress.step - progress.stage_step - behind
         return self.training.schedule.at(step, self._epoch_of_stage, progress.scores)
 
-    def _batches(self) -> Iterator[tuple[np.ndarray, torch.Generator]]:
-        """The rest of this epoch's batches: positions of examples, and a generator for what is drawn for them.
+    def _batches(self) -> Iterator[tuple[np.ndarray, torch.Generator, np.ndarray | None]]:
+        """The rest of this epoch's batches: positions of examples, a generator for what is drawn for them, and the
+        positions of the next batch where there is one.
 
         Each batch has a generator of its own, seeded by its number, so resuming needs no replay.
         """
         training, epoch = self.training, self.progress.epoch
         order = np.random.default_rng((training.seed, epoch)).permutation(len(self.task.train))
+        firsts = [number * training.batch_size for number in range(self.steps_per_epoch)]
+        batches = [order[first : first + training.batch_size] for first in firsts]
         for number in range(self.progress.step_in_epoch, self.steps_per_epoch):
-            positions = order[number * training.batch_size : (number + 1) * training.batch_size]
             seed = np.random.SeedSequence((training.seed, epoch, number)).generate_state(1)[0]
-            yield positions, torch.Generator().manual_seed(int(seed))
+            following = batches[number + 1] if number + 1 < len(batches) else None
+            yield batches[number], torch.Generator().manual_seed(int(seed)), following
 
     def _log(self) -> None:
         progress = self.progress

@@ -17,6 +17,7 @@ from legenda.errors import UserError
 from legenda.files import whole_file
 from legenda.models.model import Model
 from legenda.training.optimizers import clip, create_optimizer
+from legenda.training.reading import ReadAhead
 from legenda.training.rewards import Reward, Rewards
 from legenda.training.self_critical import SelfCriticalObjective
 from legenda.training.settings import Training
@@ -53,6 +54,7 @@ class Stage:
         if training.compile:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)
+        self.reader = ReadAhead(self.objective.read, fabric.device)
         self.optimizer = create_optimizer(model.parameters(), training)  # of the weights as the devices hold them
         self.stepper: Any = fabric.setup_optimizers(self.optimizer)
 
@@ -70,11 +72,13 @@ class Stage:
         refused: Path,
         *,
         step: int,
+        following: np.ndarray | None = None,
     ) -> dict[str, float]:
         """One change of the weights at a learning rate; gives the loss and what the objective tells of the batch.
 
-        positions: of all devices' examples in the training split, of which each device takes its share; generator: of
-        what is drawn for them, the same on all devices. The gradient is that of one device working on all of them.
+        positions: of all devices' examples in the training split, of which each device takes its share; following:
+        those of the next step, which are read meanwhile; generator: of what is drawn for them, the same on all devices.
+        The gradient is that of one device working on all of them.
         Raises UserError where the loss or its gradient is no number, after saving the batch in the file `refused`.
         """
         fabric, training = self.fabric, self.training
@@ -83,6 +87,9 @@ class Stage:
         self.model.train()
         drawn = self.objective.draw(positions, generator)
         parts = self._parts(positions, drawn, epoch)
+        if following is not None:
+            for chosen, _ in self._own(following):
+                self.reader.begin(following[chosen])
         totals = self._totals(parts)
         self.optimizer.zero_grad(set_to_none=True)
         told: dict[str, float] = {}
@@ -108,20 +115,22 @@ class Stage:
                 torch.distributed.broadcast(buffer, 0)
         return told
 
-    def _parts(self, positions: np.ndarray, drawn: Batch, epoch: int) -> list[_Part]:
-        """The examples of this device in `accumulate` parts, with all that needs no gradient done."""
+    def _own(self, positions: np.ndarray) -> list[tuple[np.ndarray, bool]]:
+        """The examples of this device in each of its `accumulate` parts, and whether one stands in for none."""
         fabric, training = self.fabric, self.training
         every = fabric.world_size * training.accumulate
+        number_of_parts = min(training.accumulate, -(-len(positions) // fabric.world_size))
+        firsts = [fabric.global_rank + number * fabric.world_size for number in range(number_of_parts)]
+        shares = [np.arange(len(positions))[first::every] for first in firsts]
+        return [(chosen, False) if len(chosen) else (np.zeros(1, dtype=int), True) for chosen in shares]
+
+    def _parts(self, positions: np.ndarray, drawn: Batch, epoch: int) -> list[_Part]:
+        """The examples of this device, part by part, with all that needs no gradient done."""
         parts = []
-        for number in range(min(training.accumulate, -(-len(positions) // fabric.world_size))):
-            chosen = np.arange(len(positions))[fabric.global_rank + number * fabric.world_size :: every]
-            idle = not len(chosen)
-            if idle:
-                chosen = np.zeros(1, dtype=int)
-            own = {name: tensor[torch.from_numpy(chosen)] for name, tensor in drawn.items()}
-            batch = {**self.objective.read(positions[chosen]), **own}
-            batch = {name: tensor.to(fabric.device) for name, tensor in batch.items()}
-            with whole_weights(self.objective), fabric.autocast():
+        for chosen, idle in self._own(positions):
+            own = {name: tensor[torch.from_numpy(chosen)].to(self.fabric.device) for name, tensor in drawn.items()}
+            batch = {**self.reader.take(positions[chosen]), **own}
+            with whole_weights(self.objective), self.fabric.autocast():
                 prepared = self.objective.prepare(positions[chosen], batch, epoch)
             parts.append(_Part(batch, prepared, len(chosen), idle))
         return parts
