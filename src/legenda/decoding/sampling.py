@@ -62,11 +62,23 @@ def sample(
         raise UserError(f"top_p must lie in 0..1, above 0, not {top_p}")
 
     def choose(log_probs: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
-        kept = _keep_likeliest(log_probs / temperature, top_k, top_p)
-        words = torch.multinomial(kept.softmax(dim=-1).flatten(0, 1), 1, generator=generator)
-        return words.view(log_probs.shape[:2])
+        return draw_words(_keep_likeliest(log_probs / temperature, top_k, top_p), generator)
 
     return _decode(model, images, rows, rule_of(model, rule, max_length=max_length), need_attention, choose)
+
+
+def draw_words(scores: Float[Tensor, "B K V"], generator: torch.Generator | None = None) -> Int[Tensor, "B K"]:
+    """A word for each row, with probability softmax(scores).
+
+    One number is drawn a row and looked up among the probabilities, summed in float64 so that none is lost;
+    torch.multinomial draws a number for every word, which takes several times as long.
+    """
+    chances = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    summed = chances.cumsum(dim=-1, dtype=torch.float64)
+    most = summed[..., -1:]
+    drawn = torch.rand(most.shape, dtype=most.dtype, device=most.device, generator=generator) * most
+    below = torch.minimum(drawn, most.nextafter(torch.zeros_like(most)))  # the product may be rounded up to the sum
+    return torch.searchsorted(summed, below, right=True).squeeze(-1)
 
 
 def _decode(

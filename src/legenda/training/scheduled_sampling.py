@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from legenda.decoding.sampling import draw_words
 from legenda.models import Captioner
 from legenda.regions import Memory
 
@@ -25,6 +26,5 @@ def mix_inputs(model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], s
     with model.decoder.looping(B * K):
         for t in range(T - 1):
             logits, state = model.decoder.step(mixed[..., t], state, memory)
-            drawn = torch.multinomial(logits.float().softmax(dim=-1).flatten(0, 1), 1).view(B, K)
-            mixed[..., t + 1] = torch.where(replaced[..., t + 1], drawn, inputs[..., t + 1])
+            mixed[..., t + 1] = torch.where(replaced[..., t + 1], draw_words(logits), inputs[..., t + 1])
     return mixed
