@@ -4,7 +4,8 @@
     python benchmarks/growth.py --models xlan --axes regions beam
 
 All else is as in models.py: a step of cross-entropy of 4 images with 5 rows each, or a beam search (3 hypotheses). Each
-number is the least of two calls after one that warms up, in CPU seconds for each image.
+number is the least of two calls after one that warms up, in CPU seconds for each image. `num_layers` are those of the
+encoder alone in aoanet, xlan and xtransformer, of both halves elsewhere.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ AXES: dict[str, tuple[int, ...]] = {
 TITLES = {
     "regions": "regions, a step of cross-entropy",
     "rows": "rows of an image, a step of cross-entropy",
-    "layers": "layers of the encoder, a step of cross-entropy",
+    "layers": "layers (num_layers), a step of cross-entropy",
     "vocabulary": "words, a step of cross-entropy",
     "beam": "hypotheses, beam search",
     "images": "images at once, beam search",

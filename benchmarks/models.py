@@ -53,7 +53,11 @@ def _packed_flop(x: torch.Size, *_: Any, out_shape: torch.Size) -> int:
     return 2 * x.numel() * out_shape[-1]
 
 
-_PACKED = {torch.ops.mkl._mkl_linear: _packed_flop, torch.ops.mkldnn._linear_pointwise: _packed_flop}
+_PACKED = {
+    getattr(library, name): _packed_flop
+    for library, name in ((torch.ops.mkl, "_mkl_linear"), (torch.ops.mkldnn, "_linear_pointwise"))
+    if hasattr(library, name)  # not every build of torch has them
+}
 
 
 @dataclass(frozen=True)

@@ -52,16 +52,25 @@ class Work:
     extractor: str | None
     """The file of the extractor; the scenes' own without."""
     model: str
+    recipe: str
     sizes: dict[str, int]
     options: tuple[str, ...]
     """Of the command that captions."""
 
 
-SMALL = Work(None, None, "ngsan", {"dim": 96, "num_heads": 4, "num_layers": 2, "ff_dim": 192, "geometry_dim": 16}, ())
+SMALL = Work(
+    None,
+    None,
+    "ngsan",
+    "scenes.ngsan",
+    {"dim": 96, "num_heads": 4, "num_layers": 2, "ff_dim": 192, "geometry_dim": 16},
+    (),
+)
 TINY = Work(
     32,
     str(Path(__file__).resolve().parent.parent / "docs" / "my_extractor.py"),
     "transformer",
+    "scenes.transformer",
     {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32},
     ("--beam-size", "1", "--batch-size", "64"),
 )
@@ -90,7 +99,7 @@ def make_run(folder: Path, work: Work) -> Path:
         work.model, vocab_size=len(opened.vocabulary), feature_dim=feature_dim, **work.sizes
     ).eval()
     model.vocabulary = opened.vocabulary
-    return model.save(folder, recipe="scenes.ngsan", data=describe_data(data), extractor=extractor)
+    return model.save(folder, recipe=work.recipe, data=describe_data(data), extractor=extractor)
 
 
 def one_process(run: Path, pictures: list[Path]) -> None:

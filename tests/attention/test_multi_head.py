@@ -110,6 +110,22 @@ def test_torch_s_kernel_computes_what_it_can(slots, needs_gradient, fused, monke
     assert len(calls) == fused
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)])
+def test_a_gpu_s_kernel_teaches_a_bias(dtype, error):
+    attention, mask = build().to("cuda", dtype), torch.ones(3, 49, dtype=torch.bool, device="cuda")
+    mask[1, 40:] = False
+    torch.manual_seed(0)
+    inputs = [torch.randn(3, HEADS, 49, SIZE, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
+    inputs.append(torch.randn(3, HEADS, 49, 49, device="cuda", dtype=dtype, requires_grad=True))
+    results = []
+    for way in (attention._fused, lambda *given: attention._weighed(*given, None)):
+        values = way(*inputs[:3], mask, False, inputs[3]).values
+        results.append((values, *torch.autograd.grad(values.float().square().sum(), inputs)))
+    for one, other in zip(*results, strict=True):
+        assert (one - other).float().norm() <= error * other.float().norm()
+
+
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True), (True, True)])
 def test_plain_attention_is_torchs(need_weights, masked, causal):

@@ -111,6 +111,21 @@ def test_gradients_of_gradients(draw):
     assert torch.autograd.gradgradcheck(lambda query, keys: block(query, keys, keys).values, inputs, fast_mode=True)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_first_gradients_are_the_same_where_second_ones_are_wanted(draw, bias):
+    """Also where each query comes from the look before, so that keys and weights are read more than once."""
+    block = build(mid_dim=3, bias=bias)
+    query, regions = draw(B, 2, D).requires_grad_(), draw(B, S, D).requires_grad_()
+    looked = query
+    for _ in range(3):
+        looked = block(looked, regions, regions).values
+    inputs = [query, regions, *block.parameters()]
+    expected = torch.autograd.grad(looked.square().sum(), inputs, retain_graph=True)
+    found = torch.autograd.grad(looked.square().sum(), inputs, create_graph=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize("numbers", [1, 2 * S * D, 10**9])
 def test_pieces_of_any_size_give_the_same(draw, mask, monkeypatch, numbers):
     """One query of one image, one query of all images, everything at once."""

@@ -40,6 +40,30 @@ def test_gradients_are_those_of_separate_products(bias, shape):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("rows", "half", "error"), [(50, False, 1e-4), (ROWS, True, 0.1)], ids=["single precision", "bfloat16"]
+)
+def test_gradients_through_matrices_that_are_laid_out(rows, half, error, monkeypatch):
+    """There and back, each once."""
+    if not packing._can_pack(torch.bfloat16 if half else torch.float32):
+        pytest.skip("this torch has no such layouts for this processor")
+    made, pack = [], packing._pack
+    monkeypatch.setattr(packing, "_pack", lambda weight, rows: made.append(rows) or pack(weight, rows))
+    torch.manual_seed(0)
+    layer, first = nn.Linear(24, 24), torch.randn(rows, 24, requires_grad=True)
+    inputs = [first, *layer.parameters()]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        plain = loop(layer, first, 5)
+        with repeated_products(rows):
+            gathered = loop(layer, first, 5)
+    expected = torch.autograd.grad(plain.float().square().sum(), inputs)
+    found = torch.autograd.grad(gathered.float().square().sum(), inputs)
+    assert made == [rows] * 2 * (1 + 5)  # the layer's matrix, and what five steps take of it anew
+    torch.testing.assert_close(gathered, plain, rtol=error, atol=error)
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= error * other.norm()
+
+
 def test_a_step_that_no_loss_reads_adds_nothing():
     torch.manual_seed(0)
     layer = nn.Linear(4, 4).double()
@@ -105,7 +129,7 @@ def test_linear_maps_without_gradients(dtype, bias, mode):
     whole, term = layer.weight.detach().double(), layer.bias.detach().double() if bias else 0.0
     error = {"rtol": 2e-2, "atol": 2e-2} if dtype is torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-6}
     with mode(), repeated_products(ROWS):
-        for rows in ((1,), (1,), (10,), (10,), (2, 5), (3, 10), (3, 10), (10,), (0,), (0,), (10,)):
+        for rows in ((1,), (1,), (10,), (10,), (2, 5), (3, 10), (3, 10), (10,), (0,), (0,), (8,), (2, 4)):
             x = torch.randn(*rows, 48).to(dtype)[..., ::2]
             torch.testing.assert_close(layer(x).double(), x.double() @ whole.T + term, **error)
             found = F.linear(x[..., 8:], layer.weight[:, 8:], layer.bias)

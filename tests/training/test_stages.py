@@ -6,6 +6,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import numpy as np
 import pytest
@@ -19,8 +20,10 @@ from legenda.training import Constant, Plateau, ScheduledSampling, SelfCritical,
 from legenda.training import captioning as captioning_module
 from legenda.training import loop as loop_module
 from legenda.training import self_critical as self_critical_module
+from legenda.training import stage as stage_module
 from legenda.training import start as start_module
 from legenda.training.history import TABLE, read_history
+from legenda.training.reading import ReadAhead
 from legenda.training.state import STATE, read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -254,6 +257,21 @@ def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
     for name, tensor in weights_of(tmp_path / "whole").items():
         if not name.endswith((".key.bias", ".query.bias")):  # whose gradients are nothing but rounding
             torch.testing.assert_close(tensor, parts[name], atol=2e-5, rtol=1e-4)
+
+
+def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
+    reads, readers = [], []
+
+    class Seen(ReadAhead):
+        def __init__(self, read, device):
+            readers.append(self)
+            super().__init__(lambda at: reads.append((len(at), current_thread() is main_thread())) or read(at), device)
+
+    monkeypatch.setattr(stage_module, "ReadAhead", Seen)
+    run(tmp_path / "run", replace(TRAINING, epochs=2, accumulate=3, batch_size=5))
+    parts = [2, 2, 1] * 4 + [2, 1, 1]  # of 24 images
+    assert reads == [(examples, number < 3) for number, examples in enumerate(parts)] * 2
+    assert not readers[0]._begun
 
 
 def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):

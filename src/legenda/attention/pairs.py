@@ -74,11 +74,11 @@ class _ScoredPairs(Function):
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
         start = weight.new_zeros(c) if bias is None else bias
-        keys, asked, share = keys.contiguous(), _by_query(queries), share.expand(T, B, -1, S)
+        whole, asked, share = keys.contiguous(), _by_query(queries), share.expand(T, B, -1, S)
         kept = queries.new_empty(T, B, H, S, c) if keep else None
         scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
         for t, b in _pieces(T, B, H * S * d, queries.device.type):
-            products = asked[t, b] * keys[b]
+            products = asked[t, b] * whole[b]
             out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
             torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
             dropout(out.relu_(), rate, inplace=True)
@@ -99,7 +99,8 @@ class _ScoredPairs(Function):
             return *_differentiable_gradients(mapped, share, kept.sign() * scale, to_scores, to_means), None, None, None
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
-        asked, to_scores, to_means = _by_query(queries), to_scores.contiguous(), to_means.contiguous()
+        asked, keys = _by_query(queries), keys.contiguous()
+        to_scores, to_means = to_scores.contiguous(), to_means.contiguous()
         sums = torch.promote_types(weight.dtype, torch.float32)  # many terms add up, which half precision would lose
         to_queries = torch.empty_like(queries)
         to_keys, to_weight = torch.zeros_like(keys, dtype=sums), torch.zeros_like(weight, dtype=sums)
@@ -134,13 +135,15 @@ def _differentiable_gradients(
     mapped: tuple[Tensor | None, ...], share: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `mapped`, all that has one, from the formula at once; mask: of ReLU and dropout."""
-    queries, keys, weight, bias, judge, judge_bias = mapped
+    # as tensors of their own, so that what one of them owes to another is not counted here
+    aliases = [None if x is None else x.view_as(x) for x in mapped]
+    queries, keys, weight, bias, judge, judge_bias = aliases
     assert queries is not None
     assert keys is not None
     assert weight is not None
     assert judge is not None
     pairs = F.linear(_by_query(queries) * keys, weight, bias) * mask
     results = F.linear(pairs, judge, judge_bias).squeeze(-1), (share.unsqueeze(-2) @ pairs).squeeze(-2)
-    wanted = [x for x in mapped if x is not None and x.requires_grad]
+    wanted = [x for x in aliases if x is not None and x.requires_grad]
     found = iter(torch.autograd.grad(results, wanted, (to_scores, to_means), create_graph=True))
-    return tuple(next(found) if x is not None and x.requires_grad else None for x in mapped)
+    return tuple(next(found) if x is not None and x.requires_grad else None for x in aliases)

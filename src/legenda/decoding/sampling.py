@@ -62,23 +62,25 @@ def sample(
         raise UserError(f"top_p must lie in 0..1, above 0, not {top_p}")
 
     def choose(log_probs: Float[Tensor, "B K V"]) -> Int[Tensor, "B K"]:
-        return draw_words(_keep_likeliest(log_probs / temperature, top_k, top_p), generator)
+        return sample_words(_keep_likeliest(log_probs / temperature, top_k, top_p), generator)
 
     return _decode(model, images, rows, rule_of(model, rule, max_length=max_length), need_attention, choose)
 
 
-def draw_words(scores: Float[Tensor, "B K V"], generator: torch.Generator | None = None) -> Int[Tensor, "B K"]:
+def sample_words(scores: Float[Tensor, "B K V"], generator: torch.Generator | None = None) -> Int[Tensor, "B K"]:
     """A word for each row, with probability softmax(scores).
 
     One number is drawn a row and looked up among the probabilities, summed in float64 so that none is lost;
     torch.multinomial draws a number for every word, which takes several times as long.
     """
     chances = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    summed = chances.cumsum(dim=-1, dtype=torch.float64)
+    precise = torch.float32 if chances.device.type == "mps" else torch.float64  # which Apple's GPUs have not
+    summed = chances.cumsum(dim=-1, dtype=precise)
     most = summed[..., -1:]
     drawn = torch.rand(most.shape, dtype=most.dtype, device=most.device, generator=generator) * most
     below = torch.minimum(drawn, most.nextafter(torch.zeros_like(most)))  # the product may be rounded up to the sum
-    return torch.searchsorted(summed, below, right=True).squeeze(-1)
+    words = torch.searchsorted(summed, below, right=True).squeeze(-1)
+    return words.clamp(max=scores.shape[-1] - 1)  # where the scores are no numbers none is found; the loss will tell
 
 
 def _decode(

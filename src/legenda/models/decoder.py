@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_type_hints, runtime_checkable
 
@@ -111,8 +111,9 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def looping(self, rows: int) -> AbstractContextManager[None]:
-        """What is to stand around the steps of a search for `rows` rows in all; it makes their products faster."""
-        return repeated_products(rows)
+        """What is to stand around the steps of a search for `rows` rows in all; it makes products on CPUs faster."""
+        weight = next(self.parameters(), None)
+        return repeated_products(rows) if weight is not None and weight.device.type == "cpu" else nullcontext()
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of `tokens`, all positions at once; equal to T steps."""

@@ -21,9 +21,8 @@ def repeated_products(rows: int) -> Iterator[None]:
 
     A decoder whose words wait for each other multiplies the same matrices by few rows at every word. What goes back to
     a matrix is then a thin product each time, which reads and writes all of it; here gradients are kept until the last
-    has come. Results are those of the same calls outside
-    but for the order in which sums are rounded; gradients of gradients are refused, and no matrix may be changed in
-    place inside. Under torch.compile nothing is done.
+    has come. Results are those of the same calls outside but for the order in which sums are rounded; gradients of
+    gradients are refused, and no matrix may be changed in place inside. Under torch.compile nothing is done.
 
     rows: those of most inputs, for which matrices are laid out.
     """

@@ -31,7 +31,9 @@ class ReadAhead:
         """The examples at these positions."""
         begun = self._begun.pop(positions.tobytes(), None)
         batch = self._locked(positions) if begun is None else begun.result()
-        return {name: tensor.to(self._device, non_blocking=True) for name, tensor in batch.items()}
+        return {
+            name: tensor.to(self._device, non_blocking=self._device.type == "cuda") for name, tensor in batch.items()
+        }
 
     def _locked(self, positions: np.ndarray) -> Batch:
         batch = self._read(positions)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.decoding.sampling import draw_words
+from legenda.decoding.sampling import sample_words
 from legenda.models import Captioner
 from legenda.regions import Memory
 
@@ -26,5 +26,5 @@ def mix_inputs(model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], s
     with model.decoder.looping(B * K):
         for t in range(T - 1):
             logits, state = model.decoder.step(mixed[..., t], state, memory)
-            mixed[..., t + 1] = torch.where(replaced[..., t + 1], draw_words(logits), inputs[..., t + 1])
+            mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_words(logits), inputs[..., t + 1])
     return mixed

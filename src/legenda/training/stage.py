@@ -76,9 +76,9 @@ class Stage:
     ) -> dict[str, float]:
         """One change of the weights at a learning rate; gives the loss and what the objective tells of the batch.
 
-        positions: of all devices' examples in the training split, of which each device takes its share; following:
-        those of the next step, which are read meanwhile; generator: of what is drawn for them, the same on all devices.
-        The gradient is that of one device working on all of them.
+        positions: of all devices' examples in the training split, of which each device takes its share; generator: of
+        what is drawn for them, the same on all devices; following: the positions of the next step, whose examples are
+        read meanwhile. The gradient is that of one device working on all of them.
         Raises UserError where the loss or its gradient is no number, after saving the batch in the file `refused`.
         """
         fabric, training = self.fabric, self.training
