@@ -16,7 +16,7 @@ import tyro
 
 from legenda.files import write_json
 from legenda.training.heap import keep_heap
-from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure
+from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure, save_figure
 from models import MODELS, make_captioner, make_pictures, make_task, timed
 
 IMAGES = 4
@@ -29,12 +29,12 @@ AXES: dict[str, tuple[int, ...]] = {
     "images": (8, 16, 32, 64),
 }
 TITLES = {
-    "regions": "regions, a step of cross-entropy",
-    "rows": "rows of an image, a step of cross-entropy",
-    "layers": "layers (num_layers), a step of cross-entropy",
-    "vocabulary": "words, a step of cross-entropy",
-    "beam": "hypotheses, beam search",
-    "images": "images at once, beam search",
+    "regions": "regions (cross-entropy)",
+    "rows": "rows of an image (cross-entropy)",
+    "layers": "num_layers (cross-entropy)",
+    "vocabulary": "words (cross-entropy)",
+    "beam": "hypotheses (beam search)",
+    "images": "images at once (beam search)",
 }
 CALLS = 2
 
@@ -98,8 +98,9 @@ def draw(found: list[dict], path: Path) -> None:
         panel.tick_params(labelsize=9, colors=INK)
         if number % 3 == 0:
             panel.set_ylabel("CPU seconds an image", fontsize=10, color=INK)
-    figure.axes[0].legend(fontsize=9, frameon=False, loc="upper left")
-    figure.savefig(path, dpi=110)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper center", ncol=6)
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":
