@@ -16,8 +16,8 @@ def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones(2**24)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-faults(), faults()  # the first ones make room
-print(faults())
+faults()  # the first one makes room
+print(min(faults() for _ in range(5)))  # the least: another block may come between two of them
 """
 
 
