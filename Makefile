@@ -6,13 +6,16 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-slow lint format clean
 
 demo: .venv/core
 	$(BIN)/legenda demo
 
 test: .venv/test
 	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
+
+test-slow: .venv/test
+	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 -m slow
 
 lint: .venv/lint
 	$(BIN)/ruff check

@@ -19,7 +19,12 @@ def scenes() -> OpenedData:
     return ScenesData(train=16, validation=6, test=4).open(lambda _: None)
 
 
-@pytest.mark.parametrize("name", legenda.list_models())
+def every_model() -> list:
+    """The models of the papers; their ablations, which share all modules with them, are many and slow."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if "_" in name else []) for name in legenda.list_models()]
+
+
+@pytest.mark.parametrize("name", every_model())
 def test_sixteen_scenes(name, sized):
     data = scenes()
     regions, tokens = data.train.read(np.arange(16)), EncodedCaptions.of(data.train, data.vocabulary, 16).tokens.long()
