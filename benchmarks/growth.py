@@ -1,14 +1,14 @@
 """How the cost of an image grows with regions, rows, layers, vocabulary, hypotheses and the size of the batch.
 
     python benchmarks/growth.py --out growth.json --figure docs/growth.png
-    python benchmarks/growth.py --models xlan --axes regions beam
+    python benchmarks/growth.py --out growth.json --models xlan --axes regions beam
 
 All else is as in models.py: a step of cross-entropy of 4 images with 5 rows each, or a beam search (3 hypotheses). Each
 number is the least of two calls after one that warms up, in CPU seconds for each image. `num_layers` are those of the
 encoder alone in aoanet, xlan and xtransformer, of both halves elsewhere.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,8 +16,8 @@ import tyro
 
 from legenda.files import write_json
 from legenda.training.heap import keep_heap
-from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure, save_figure
-from models import MODELS, make_captioner, make_pictures, make_task, timed
+from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure, quieten, save_figure
+from models import MODELS, ROWS, make_captioner, make_pictures, make_task, timed
 
 IMAGES = 4
 AXES: dict[str, tuple[int, ...]] = {
@@ -47,7 +47,7 @@ class Options:
     """A JSON file: model, axis, value and seconds of each number."""
     figure: Path | None = None
     models: tuple[str, ...] = MODELS
-    axes: tuple[str, ...] = field(default=tuple(AXES))
+    axes: tuple[str, ...] = tuple(AXES)
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def measure(name: str, axis: str, value: int) -> float:
     images = value if axis == "images" else IMAGES
     pictures = make_pictures(name, images, value if axis == "regions" else None)
     task = {"beam": f"beam{value}", "images": "beam3"}.get(axis, "xe")
-    run = make_task(make_captioner(name, **changes), task, pictures, *([value] if axis == "rows" else []))
+    run = make_task(make_captioner(name, **changes), task, pictures, value if axis == "rows" else ROWS)
     run()
     return min(timed(run)[0] for _ in range(CALLS)) / images
 
@@ -92,10 +92,7 @@ def draw(found: list[dict], path: Path) -> None:
         panel.set_title(TITLES[axis], fontsize=10.5, color=INK, loc="left")
         panel.set_ylim(bottom=0)
         panel.set_xlim(left=0)
-        panel.grid(color="#e3e4e6", linewidth=0.8)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=9, colors=INK)
+        quieten(panel)
         if number % 3 == 0:
             panel.set_ylabel("CPU seconds an image", fontsize=10, color=INK)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper center", ncol=6)

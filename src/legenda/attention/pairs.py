@@ -12,6 +12,7 @@ from torch.autograd.function import Function
 from torch.nn import functional as F
 
 from legenda.attention.dropout import dropout
+from legenda.attention.precision import product_dtype
 
 _NUMBERS = {"cpu": 2**19}
 _NUMBERS_ELSEWHERE = 2**26
@@ -31,8 +32,7 @@ def score_pairs(
     embed: W and b, from d to c channels; judge: from c to one; rate: of dropout, of B'. Gradients go to all but
     `share`, and gradients of gradients too.
     """
-    device = queries.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
+    dtype = product_dtype(embed.weight)
     maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, judge.weight, judge.bias)]
     return _ScoredPairs.apply(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), rate, torch.is_grad_enabled())
 

@@ -57,11 +57,13 @@ def beam_search(
     memory = memory_of(model, images)
 
     found: list[_Search] = []
+    width = beam_size // groups
     for number in range(groups):
         penalty = _Penalty(found, diversity) if number else None
-        stop_at = min(results, beam_size // groups) if number == groups - 1 else None
+        stop_at = min(results, width) if number == groups - 1 else None
         search = _Search.begin(len(memory), memory.mask.device, rule)
-        _run(model, memory, search, beam_size // groups, temperature, penalty, stop_at, need_attention=need_attention)
+        with model.decoder.looping(len(memory) * width):
+            _run(model, memory, search, width, temperature, penalty, stop_at, need_attention=need_attention)
         found.append(search)
     return _read_back(found, results)
 
@@ -82,20 +84,19 @@ def _run(
     # All beams are equal before the first word, so the search starts with one and widens.
     state = model.decoder.start(memory, 1)
     token = torch.full((len(memory), 1), rule.begin_id, device=memory.mask.device)
-    with model.decoder.looping(len(memory) * width):
-        for step in range(rule.max_length):
-            logits, state = model.decoder.step(token, state, memory)
-            if need_attention and state.attention is not None:
-                search.looked.append(state.attention)
-            previous, heat = (token, temperature) if step else (None, 1.0)
-            log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
-            ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
-            parents, token = search.advance(log_probs, ranked, step, width)
-            if stop_at is None:  # groups that follow will look back at it
-                search.history.append(search.beams.tokens)
-            if stop_at is not None and search.decided(stop_at):
-                return
-            state = state.reorder(parents)
+    for step in range(rule.max_length):
+        logits, state = model.decoder.step(token, state, memory)
+        if need_attention and state.attention is not None:
+            search.looked.append(state.attention)
+        previous, heat = (token, temperature) if step else (None, 1.0)
+        log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
+        ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
+        parents, token = search.advance(log_probs, ranked, step, width)
+        if stop_at is None:  # groups that follow will look back at it
+            search.history.append(search.beams.tokens)
+        if stop_at is not None and search.decided(stop_at):
+            return
+        state = state.reorder(parents)
 
 
 @dataclass(frozen=True)

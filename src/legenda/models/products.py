@@ -12,6 +12,7 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from legenda.attention.precision import product_dtype
 from legenda.models.packing import RepeatedProduct
 
 
@@ -49,7 +50,7 @@ class _Searching(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         x, weight, *rest = args
         bias = rest[0] if rest else None
-        dtype = _dtype(weight)
+        dtype = product_dtype(weight)
         # by place, as parts of a matrix are taken anew at every word; it is kept, so that no other can come there
         key = weight.data_ptr(), weight.shape, weight.stride(), dtype
         if key not in self.products:
@@ -82,16 +83,11 @@ class _Products(TorchFunctionMode):
         return _Apply.apply(x, token, gathered)
 
 
-def _dtype(weight: Tensor) -> torch.dtype:
-    device = weight.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-
-
 class _Gathered:
     """A weight and what its calls have seen: inputs and, on the way back, gradients by the number of the call."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
-        dtype = _dtype(weight)
+        dtype = product_dtype(weight)
         weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
         self.multiply, self.multiply_back = RepeatedProduct(weight, rows), RepeatedProduct(weight.T, rows)

@@ -72,7 +72,7 @@ class Stage:
         refused: Path,
         *,
         step: int,
-        following: np.ndarray | None = None,
+        following: np.ndarray | None,
     ) -> dict[str, float]:
         """One change of the weights at a learning rate; gives the loss and what the objective tells of the batch.
 
