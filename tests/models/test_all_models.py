@@ -8,17 +8,23 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import legenda
 from legenda import Regions, UserError
 from legenda.attention import (
     AdditiveAttention,
+    Branches,
     MaskedBatchNorm,
     MaskedInstanceNorm,
     MultiHeadAttention,
     XLinearAttention,
     pairs,
 )
+from legenda.decoding import recording
+from legenda.decoding.steps import RecordedSteps
 from legenda.models import Captioner, describe_model
 
 VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
@@ -277,6 +283,74 @@ def test_a_reordered_state_is_that_of_the_rows_it_names(model, regions, tokens):
     again, _ = model.decoder.step(following.gather(1, beams), grown, memory)
     longer = torch.cat([whole, following.gather(1, beams).unsqueeze(-1)], dim=-1)
     assert_close(again, model.decoder(longer, memory)[:, :, -1])
+
+
+@torch.no_grad()
+def test_a_state_with_room_says_the_same_and_keeps_its_shapes(model, regions, tokens):
+    """What is recorded for GPUs: no step may need a tensor of a new shape, or a number of Python's that changes."""
+    memory = model.encode(regions)
+    state = model.decoder.start_with_room(memory, ROWS, WORDS)
+    swapped = torch.tensor([[1, 0]] * len(COUNTS))
+    expected = model.decoder(tokens, memory)
+    before = None
+    for place, word in enumerate(tokens.unbind(dim=-1)):
+        following, state = model.decoder.step(word, state, memory)
+        assert_close(following, expected[:, :, place])
+        now = [tensor.shape for tensor in recording._tensors(state)]
+        assert before is None or now == before
+        before = now
+        state = state.reorder(swapped).reorder(swapped)
+
+
+class _OnlyThere(TorchDispatchMode):
+    """Refuses whatever a graph of a GPU's work cannot hold: numbers read back, tensors that come from the host."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves((args, kwargs, found)):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type != "cuda":
+                assert leaf.dim() == 0, f"{func} has a tensor on the host"
+                assert "copy" not in str(func), f"{func} copies a number from the host"
+        return found
+
+
+def on_imagined_gpu(model, mode):
+    """The model, and two pictures, on a GPU that is only imagined.
+
+    Torch works out devices and shapes, and refuses to read numbers back.
+    """
+    weights = {id(x): mode.from_tensor(x.detach()).cuda() for x in model.buffers()}
+    weights |= {id(x): nn.Parameter(mode.from_tensor(x.detach()).cuda()) for x in model.parameters()}
+    corners = torch.zeros(2, 4, 4, device="cuda")
+    return copy.deepcopy(model, weights), Regions(torch.zeros(2, 4, FEATURES, device="cuda"), corners)
+
+
+@torch.no_grad()
+def test_a_step_can_be_recorded_on_a_gpu(model):
+    rule = dataclasses.replace(model.decoding, banned_ids=(3,), bad_endings=(4, 5), no_repeat=True, max_length=WORDS)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        there, pictures = on_imagined_gpu(model, mode)
+        memory = there.encode(pictures)
+        follow = RecordedSteps(there.decoder, memory, ROWS, rule, beam=True, temperature=0.5)
+        tokens = torch.zeros(2, ROWS, dtype=torch.long, device="cuda")
+        follow(tokens)
+        with _OnlyThere():
+            log_probs, state = follow._follow(tokens, follow.state.reorder(tokens), memory)
+        assert log_probs.shape == (2, ROWS, VOCABULARY)
+        assert {tensor.device.type for tensor in recording._tensors((log_probs, state))} == {"cuda"}
+
+
+def test_training_computes_on_the_gpu(model):
+    """Forward only: the way back needs a real one."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        there, pictures = on_imagined_gpu(model, mode)
+        tokens = torch.zeros(2, ROWS, WORDS, dtype=torch.long, device="cuda")
+        for part in there.modules():
+            if isinstance(part, Branches):
+                part.drop = 0.0  # it reads what the host has drawn, and here that is imagined too
+        logits = there.train()(pictures, tokens)
+        assert logits.requires_grad
+        assert (logits.shape, logits.device.type) == ((2, ROWS, WORDS, VOCABULARY), "cuda")
 
 
 def test_dropout_is_for_training_only(model, regions, tokens):

@@ -63,10 +63,13 @@ class MaskedBatchNorm(nn.Module):
         """Normalised `x`; in training the running statistics move towards those of the batch's valid regions."""
         given, x = x.dtype, _precise(x)
         if self.training:
-            real = x.flatten(0, 1) if mask is None else x[mask]
-            mean, variance = real.mean(dim=0), real.var(dim=0, correction=0)
+            # by sums, as picking out the real regions would wait for a GPU to count them
+            real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+            padding, count = ~real.unsqueeze(-1), real.sum()
+            mean = x.masked_fill(padding, 0.0).sum(dim=(0, 1)) / count
+            variance = (x - mean).masked_fill(padding, 0.0).square().sum(dim=(0, 1)) / count
             with torch.no_grad():
-                unbiased = variance * (len(real) / max(len(real) - 1, 1))
+                unbiased = variance * (count / (count - 1).clamp(min=1))
                 self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
                 self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         else:

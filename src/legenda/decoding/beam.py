@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of
+from legenda.decoding.common import Decodable, Decoded, memory_of, rule_of
+from legenda.decoding.steps import Steps, open_steps
 from legenda.errors import UserError
 from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
@@ -62,41 +63,29 @@ def beam_search(
         penalty = _Penalty(found, diversity) if number else None
         stop_at = min(results, width) if number == groups - 1 else None
         search = _Search.begin(len(memory), memory.mask.device, rule)
-        with model.decoder.looping(len(memory) * width):
-            _run(model, memory, search, width, temperature, penalty, stop_at, need_attention=need_attention)
+        # All beams are equal before the first word, so the search starts with one and widens.
+        with open_steps(model, memory, 1, rule, beam=True, widest=width, temperature=temperature) as steps:
+            _run(steps, search, width, penalty, stop_at, need_attention=need_attention)
         found.append(search)
     return _read_back(found, results)
 
 
 def _run(
-    model: Decodable,
-    memory: Memory,
-    search: _Search,
-    width: int,
-    temperature: float,
-    penalty: _Penalty | None,
-    stop_at: int | None,
-    *,
-    need_attention: bool,
+    steps: Steps, search: _Search, width: int, penalty: _Penalty | None, stop_at: int | None, *, need_attention: bool
 ) -> None:
     """Searches for one group; it stops early when `stop_at` captions are certain, never when that is None."""
     rule = search.rule
-    # All beams are equal before the first word, so the search starts with one and widens.
-    state = model.decoder.start(memory, 1)
-    token = torch.full((len(memory), 1), rule.begin_id, device=memory.mask.device)
+    token, parents = torch.full_like(search.beams.lengths, rule.begin_id), None
     for step in range(rule.max_length):
-        logits, state = model.decoder.step(token, state, memory)
-        if need_attention and state.attention is not None:
-            search.looked.append(state.attention)
-        previous, heat = (token, temperature) if step else (None, 1.0)
-        log_probs = next_log_probs(model.decoder, logits, rule, previous, beam=True, temperature=heat)
+        log_probs, looked = steps(token, parents)
+        if need_attention and looked is not None:
+            search.looked.append(looked)
         ranked = log_probs if penalty is None else penalty.applied(log_probs, step)
         parents, token = search.advance(log_probs, ranked, step, width)
         if stop_at is None:  # groups that follow will look back at it
             search.history.append(search.beams.tokens)
         if stop_at is not None and search.decided(stop_at):
             return
-        state = state.reorder(parents)
 
 
 @dataclass(frozen=True)

@@ -61,34 +61,6 @@ def memory_of(model: Decodable, images: Regions | Memory) -> Memory:
     return images if isinstance(images, Memory) else model.encode(images)
 
 
-def next_log_probs(
-    decoder: Decoder,
-    logits: Float[Tensor, "B K V"],
-    rule: DecodingRule,
-    previous: Int[Tensor, "B K"] | None,
-    *,
-    beam: bool,
-    temperature: float = 1.0,
-) -> Float[Tensor, "B K V"]:
-    """Log-probabilities of the next word, in at least float32; what the rule forbids is impossible, the rest unchanged.
-
-    previous: the word before, None at the beginning. beam: whether this is beam search, which bans words of its own.
-    """
-    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_probs = precise.clone() if decoder.normalised else precise.log_softmax(dim=-1)
-    if temperature != 1:
-        log_probs = (log_probs / temperature).log_softmax(dim=-1)
-    banned = rule.banned_ids + rule.beam_banned_ids if beam else rule.banned_ids
-    if banned:
-        log_probs[..., list(banned)] = float("-inf")
-    if previous is not None and rule.no_repeat:
-        log_probs.scatter_(-1, previous.unsqueeze(-1), float("-inf"))
-    if previous is not None and rule.bad_endings:
-        bad = torch.isin(previous, torch.tensor(rule.bad_endings, device=previous.device))
-        log_probs[..., rule.end_id].masked_fill_(bad, float("-inf"))
-    return log_probs
-
-
 def stack_attention(
     looked: list[Float[Tensor, "B K H N"]], alive: Bool[Tensor, "B K T"]
 ) -> Float[Tensor, "B K T H N"] | None:

@@ -58,6 +58,11 @@ class EnsembleDecoder(Decoder):
         parts = zip(self._decoders, _members(memory), strict=True)
         return EnsembleState(tuple(decoder.start(part, rows) for decoder, part in parts))
 
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> EnsembleState:
+        """The members' own."""
+        parts = zip(self._decoders, _members(memory), strict=True)
+        return EnsembleState(tuple(decoder.start_with_room(part, rows, words) for decoder, part in parts))
+
     def step(
         self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], EnsembleState]:

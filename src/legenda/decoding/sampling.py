@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.common import Decodable, Decoded, memory_of, next_log_probs, rule_of, stack_attention
+from legenda.decoding.common import Decodable, Decoded, memory_of, rule_of, stack_attention
+from legenda.decoding.steps import open_steps
 from legenda.errors import UserError
 from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
@@ -92,14 +93,12 @@ def _decode(
     choose: Callable[[Float[Tensor, "B K V"]], Int[Tensor, "B K"]],
 ) -> Decoded:
     memory = memory_of(model, images)
-    state = model.decoder.start(memory, rows)
     token = torch.full((len(memory), rows), rule.begin_id, device=memory.mask.device)
     ended = torch.zeros_like(token, dtype=torch.bool)
     tokens, chosen, alive, looked = [], [], [], []
-    with model.decoder.looping(len(memory) * rows):
+    with open_steps(model, memory, rows, rule, beam=False) as steps:
         for _ in range(rule.max_length):
-            logits, state = model.decoder.step(token, state, memory)
-            log_probs = next_log_probs(model.decoder, logits, rule, token if tokens else None, beam=False)
+            log_probs, seen = steps(token)
             if rule.trigram_penalty and len(tokens) > 2:
                 completed = _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
                 log_probs = log_probs - rule.trigram_penalty * completed
@@ -107,8 +106,8 @@ def _decode(
             chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
             tokens.append(token)
             alive.append(~ended)
-            if need_attention and state.attention is not None:
-                looked.append(state.attention)
+            if need_attention and seen is not None:
+                looked.append(seen)
             ended = ended | (token == rule.end_id)
             if bool(ended.all()):
                 break

@@ -83,6 +83,17 @@ def pick_rows(x: Tensor, beams: Tensor) -> Tensor:
     return x[image, beams]
 
 
+Length = int | Tensor
+"""Words so far: a number where what is kept of them grows, a tensor `()` where there is room for all from the start."""
+
+
+def with_word(said: Tensor, word: Tensor, dim: int, length: Length) -> Tensor:
+    """What is kept of the words so far and of one more, which `dim` counts: appended, or put in its place."""
+    if isinstance(length, int):
+        return torch.cat([said, word], dim=dim)
+    return said.index_copy(dim, length.view(1), word)
+
+
 class Decoder(nn.Module):
     """Turns rows of tokens and the memory of their images into logits of the next word.
 
@@ -105,6 +116,14 @@ class Decoder(nn.Module):
     def start(self, memory: Memory, rows: int) -> State:
         """The state of `rows` empty rows per image."""
         raise NotImplementedError
+
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> State:  # noqa: ARG002
+        """The same with room for so many words, so that no step changes the shape of any tensor but `attention`.
+
+        Numbers are tensors there, too: a step is the same whatever came before, and can be recorded. A decoder whose
+        state does not grow needs no method of its own.
+        """
+        return self.start(memory, rows)
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""

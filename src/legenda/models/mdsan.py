@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from legenda.attention import sinusoids
 from legenda.attention.distance import Distance
 from legenda.errors import UserError
+from legenda.models.decoder import Length
 from legenda.models.encoder import xavier
-from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder
+from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
 from legenda.regions import Memory, Regions, without_zero_rows
 
 
@@ -109,11 +110,21 @@ class MdsanDecoder(TransformerDecoder):
         xavier(self)
         nn.init.xavier_uniform_(self.embedding.weight)
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
-        last = first + tokens.shape[-1]
-        if last >= len(self.places):
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState:
+        """No words yet; UserError where there are not so many places."""
+        self._check_places(words)
+        return super().start_with_room(memory, rows, words)
+
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
+        T = tokens.shape[-1]
+        if isinstance(first, int):
+            self._check_places(first + T)
+        places = torch.arange(1, T + 1, device=tokens.device) + first
+        return self.embedding(tokens) + self.places[places]
+
+    def _check_places(self, words: int) -> None:
+        if words >= len(self.places):
             raise UserError(
-                f"this model has places for {len(self.places) - 1} words, not {last}; give shorter captions or create "
-                f"it with positions={last + 1}"
+                f"this model has places for {len(self.places) - 1} words, not {words}; give shorter captions or create "
+                f"it with positions={words + 1}"
             )
-        return self.embedding(tokens) + self.places[first + 1 : last + 1]

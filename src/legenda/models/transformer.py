@@ -23,7 +23,7 @@ from legenda.attention import (
 from legenda.attention.dropout import Dropout
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.decoder import Decoder, Length, pick_rows, with_word
 from legenda.models.encoder import Encoder, xavier
 from legenda.regions import Memory, Regions
 
@@ -205,19 +205,21 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "B K D"],
         said: KeysValues,
+        length: Length,
         image: KeysValues,
         mask: Bool[Tensor, "B N"],
         heard: Bool[Tensor, "B K T"] | None = None,
     ) -> tuple[Float[Tensor, "B K D"], KeysValues, Float[Tensor, "B H K N"]]:
-        """One position: the states, the grown keys and values of the words, and the weights over the regions.
+        """One position: the states, the keys and values of the words with its own, and the weights over the regions.
 
-        heard: which of the words so far, this one included, it may hear; None for all.
+        said, length: keys and values of the words so far, and how many these are. heard: which of them, this word
+        included, it may hear; None for all.
         """
         B, K, D = x.shape
         read = self.around_words.before(x).view(B * K, 1, D)
         key, value = self.words.keys_values(read, read)
-        keys = torch.cat([said[0], key.unflatten(0, (B, K))], dim=3)
-        values = torch.cat([said[1], value.unflatten(0, (B, K))], dim=3)
+        keys = with_word(said[0], key.unflatten(0, (B, K)), 3, length)
+        values = with_word(said[1], value.unflatten(0, (B, K)), 3, length)
         words = self.words.attend(
             self.words.queries(read),
             keys.flatten(0, 1),
@@ -256,7 +258,7 @@ class TransformerState:
     heard: which of these words the next ones may hear; None where they may hear all.
     """
 
-    length: int
+    length: Length
     keys_values: tuple[KeysValues, ...]
     heard: Bool[Tensor, "B K t"] | None = None
     attention: Float[Tensor, "B K H N"] | None = None
@@ -271,10 +273,10 @@ class TransformerState:
         )
 
 
-def placed_words(x: Float[Tensor, "*rows T D"], first: int = 0) -> Float[Tensor, "*rows T D"]:
+def placed_words(x: Float[Tensor, "*rows T D"], first: Length = 0) -> Float[Tensor, "*rows T D"]:
     """Embedded words scaled to the length of their places' sinusoids, which are added (Vaswani et al., 2017, 3.4)."""
     T, D = x.shape[-2:]
-    place = torch.arange(first, first + T, device=x.device, dtype=x.dtype)
+    place = torch.arange(T, device=x.device, dtype=x.dtype) + first
     return x * math.sqrt(D) + sinusoids(place, D)
 
 
@@ -326,10 +328,19 @@ class TransformerDecoder(Decoder):
 
     def start(self, memory: Memory, rows: int) -> TransformerState:
         """No words yet: empty keys and values."""
+        heard = None if self.pad_id is None else memory.mask.new_zeros(len(memory), rows, 0)
+        return TransformerState(0, self._no_words(memory, rows, 0), heard)
+
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState:
+        """No words yet: keys and values of zeros, which no word hears."""
+        heard = memory.mask.new_zeros(len(memory), rows, words)
+        length = torch.zeros((), dtype=torch.long, device=heard.device)
+        return TransformerState(length, self._no_words(memory, rows, words), heard)
+
+    def _no_words(self, memory: Memory, rows: int, room: int) -> tuple[KeysValues, ...]:
         B, _, D = memory.states.shape
-        empty = memory.states.new_zeros(B, rows, self.num_heads, 0, D // self.num_heads)
-        heard = None if self.pad_id is None else memory.mask.new_zeros(B, rows, 0)
-        return TransformerState(0, tuple((empty, empty) for _ in self.layers), heard)
+        nothing = memory.states.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
+        return tuple((nothing, nothing) for _ in self.layers)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
@@ -338,12 +349,14 @@ class TransformerDecoder(Decoder):
         x = self._embed(tokens.unsqueeze(-1), state.length).squeeze(2)
         grown: list[KeysValues] = []
         weights = now = later = None
-        if self.pad_id is not None and state.heard is not None:
+        if state.heard is not None:
             # Every word hears itself, so that none is without a key.
-            now = torch.cat([state.heard, torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)], dim=-1)
-            later = torch.cat([state.heard, tokens.ne(self.pad_id).unsqueeze(-1)], dim=-1)
+            itself = torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)
+            now = later = with_word(state.heard, itself, -1, state.length)
+            if self.pad_id is not None:
+                later = with_word(state.heard, tokens.ne(self.pad_id).unsqueeze(-1), -1, state.length)
         for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
-            x, kept, weights = layer.step(x, said, image, memory.mask, now)
+            x, kept, weights = layer.step(x, said, state.length, image, memory.mask, now)
             grown.append(kept)
         attention = None if weights is None else weights.transpose(1, 2)
         return self._logits(x, tokens), TransformerState(state.length + 1, tuple(grown), later, attention)
@@ -358,7 +371,7 @@ class TransformerDecoder(Decoder):
             x = layer(x, image, memory.mask, heard)
         return self._logits(x, tokens)
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
         """What the first layer reads; `first` is the position of the first token, counted from 0."""
         return self.dropout(placed_words(self.embedding(tokens), first))
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, pick_rows
+from legenda.models.decoder import Decoder, Length, pick_rows, with_word
 from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
@@ -62,13 +62,14 @@ class XTransformerConfig(XLinearConfig):
         return XTransformerDecoder(self)
 
 
-def positions(first: int, count: int, dim: int, base: float, device: torch.device) -> Float[Tensor, "count dim"]:
+def positions(first: Length, count: int, dim: int, base: float, device: torch.device) -> Float[Tensor, "count dim"]:
     """Sine and cosine in turn of places first, first + 1 ...
 
     In float32 whatever the model's precision, as the release's table is: a model in double adds the same numbers.
     """
     frequency = torch.exp(torch.arange(0, dim, 2, device=device, dtype=torch.float32) * -(math.log(base) / dim))
-    angle = torch.arange(first, first + count, device=device, dtype=torch.float32).unsqueeze(-1) * frequency
+    place = torch.arange(count, device=device, dtype=torch.float32) + first
+    angle = place.unsqueeze(-1) * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
 
@@ -105,16 +106,21 @@ class XTransformerLayer(nn.Module):
         query: Float[Tensor, "B K D"],
         x: Float[Tensor, "B K D"],
         said: KeysValues,
+        length: Length,
         real: Bool[Tensor, "B K t"],
         image: KeysValues,
         mask: Bool[Tensor, "B N"],
     ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K D"], KeysValues, Float[Tensor, "B H K N"]]:
-        """One position: query, word, the grown keys and values of the words, and the weights over the regions."""
+        """One position: query, word, the keys and values of the words with its own, and the weights over the regions.
+
+        said, length: keys and values of the words so far, and how many these are; real: which of them count, this
+        word included.
+        """
         B, K, D = x.shape
         word = x.view(B * K, 1, D)
         key, value = self.words.keys_values(word, word)
-        keys = torch.cat([said[0], key.unflatten(0, (B, K))], dim=3)
-        values = torch.cat([said[1], value.unflatten(0, (B, K))], dim=3)
+        keys = with_word(said[0], key.unflatten(0, (B, K)), 3, length)
+        values = with_word(said[1], value.unflatten(0, (B, K)), 3, length)
         asked = self.words.queries(query.view(B * K, 1, D))
         heard = self.words.attend(asked, keys.flatten(0, 1), values.flatten(0, 1), real.flatten(0, 1)).values
         query, x, weights = self._look(heard.view(B, K, D), x, image, mask)
@@ -136,10 +142,11 @@ class XTransformerLayer(nn.Module):
 class XTransformerState:
     """What is left of the words so far, for each layer keys and values `(B, K, H, t, d)`.
 
-    image: the share of each image in the first query; real: which words count; total: the sum of their embeddings;
-    attention: where the last word looked.
+    length: of the words so far; image: the share of each image in the first query; real: which words count; total:
+    the sum of their embeddings; attention: where the last word looked.
     """
 
+    length: Length
     image: Float[Tensor, "B D"]
     keys_values: tuple[KeysValues, ...]
     real: Bool[Tensor, "B K t"]
@@ -149,6 +156,7 @@ class XTransformerState:
     def reorder(self, beams: Int[Tensor, "B K"]) -> XTransformerState:
         """The state of rows `beams` of each image."""
         return XTransformerState(
+            self.length,
             self.image,
             tuple((pick_rows(keys, beams), pick_rows(values, beams)) for keys, values in self.keys_values),
             pick_rows(self.real, beams),
@@ -189,12 +197,20 @@ class XTransformerDecoder(Decoder):
 
     def start(self, memory: Memory, rows: int) -> XTransformerState:
         """No words yet."""
+        return self._start(memory, rows, 0, 0)
+
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> XTransformerState:
+        """No words yet: keys and values of zeros, which do not count."""
+        return self._start(memory, rows, words, torch.zeros((), dtype=torch.long, device=memory.mask.device))
+
+    def _start(self, memory: Memory, rows: int, room: int, length: Length) -> XTransformerState:
         B, _, D = memory.states.shape
-        empty = memory.states.new_zeros(B, rows, self.num_heads, 0, D // self.num_heads)
+        nothing = memory.states.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
         return XTransformerState(
+            length,
             self.from_image(memory.summary),
-            tuple((empty, empty) for _ in self.layers),
-            memory.mask.new_zeros(B, rows, 0),
+            tuple((nothing, nothing) for _ in self.layers),
+            memory.mask.new_zeros(B, rows, room),
             memory.states.new_zeros(B, rows, D),
         )
 
@@ -202,19 +218,19 @@ class XTransformerDecoder(Decoder):
         self, tokens: Int[Tensor, "B K"], state: XTransformerState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], XTransformerState]:
         """One word for each row; only the attention over the words so far grows with their number."""
-        first = state.real.shape[-1]
-        x = self._embed(tokens.unsqueeze(-1), first).squeeze(2)
-        counts = (tokens != 0) | (first == 0)
-        real = torch.cat([state.real, counts.unsqueeze(-1)], dim=-1)
+        length = state.length
+        x = self._embed(tokens.unsqueeze(-1), length).squeeze(2)
+        counts = (tokens != 0) | (length == 0)
+        real = with_word(state.real, counts.unsqueeze(-1), -1, length)
         total = state.total + x * counts.unsqueeze(-1)
         query = self._ask(state.image.unsqueeze(1), total / real.sum(dim=-1, keepdim=True))
         seen, grown, weights = [query], [], None
         for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
-            query, x, kept, weights = layer.step(query, x, said, real, image, memory.mask)
+            query, x, kept, weights = layer.step(query, x, said, length, real, image, memory.mask)
             seen.append(query)
             grown.append(kept)
         attention = None if weights is None else weights.transpose(1, 2)
-        return self._choose(seen), XTransformerState(state.image, tuple(grown), real, total, attention)
+        return self._choose(seen), XTransformerState(length + 1, state.image, tuple(grown), real, total, attention)
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """All positions at once."""
@@ -230,7 +246,7 @@ class XTransformerDecoder(Decoder):
             seen.append(query)
         return self._choose(seen)
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: int) -> Float[Tensor, "B K T D"]:
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
         x = self.embedding(tokens)
         D = x.shape[-1]
         place = positions(first, tokens.shape[-1], D, self.position_base, x.device)
