@@ -169,23 +169,27 @@ class _Search:
         self, log_probs: Float[Tensor, "B K V"], ranked: Float[Tensor, "B K V"], step: int, width: int
     ) -> tuple[Int[Tensor, "B W"], Int[Tensor, "B W"]]:
         """Takes the best `width` continuations by `ranked`; gives the rows they come from and their words."""
-        rule, V = self.rule, log_probs.shape[-1]
+        rule = self.rule
+        # The words of a row are ranked as they are likely, so only its best `width` can be among the best of all.
+        ranked, words = ranked.topk(min(width, ranked.shape[-1]), dim=-1)
+        said = log_probs.gather(-1, words)
         if rule.finished == "compete":  # an ended hypothesis has one continuation, which changes nothing
-            unchanged = torch.full((V,), float("-inf"), dtype=log_probs.dtype, device=log_probs.device)
-            unchanged[rule.end_id] = 0.0
             held = self.ended.unsqueeze(-1)
-            log_probs, ranked = torch.where(held, unchanged, log_probs), torch.where(held, unchanged, ranked)
+            unchanged = torch.full_like(said[:1, :1], float("-inf"))
+            unchanged[..., 0] = 0.0
+            ranked, said = torch.where(held, unchanged, ranked), torch.where(held, unchanged, said)
+            words = words.masked_fill(held, rule.end_id)
             lengths = self.beams.lengths + ~self.ended
         else:
             lengths = self.beams.lengths + 1
         totals = self.beams.totals.to(ranked.dtype).unsqueeze(-1) + ranked
         ranks = _rank(totals, lengths.unsqueeze(-1), rule).flatten(1)
         best = ranks.topk(min(width, ranks.shape[1]), dim=1).indices
-        rows, words = best // V, best % V
+        rows, words = best // ranked.shape[-1], words.flatten(1).gather(1, best)
+        said = said.flatten(1).gather(1, best)
         beams = self.beams.pick(rows)
         beams.tokens[..., step] = words
         beams.path[..., step] = rows
-        said = log_probs.flatten(1).gather(1, best)
         kept = beams.log_probs.to(said.dtype)
         kept[..., step] = said
         totals, lengths = totals.flatten(1).gather(1, best), lengths.gather(1, rows)
