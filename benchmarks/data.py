@@ -1,6 +1,10 @@
 """How fast data is read, how long a training takes to start, and whether memory grows: prints one line per number.
 
     OMP_NUM_THREADS=1 python benchmarks/data.py --folder legenda-data
+    systemd-run --scope -p MemoryMax=4G python benchmarks/data.py --folder legenda-data --steps 1000
+
+With --steps only so many training steps of a very small model are measured, on regions as large and as many as COCO's
+(18 GB, made first): within less memory than that, they show what reading from the disk in random order costs.
 
 Everything is synthetic and is made in the folder first, about 4 GB; what is there already is used again. Rates are the
 best of three passes in random order over files that the system has cached, by one process, with the load of the machine
@@ -134,6 +138,39 @@ def start(folder: Path) -> None:
     report("memory of the process", f"{memory() / 2**20:,.0f} MB")
 
 
+def training(folder: Path, steps: int) -> None:
+    import torch
+
+    from legenda.models import create_model
+    from legenda.training import Training
+    from legenda.training.captioning import CrossEntropy
+    from legenda.training.reading import ReadAhead
+
+    opened = settings(folder, (REGIONS, WIDTH)).open(lambda _: None)
+    sizes = {"feature_dim": WIDTH, "dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32}
+    model = create_model("transformer", vocab_size=100, **sizes)
+    objective = CrossEntropy(model, Training(), opened.train)
+    optimizer, words = torch.optim.Adam(model.parameters()), torch.randint(100, (BATCH, 1, 10))
+    reader = ReadAhead(objective.read, torch.device("cpu"))
+    order = np.random.default_rng(0).permutation(len(opened.train))
+    batches = [order.take(range(first, first + BATCH), mode="wrap") for first in range(0, steps * BATCH, BATCH)]
+    began, used = time.perf_counter(), time.process_time()
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        examples = {**reader.take(batch), "captions": words}
+        if following is not None:
+            reader.begin(following)
+        prepared = objective.prepare(batch, examples, 1)
+        optimizer.zero_grad()
+        prepared.finish(objective(examples, *prepared.inputs)).sums[0].backward()
+        optimizer.step()
+    wall, used = time.perf_counter() - began, time.process_time() - used
+    size = Path(opened.train.source).stat().st_size / 2**30
+    report(
+        f"{steps} steps of {BATCH} images in random order, {size:.1f} GiB",
+        f"{steps * BATCH / wall:,.0f} images/s, {used / wall:.0%} of the time computing",
+    )
+
+
 def memory() -> int:
     """Bytes of the process that are in memory, files that it has mapped included."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -143,8 +180,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--images", type=int, default=4_000, help="of the stores whose rate is measured")
+    parser.add_argument("--steps", type=int, default=0, help="of training alone, on regions that memory may not hold")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    if given.steps:
+        training(given.folder, given.steps)
+        return
     start(given.folder)
     reading(given.folder, given.images)
 
