@@ -331,11 +331,12 @@ def test_a_step_can_be_recorded_on_a_gpu(model):
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         there, pictures = on_imagined_gpu(model, mode)
         memory = there.encode(pictures)
-        follow = RecordedSteps(there.decoder, memory, ROWS, rule, beam=True, temperature=0.5)
+        state = there.decoder.start_with_room(memory, ROWS, WORDS)
+        follow = RecordedSteps(there.decoder, memory, state, rule, beam=True, temperature=0.5)
         tokens = torch.zeros(2, ROWS, dtype=torch.long, device="cuda")
         follow(tokens)
         with _OnlyThere():
-            log_probs, state = follow._follow(tokens, follow.state.reorder(tokens), memory)
+            log_probs, state = follow.follow(tokens, follow.state.reorder(tokens), memory)
         assert log_probs.shape == (2, ROWS, VOCABULARY)
         assert {tensor.device.type for tensor in recording._tensors((log_probs, state))} == {"cuda"}
 

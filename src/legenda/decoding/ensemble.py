@@ -58,10 +58,11 @@ class EnsembleDecoder(Decoder):
         parts = zip(self._decoders, _members(memory), strict=True)
         return EnsembleState(tuple(decoder.start(part, rows) for decoder, part in parts))
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> EnsembleState:
-        """The members' own."""
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> EnsembleState | None:
+        """The members' own; None where a member has none."""
         parts = zip(self._decoders, _members(memory), strict=True)
-        return EnsembleState(tuple(decoder.start_with_room(part, rows, words) for decoder, part in parts))
+        states = [decoder.start_with_room(part, rows, words) for decoder, part in parts]
+        return None if None in states else EnsembleState(tuple(state for state in states if state is not None))
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory

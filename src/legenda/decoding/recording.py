@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,7 +30,8 @@ class Recording:
 
     A decoder's step is some hundred short kernels, each of which Python would launch by itself; a graph of all of them
     is launched at once. That needs shapes and places that never change, so the state must be one of
-    `start_with_room`. On other devices the step is run as it is, at the same places.
+    `start_with_room`. On other devices the step is run as it is, at the same places. While a graph is recorded, no
+    other thread may wait for the device as a whole, or draw from its default generator.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Recording:
         self.log_probs = torch.empty(0)
         self.graph = None
         if _is_recorded(tokens):
-            self._record(follow, state)
+            self._record(follow)
 
     def load(self, state: State, memory: Memory) -> None:
         """Begins with this state and memory, which are copied."""
@@ -70,18 +73,29 @@ class Recording:
         self.log_probs, following = follow(self.tokens, state, self.memory)
         _copy(following, self.state)
 
-    def _record(self, follow: Follow, state: State) -> None:
-        stream = torch.cuda.Stream(self.tokens.device)
-        stream.wait_stream(torch.cuda.current_stream(self.tokens.device))
-        with _autocast_without_cache():  # whose casts of the weights would be freed with the caller's block
-            with torch.cuda.stream(stream):
-                self._once(follow)  # libraries make room for themselves at their first call
-                _copy(state, self.state)
+    def _record(self, follow: Follow) -> None:
+        device = self.tokens.device
+        # One graph at a time, as torch has it; and casts of the weights must not be freed with the caller's block.
+        with _recording, _autocast_without_cache():
+            stream = _stream(device)
+            stream.wait_stream(torch.cuda.current_stream(device))
+            # libraries make room for themselves at their first call, which shall not be seen in what is drawn later
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.cuda.stream(stream):
+                self._once(follow)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._once(follow)
-        torch.cuda.current_stream(self.tokens.device).wait_stream(stream)
+            torch.cuda.current_stream(device).wait_stream(stream)
         self.graph = graph
+
+
+_recording = Lock()
+
+
+@cache
+def _stream(device: torch.device) -> Any:
+    """The one that all graphs of a device are recorded on, for each has a workspace of its own."""
+    return torch.cuda.Stream(device)
 
 
 def _is_recorded(tokens: Tensor) -> bool:
@@ -95,55 +109,89 @@ def _autocast_without_cache() -> AbstractContextManager[Any]:
     return torch.autocast("cuda", torch.get_autocast_dtype("cuda"), cache_enabled=False)
 
 
-_shelf: WeakKeyDictionary[nn.Module, list[tuple[Hashable, Recording]]] = WeakKeyDictionary()
+class Key(NamedTuple):
+    """All that a recording depends on: where the weights lie, and everything else."""
+
+    weights: Hashable
+    others: Hashable
+
+
+@dataclass
+class _Shelf:
+    """The recordings of one decoder, those used last at the end, and the keys that came last."""
+
+    recordings: list[tuple[Key, Recording]] = field(default_factory=list)
+    seen: deque[Key] = field(default_factory=lambda: deque(maxlen=4 * _KEPT))
+
+
+_shelves: WeakKeyDictionary[nn.Module, _Shelf] = WeakKeyDictionary()
 _lock = Lock()
 
 
-def taken(decoder: nn.Module, key: Hashable) -> Recording | None:
-    """A recording of this key that no other search has, if there is one; `put_back` when done."""
+def take(decoder: nn.Module, key: Key) -> tuple[Recording | None, bool]:
+    """A recording of this key that no other search has, if there is one, and whether the key has come before.
+
+    `put_back` when done. Recordings of weights that lie elsewhere by now are dropped.
+    """
     with _lock:
-        kept = _shelf.get(decoder, [])
-        at = next((at for at, (other, _) in enumerate(kept) if other == key), None)
-        return None if at is None else kept.pop(at)[1]
+        shelf = _shelves.setdefault(decoder, _Shelf())
+        known = key in shelf.seen
+        if not known:
+            shelf.seen.append(key)
+        shelf.recordings = [kept for kept in shelf.recordings if kept[0].weights == key.weights]
+        at = next((at for at, (other, _) in enumerate(shelf.recordings) if other == key), None)
+        return None if at is None else shelf.recordings.pop(at)[1], known
 
 
-def put_back(decoder: nn.Module, key: Hashable, recording: Recording) -> None:
+def put_back(decoder: nn.Module, key: Key, recording: Recording) -> None:
     """Keeps a recording for the next search; those that were not used for longest go."""
     with _lock:
-        kept = _shelf.setdefault(decoder, [])
-        kept.append((key, recording))
-        del kept[:-_KEPT]
+        recordings = _shelves.setdefault(decoder, _Shelf()).recordings
+        recordings.append((key, recording))
+        del recordings[:-_KEPT]
 
 
-def key_of(decoder: nn.Module, *parts: Any) -> Hashable:
-    """All that a recording depends on: the places of the weights, shapes and kinds of tensors in `parts`, modes."""
-    weights = tuple(tensor.data_ptr() for tensor in (*decoder.parameters(), *decoder.buffers()))
-    shapes = tuple((tensor.shape, tensor.dtype, tensor.device) for part in parts for tensor in _tensors(part))
+def key_of(decoder: nn.Module, said: Hashable, tokens: Tensor, *parts: Any) -> Key:
+    """The key of steps after such tokens with such tensors in `parts`; said: what else is part of them."""
+    weights = tuple((tensor.data_ptr(), tensor.dtype) for tensor in (*decoder.parameters(), *decoder.buffers()))
+    shapes = tuple((tensor.shape, tensor.dtype) for part in (tokens, *parts) for tensor in _tensors(part))
+    device = tokens.device
+    # what one stream computes with a recording, another must not begin anew
+    place = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
     autocast = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-    return weights, shapes, autocast, decoder.training, torch.is_inference_mode_enabled()
+    modes = tuple(module.training for module in decoder.modules()), torch.is_inference_mode_enabled()
+    return Key(weights, (said, shapes, place, autocast, modes))
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
-    """All tensors of dataclasses and tuples, in order."""
+    """All tensors of dataclasses and tuples, in order; TypeError for what a recording cannot hold."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, tuple):
-        for part in tree:
+    elif tree is not None:
+        for part in _parts(tree):
             yield from _tensors(part)
-    elif is_dataclass(tree):
-        for field in fields(tree):
-            yield from _tensors(getattr(tree, field.name))
 
 
 def _copied(tree: Any) -> Any:
     """The same with tensors of its own."""
     if isinstance(tree, Tensor):
         return tree.clone(memory_format=torch.contiguous_format)
-    if isinstance(tree, tuple):
-        return tuple(_copied(part) for part in tree)
-    if is_dataclass(tree) and not isinstance(tree, type):
-        return replace(tree, **{field.name: _copied(getattr(tree, field.name)) for field in fields(tree)})
-    return tree
+    if tree is None:
+        return None
+    parts = [_copied(part) for part in _parts(tree)]
+    return tuple(parts) if isinstance(tree, tuple) else replace(tree, **dict(zip(_names(tree), parts, strict=True)))
+
+
+def _parts(tree: Any) -> tuple[Any, ...]:
+    if type(tree) is tuple:
+        return tree
+    if not is_dataclass(tree):
+        raise TypeError(f"a state or memory that is recorded holds tensors in tuples and dataclasses, no {type(tree)}")
+    return tuple(getattr(tree, name) for name in _names(tree))
+
+
+def _names(tree: Any) -> list[str]:
+    return [field.name for field in fields(tree)]
 
 
 def _copy(source: Any, target: Any) -> None:

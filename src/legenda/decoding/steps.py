@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.decoding.common import Decodable
-from legenda.decoding.recording import Recording, key_of, put_back, taken
+from legenda.decoding.recording import Key, Recording, key_of, put_back, take
 from legenda.models.decoder import Decoder, DecodingRule, State
 from legenda.regions import Memory
 
@@ -31,27 +31,36 @@ def open_steps(
     beam: whether this is beam search, which bans words of its own and whose rows change places. temperature: divides
     the log-probabilities of all words but the first, which are normalised again.
     """
-    kind = RecordedSteps if memory.mask.device.type == "cuda" else Steps
-    steps = kind(model.decoder, memory, rows, rule, beam=beam, temperature=temperature)
-    with model.decoder.looping(len(memory) * (widest or rows)):
+    decoder, widest = model.decoder, widest or rows
+    state = decoder.start_with_room(memory, rows, rule.max_length) if _records(memory) else None
+    if state is None:
+        steps = Steps(decoder, memory, decoder.start(memory, rows), rule, beam=beam, temperature=temperature)
+    else:
+        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature)
+        steps.widest = widest
+    with decoder.looping(len(memory) * widest):
         yield steps
     steps.close()
+
+
+def _records(memory: Memory) -> bool:
+    return memory.mask.device.type == "cuda"
 
 
 class Steps:
     """Called with the words just chosen, it says what may follow them; the state of the rows is kept in between."""
 
     def __init__(
-        self, decoder: Decoder, memory: Memory, rows: int, rule: DecodingRule, *, beam: bool, temperature: float
+        self, decoder: Decoder, memory: Memory, state: State, rule: DecodingRule, *, beam: bool, temperature: float
     ) -> None:
+        """state: of rows without words."""
         device = memory.mask.device
         banned = rule.banned_ids + rule.beam_banned_ids if beam else rule.banned_ids
-        self.decoder, self.memory, self.rule = decoder, memory, rule
-        self.beam, self.temperature = beam, temperature
+        self.decoder, self.memory, self.state = decoder, memory, state
+        self.beam, self.temperature, self.begun = beam, temperature, False
+        self.forbidden = banned, rule.bad_endings, rule.no_repeat, rule.end_id
         self.banned = torch.tensor(banned, device=device) if banned else None
         self.bad_endings = torch.tensor(rule.bad_endings, device=device) if rule.bad_endings else None
-        self.begun = False
-        self.state = self._start(rows)
 
     def __call__(
         self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
@@ -62,17 +71,16 @@ class Steps:
         the same ones unless told. The log-probabilities may be written over by the next call.
         """
         state = self.state if parents is None else self.state.reorder(parents)
-        log_probs, self.state = self._follow(tokens, state, self.memory)
+        log_probs, self.state = self.follow(tokens, state, self.memory)
         self.begun = True
         return log_probs, self.state.attention
 
     def close(self) -> None:
         """The search is done."""
 
-    def _start(self, rows: int) -> State:
-        return self.decoder.start(self.memory, rows)
-
-    def _follow(self, tokens: Int[Tensor, "B K"], state: State, memory: Memory) -> tuple[Tensor, State]:
+    def follow(self, tokens: Int[Tensor, "B K"], state: State, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
+        """The step itself: log-probabilities as above, and the state that follows."""
+        _, _, no_repeat, end_id = self.forbidden
         logits, state = self.decoder.step(tokens, state, memory)
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = precise.clone() if self.decoder.normalised else precise.log_softmax(dim=-1)
@@ -80,47 +88,53 @@ class Steps:
             log_probs = (log_probs / self.temperature).log_softmax(dim=-1)
         if self.banned is not None:
             log_probs.index_fill_(-1, self.banned, float("-inf"))
-        if self.begun and self.rule.no_repeat:
+        if self.begun and no_repeat:
             log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
         if self.begun and self.bad_endings is not None:
             bad = tokens.unsqueeze(-1).eq(self.bad_endings).any(dim=-1)
-            log_probs[..., self.rule.end_id].masked_fill_(bad, float("-inf"))
+            log_probs[..., end_id].masked_fill_(bad, float("-inf"))
         return log_probs, state
 
 
 class RecordedSteps(Steps):
-    """The same, recorded at the second word, from where on the rows are as many as they will be."""
+    """The same, recorded once the rows are as many as they will be, if a search of this kind has come before.
 
+    A recording takes as long as several steps, so that it does not pay for shapes that come but once.
+    """
+
+    widest = 1
+    """The most rows of an image that there will be."""
+    key: Key | None = None
     recording: Recording | None = None
-    key: Hashable = None
-
-    def _start(self, rows: int) -> State:
-        return self.decoder.start_with_room(self.memory, rows, self.rule.max_length)
 
     def __call__(
         self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
     ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
         """As in Steps."""
-        if not self.begun:
-            return super().__call__(tokens, parents)
-        if self.recording is None:
+        if self.begun and self.key is None and tokens.shape[1] == self.widest:
             state = self.state if parents is None else self.state.reorder(parents)
-            self.recording, parents = self._recording(tokens, state), None
-            self.recording.load(state, self.memory)
-        log_probs = self.recording.replay(self._follow, tokens, parents)
+            self.state, parents = state, None
+            self.recording = self._recording(tokens)
+        if self.recording is None:
+            return super().__call__(tokens, parents)
+        log_probs = self.recording.replay(self.follow, tokens, parents)
         attention = self.recording.state.attention
         return log_probs, None if attention is None else attention.clone()
 
     def close(self) -> None:
         """Keeps the recording for the next search of its kind."""
-        if self.recording is not None:
+        if self.key is not None and self.recording is not None:
             put_back(self.decoder, self.key, self.recording)
 
-    def _recording(self, tokens: Tensor, state: State) -> Recording:
-        shapes = key_of(self.decoder, tokens, state, self.memory)
-        self.key = self.rule, self.beam, self.temperature, shapes
-        found = taken(self.decoder, self.key)
-        if found is not None:
-            return found
-        kept = self.banned, self.bad_endings
-        return Recording(self._follow, tokens, state, self.memory, reorders=self.beam, kept=kept)
+    def _recording(self, tokens: Tensor) -> Recording | None:
+        """One that begins with the state there is; None for the first search of its kind."""
+        said = self.beam, self.temperature, self.forbidden
+        self.key = key_of(self.decoder, said, tokens, self.state, self.memory)
+        found, known = take(self.decoder, self.key)
+        if found is None and not known:
+            return None
+        if found is None:
+            kept = self.banned, self.bad_endings
+            found = Recording(self.follow, tokens, self.state, self.memory, reorders=self.beam, kept=kept)
+        found.load(self.state, self.memory)
+        return found

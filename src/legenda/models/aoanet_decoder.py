@@ -93,6 +93,10 @@ class AoANetDecoder(Decoder):
         zeros = memory.states.new_zeros(len(memory), rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
 
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> AoANetState:  # noqa: ARG002
+        """The same: it does not grow."""
+        return self.start(memory, rows)
+
     def step(
         self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], AoANetState]:

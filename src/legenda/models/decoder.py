@@ -91,7 +91,7 @@ def with_word(said: Tensor, word: Tensor, dim: int, length: Length) -> Tensor:
     """What is kept of the words so far and of one more, which `dim` counts: appended, or put in its place."""
     if isinstance(length, int):
         return torch.cat([said, word], dim=dim)
-    return said.index_copy(dim, length.view(1), word)
+    return said.index_copy(dim, length.view(1), word.to(said.dtype))
 
 
 class Decoder(nn.Module):
@@ -117,13 +117,13 @@ class Decoder(nn.Module):
         """The state of `rows` empty rows per image."""
         raise NotImplementedError
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> State:  # noqa: ARG002
-        """The same with room for so many words, so that no step changes the shape of any tensor but `attention`.
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> State | None:  # noqa: ARG002
+        """The same with room for so many words, for steps that are recorded; None where they cannot be.
 
-        Numbers are tensors there, too: a step is the same whatever came before, and can be recorded. A decoder whose
-        state does not grow needs no method of its own.
+        Such a state is a dataclass of tensors, and of tuples and dataclasses of these, and no step changes a shape or a
+        type but that of `attention`, which the first one makes. A number of Python's would stay what it was.
         """
-        return self.start(memory, rows)
+        return None
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""

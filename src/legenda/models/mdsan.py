@@ -110,21 +110,16 @@ class MdsanDecoder(TransformerDecoder):
         xavier(self)
         nn.init.xavier_uniform_(self.embedding.weight)
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState:
-        """No words yet; UserError where there are not so many places."""
-        self._check_places(words)
-        return super().start_with_room(memory, rows, words)
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState | None:
+        """No words yet; None where there are not so many places, which matters only if captions become so long."""
+        return super().start_with_room(memory, rows, words) if words < len(self.places) else None
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
         T = tokens.shape[-1]
-        if isinstance(first, int):
-            self._check_places(first + T)
+        if isinstance(first, int) and first + T >= len(self.places):
+            raise UserError(
+                f"this model has places for {len(self.places) - 1} words, not {first + T}; give shorter captions or "
+                f"create it with positions={first + T + 1}"
+            )
         places = torch.arange(1, T + 1, device=tokens.device) + first
         return self.embedding(tokens) + self.places[places]
-
-    def _check_places(self, words: int) -> None:
-        if words >= len(self.places):
-            raise UserError(
-                f"this model has places for {len(self.places) - 1} words, not {words}; give shorter captions or create "
-                f"it with positions={words + 1}"
-            )

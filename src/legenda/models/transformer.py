@@ -329,17 +329,18 @@ class TransformerDecoder(Decoder):
     def start(self, memory: Memory, rows: int) -> TransformerState:
         """No words yet: empty keys and values."""
         heard = None if self.pad_id is None else memory.mask.new_zeros(len(memory), rows, 0)
-        return TransformerState(0, self._no_words(memory, rows, 0), heard)
+        return TransformerState(0, self._no_words(memory, memory.states, rows, 0), heard)
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState:
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState | None:
         """No words yet: keys and values of zeros, which no word hears."""
         heard = memory.mask.new_zeros(len(memory), rows, words)
         length = torch.zeros((), dtype=torch.long, device=heard.device)
-        return TransformerState(length, self._no_words(memory, rows, words), heard)
+        return TransformerState(length, self._no_words(memory, memory.keys_values[0][0], rows, words), heard)
 
-    def _no_words(self, memory: Memory, rows: int, room: int) -> tuple[KeysValues, ...]:
+    def _no_words(self, memory: Memory, like: Tensor, rows: int, room: int) -> tuple[KeysValues, ...]:
+        """`like`: of the type of keys and values."""
         B, _, D = memory.states.shape
-        nothing = memory.states.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
+        nothing = like.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
         return tuple((nothing, nothing) for _ in self.layers)
 
     def step(

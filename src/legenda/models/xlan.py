@@ -135,6 +135,10 @@ class XLanDecoder(Decoder):
         """All zeros, and the share of the image in the gates."""
         return self._start(memory, rows, self._matrices().image)
 
+    def start_with_room(self, memory: Memory, rows: int, words: int) -> XLanState:  # noqa: ARG002
+        """The same: it does not grow."""
+        return self.start(memory, rows)
+
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], XLanState]:

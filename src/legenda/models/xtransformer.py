@@ -197,15 +197,17 @@ class XTransformerDecoder(Decoder):
 
     def start(self, memory: Memory, rows: int) -> XTransformerState:
         """No words yet."""
-        return self._start(memory, rows, 0, 0)
+        return self._start(memory, memory.states, rows, 0, 0)
 
     def start_with_room(self, memory: Memory, rows: int, words: int) -> XTransformerState:
         """No words yet: keys and values of zeros, which do not count."""
-        return self._start(memory, rows, words, torch.zeros((), dtype=torch.long, device=memory.mask.device))
+        length = torch.zeros((), dtype=torch.long, device=memory.mask.device)
+        return self._start(memory, memory.keys_values[0][0], rows, words, length)
 
-    def _start(self, memory: Memory, rows: int, room: int, length: Length) -> XTransformerState:
+    def _start(self, memory: Memory, like: Tensor, rows: int, room: int, length: Length) -> XTransformerState:
+        """`like`: of the type of keys and values."""
         B, _, D = memory.states.shape
-        nothing = memory.states.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
+        nothing = like.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
         return XTransformerState(
             length,
             self.from_image(memory.summary),
