@@ -314,6 +314,12 @@ class _OnlyThere(TorchDispatchMode):
         return found
 
 
+def imagined():
+    """All cases; slow are those whose modules the papers' models and the mixtures have too."""
+    models = {name for name in legenda.list_models() if "_" not in name}
+    return [pytest.param(case, marks=[] if case in models or case in MIXED else [pytest.mark.slow]) for case in CASES]
+
+
 def on_imagined_gpu(model, mode):
     """The model, and two pictures, on a GPU that is only imagined.
 
@@ -326,6 +332,7 @@ def on_imagined_gpu(model, mode):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("case", imagined())
 def test_a_step_can_be_recorded_on_a_gpu(model):
     rule = dataclasses.replace(model.decoding, banned_ids=(3,), bad_endings=(4, 5), no_repeat=True, max_length=WORDS)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -341,6 +348,7 @@ def test_a_step_can_be_recorded_on_a_gpu(model):
         assert {tensor.device.type for tensor in recording._tensors((log_probs, state))} == {"cuda"}
 
 
+@pytest.mark.parametrize("case", imagined())
 def test_training_computes_on_the_gpu(model):
     """Forward only: the way back needs a real one."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
