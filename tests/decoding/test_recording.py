@@ -50,7 +50,7 @@ def recorded(monkeypatch):
     @contextmanager
     def switched():
         with monkeypatch.context() as patch:
-            patch.setattr(steps, "_records", lambda _: True)
+            patch.setattr(steps, "replays", lambda _: True)
             yield
 
     return switched
@@ -280,8 +280,8 @@ def test_what_is_recorded_begins_where_it_was_told(monkeypatch, draw_regions):
     model, regions = build("ngsan"), draw_regions((5, 3), dim=FEATURES)
     expected = beam_search(model, regions)
     monkeypatch.setattr(recording.Recording, "_record", record)
-    monkeypatch.setattr(recording, "_is_recorded", lambda _: True)
-    monkeypatch.setattr(steps, "_records", lambda _: True)
+    for module in (recording, steps):
+        monkeypatch.setattr(module, "replays", lambda _: True)
     monkeypatch.setattr(torch, "cuda", cuda)
     recording._stream.cache_clear()
     beam_search(model, regions)

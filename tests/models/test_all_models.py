@@ -24,7 +24,7 @@ from legenda.attention import (
     pairs,
 )
 from legenda.decoding import recording
-from legenda.decoding.steps import RecordedSteps
+from legenda.decoding.steps import Steps
 from legenda.models import Captioner, describe_model
 
 VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
@@ -339,11 +339,11 @@ def test_a_step_can_be_recorded_on_a_gpu(model):
         there, pictures = on_imagined_gpu(model, mode)
         memory = there.encode(pictures)
         state = there.decoder.start_with_room(memory, ROWS, WORDS)
-        follow = RecordedSteps(there.decoder, memory, state, rule, beam=True, temperature=0.5)
+        steps = Steps(there.decoder, memory, state, rule, beam=True, temperature=0.5)
         tokens = torch.zeros(2, ROWS, dtype=torch.long, device="cuda")
-        follow(tokens)
+        steps(tokens)
         with _OnlyThere():
-            log_probs, state = follow.follow(tokens, follow.state.reorder(tokens), memory)
+            log_probs, state = steps.follow(tokens, steps.state.reorder(tokens), memory)
         assert log_probs.shape == (2, ROWS, VOCABULARY)
         assert {tensor.device.type for tensor in recording._tensors((log_probs, state))} == {"cuda"}
 

@@ -62,7 +62,8 @@ class EnsembleDecoder(Decoder):
         """The members' own; None where a member has none."""
         parts = zip(self._decoders, _members(memory), strict=True)
         states = [decoder.start_with_room(part, rows, words) for decoder, part in parts]
-        return None if None in states else EnsembleState(tuple(state for state in states if state is not None))
+        found = tuple(state for state in states if state is not None)
+        return EnsembleState(found) if len(found) == len(states) else None
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory

@@ -47,7 +47,7 @@ class Recording:
         self.state, self.memory = _copied(state), _copied(memory)
         self.log_probs = torch.empty(0)
         self.graph = None
-        if _is_recorded(tokens):
+        if replays(tokens.device):
             self._record(follow)
 
     def load(self, state: State, memory: Memory) -> None:
@@ -98,9 +98,9 @@ def _stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)
 
 
-def _is_recorded(tokens: Tensor) -> bool:
+def replays(device: torch.device) -> bool:
     """Whether the device can replay a graph of its work."""
-    return tokens.device.type == "cuda"
+    return device.type == "cuda"
 
 
 def _autocast_without_cache() -> AbstractContextManager[Any]:

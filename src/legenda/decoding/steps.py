@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.decoding.common import Decodable
-from legenda.decoding.recording import Key, Recording, key_of, put_back, take
+from legenda.decoding.recording import Key, Recording, key_of, put_back, replays, take
 from legenda.models.decoder import Decoder, DecodingRule, State
 from legenda.regions import Memory
 
@@ -32,19 +32,14 @@ def open_steps(
     the log-probabilities of all words but the first, which are normalised again.
     """
     decoder, widest = model.decoder, widest or rows
-    state = decoder.start_with_room(memory, rows, rule.max_length) if _records(memory) else None
+    state = decoder.start_with_room(memory, rows, rule.max_length) if replays(memory.mask.device) else None
     if state is None:
         steps = Steps(decoder, memory, decoder.start(memory, rows), rule, beam=beam, temperature=temperature)
     else:
-        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature)
-        steps.widest = widest
+        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature, widest=widest)
     with decoder.looping(len(memory) * widest):
         yield steps
     steps.close()
-
-
-def _records(memory: Memory) -> bool:
-    return memory.mask.device.type == "cuda"
 
 
 class Steps:
@@ -102,18 +97,30 @@ class RecordedSteps(Steps):
     A recording takes as long as several steps, so that it does not pay for shapes that come but once.
     """
 
-    widest = 1
-    """The most rows of an image that there will be."""
-    key: Key | None = None
-    recording: Recording | None = None
+    def __init__(
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        state: State,
+        rule: DecodingRule,
+        *,
+        beam: bool,
+        temperature: float,
+        widest: int,
+    ) -> None:
+        """state: with room for all words; widest: the most rows of an image that there will be."""
+        super().__init__(decoder, memory, state, rule, beam=beam, temperature=temperature)
+        self.widest = widest
+        self.key: Key | None = None
+        self.recording: Recording | None = None
 
     def __call__(
         self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
     ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
         """As in Steps."""
         if self.begun and self.key is None and tokens.shape[1] == self.widest:
-            state = self.state if parents is None else self.state.reorder(parents)
-            self.state, parents = state, None
+            if parents is not None:
+                self.state, parents = self.state.reorder(parents), None
             self.recording = self._recording(tokens)
         if self.recording is None:
             return super().__call__(tokens, parents)

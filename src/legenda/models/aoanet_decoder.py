@@ -48,6 +48,8 @@ class AoANetState:
 class AoANetDecoder(Decoder):
     """Word and image through an LSTM, its state asks the regions, and both make the context that chooses the word."""
 
+    steady = True
+
     def __init__(self, config: AoANetConfig) -> None:
         super().__init__()
         D, scaled = config.dim, config.attended_dim if config.multi_head else config.dim
@@ -92,10 +94,6 @@ class AoANetDecoder(Decoder):
         """All zeros."""
         zeros = memory.states.new_zeros(len(memory), rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
-
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> AoANetState:  # noqa: ARG002
-        """The same: it does not grow."""
-        return self.start(memory, rows)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory

@@ -94,6 +94,15 @@ def with_word(said: Tensor, word: Tensor, dim: int, length: Length) -> Tensor:
     return said.index_copy(dim, length.view(1), word.to(said.dtype))
 
 
+def no_words(
+    memory: Memory, num_heads: int, rows: int, room: int, dtype: torch.dtype
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Zeros for the keys and values of `room` words `(B, K, H, room, d)`, for each layer that looks at the memory."""
+    B, _, D = memory.states.shape
+    nothing = memory.states.new_zeros(B, rows, num_heads, room, D // num_heads, dtype=dtype)
+    return tuple((nothing, nothing) for _ in memory.keys_values)
+
+
 class Decoder(nn.Module):
     """Turns rows of tokens and the memory of their images into logits of the next word.
 
@@ -102,6 +111,9 @@ class Decoder(nn.Module):
 
     reads_summary: bool = True
     """Whether it reads the memory's global vector."""
+
+    steady: bool = False
+    """Whether a state of `start` can be recorded as it is; see `start_with_room`."""
 
     normalised: bool = False
     """Whether `step` gives log-probabilities that are to be taken as they are, as ensembles do, instead of logits."""
@@ -123,7 +135,7 @@ class Decoder(nn.Module):
         Such a state is a dataclass of tensors, and of tuples and dataclasses of these, and no step changes a shape or a
         type but that of `attention`, which the first one makes. A number of Python's would stay what it was.
         """
-        return None
+        return self.start(memory, rows) if self.steady else None
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""

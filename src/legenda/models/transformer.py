@@ -23,7 +23,7 @@ from legenda.attention import (
 from legenda.attention.dropout import Dropout
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder, Length, pick_rows, with_word
+from legenda.models.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.models.encoder import Encoder, xavier
 from legenda.regions import Memory, Regions
 
@@ -329,19 +329,14 @@ class TransformerDecoder(Decoder):
     def start(self, memory: Memory, rows: int) -> TransformerState:
         """No words yet: empty keys and values."""
         heard = None if self.pad_id is None else memory.mask.new_zeros(len(memory), rows, 0)
-        return TransformerState(0, self._no_words(memory, memory.states, rows, 0), heard)
+        return TransformerState(0, no_words(memory, self.num_heads, rows, 0, memory.states.dtype), heard)
 
     def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState | None:
         """No words yet: keys and values of zeros, which no word hears."""
         heard = memory.mask.new_zeros(len(memory), rows, words)
         length = torch.zeros((), dtype=torch.long, device=heard.device)
-        return TransformerState(length, self._no_words(memory, memory.keys_values[0][0], rows, words), heard)
-
-    def _no_words(self, memory: Memory, like: Tensor, rows: int, room: int) -> tuple[KeysValues, ...]:
-        """`like`: of the type of keys and values."""
-        B, _, D = memory.states.shape
-        nothing = like.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
-        return tuple((nothing, nothing) for _ in self.layers)
+        dtype = memory.keys_values[0][0].dtype
+        return TransformerState(length, no_words(memory, self.num_heads, rows, words, dtype), heard)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory

@@ -93,6 +93,8 @@ class _Matrices(NamedTuple):
 class XLanDecoder(Decoder):
     """Word, image and context through an LSTM, whose state asks the regions; both make the next context."""
 
+    steady = True
+
     def __init__(self, config: XLanConfig) -> None:
         super().__init__()
         D = self.dim = config.dim
@@ -134,10 +136,6 @@ class XLanDecoder(Decoder):
     def start(self, memory: Memory, rows: int) -> XLanState:
         """All zeros, and the share of the image in the gates."""
         return self._start(memory, rows, self._matrices().image)
-
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> XLanState:  # noqa: ARG002
-        """The same: it does not grow."""
-        return self.start(memory, rows)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, Length, pick_rows, with_word
+from legenda.models.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
@@ -197,21 +197,19 @@ class XTransformerDecoder(Decoder):
 
     def start(self, memory: Memory, rows: int) -> XTransformerState:
         """No words yet."""
-        return self._start(memory, memory.states, rows, 0, 0)
+        return self._start(memory, rows, 0, 0, memory.states.dtype)
 
     def start_with_room(self, memory: Memory, rows: int, words: int) -> XTransformerState:
         """No words yet: keys and values of zeros, which do not count."""
         length = torch.zeros((), dtype=torch.long, device=memory.mask.device)
-        return self._start(memory, memory.keys_values[0][0], rows, words, length)
+        return self._start(memory, rows, words, length, memory.keys_values[0][0].dtype)
 
-    def _start(self, memory: Memory, like: Tensor, rows: int, room: int, length: Length) -> XTransformerState:
-        """`like`: of the type of keys and values."""
+    def _start(self, memory: Memory, rows: int, room: int, length: Length, dtype: torch.dtype) -> XTransformerState:
         B, _, D = memory.states.shape
-        nothing = like.new_zeros(B, rows, self.num_heads, room, D // self.num_heads)
         return XTransformerState(
             length,
             self.from_image(memory.summary),
-            tuple((nothing, nothing) for _ in self.layers),
+            no_words(memory, self.num_heads, rows, room, dtype),
             memory.mask.new_zeros(B, rows, room),
             memory.states.new_zeros(B, rows, D),
         )
