@@ -32,6 +32,7 @@ def padded(words, length, filler=END):
 def test_the_fake_is_what_a_search_asks_for(table_model):
     model = table_model(4, 4)
     assert isinstance(model, Decodable)
+    assert not isinstance("a caption", Decodable)  # it has `encode` and no decoder
     captions = list(model.captions(0))
     assert len(captions) == ALL
     assert sum(math.exp(caption.total) for caption in captions) == pytest.approx(1)

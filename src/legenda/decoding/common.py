@@ -14,8 +14,15 @@ from legenda.models.decoder import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 
 
+class _HasAttributes(type(Protocol)):  # type: ignore[invalid-inheritance]
+    """Check instances with `hasattr`: since Python 3.12 protocols do not find the submodules of an `nn.Module`."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return all(hasattr(instance, name) for name in ("decoder", "decoding", "encode"))
+
+
 @runtime_checkable
-class Decodable(Protocol):
+class Decodable(Protocol, metaclass=_HasAttributes):
     """What a search needs: something that encodes a source, steps over rows of tokens and has a rule of its own."""
 
     @property
