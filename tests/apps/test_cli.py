@@ -73,7 +73,7 @@ MISTAKES = [
     (("trian",), "there is no such command; did you mean train?"),
     (("zzz",), f"choose from {', '.join(sorted(COMMANDS))}"),
     (("recipes", "scenes.ngsn"), "there is no recipe 'scenes.ngsn'; did you mean scenes.ngsan?"),
-    (("recipes", "scenes.ngsan", "more"), "Unrecognized options: more"),
+    (("recipes", "scenes.ngsan", "more"), "unrecognized options: more"),
     (("models", "--all"), "there is no option --all; choose from --help"),
     (("train", "scenes.gsn"), "there is no recipe 'scenes.gsn'; did you mean scenes.gsan?"),
     (("train",), "the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them"),
@@ -140,7 +140,7 @@ def test_a_misspelt_option_is_told_at_every_width_of_the_terminal(capsys, monkey
 def test_nothing_of_the_frame_around_a_complaint_is_left(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     _, _, err = call(capsys, "recipes", "scenes.ngsan", "more")
-    assert err == "legenda recipes: Unrecognized options: more; see legenda recipes --help\n"
+    assert err == "legenda recipes: unrecognized options: more; see legenda recipes --help\n"
 
 
 def test_an_interrupt_ends_without_a_traceback(capsys, monkeypatch):

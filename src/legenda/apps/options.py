@@ -1,70 +1,82 @@
 """Options of a command: a dataclass filled from the command line by tyro."""
 
-import contextlib
-import io
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
+from tyro import _errors as events  # the only structured form of tyro's errors; pyproject.toml bounds its version
 
 from legenda.errors import UserError, nearest
 
 T = TypeVar("T")
 
-_RULE = re.compile(r"[─╭╮╰╯│|+]+|-{4,}")
-_FLAG = re.compile(r"--[a-z][\w.-]*")
 
+def parse(
+    options: type[T], arguments: Sequence[str], command: str, *, default: Any = None, config: Sequence[Any] = ()
+) -> T:
+    """Return the options of `legenda COMMAND` as an instance of the dataclass `options`.
 
-def parse(options: type[T], arguments: Sequence[str], command: str, *, default: Any = None) -> T:
-    """The options of `legenda COMMAND`; `default` is an instance whose values stand where nothing is said.
-
-    `--help` prints the help and leaves with exit code 0. Raises UserError for an unknown option (the nearest one is
-    named) or a value of the wrong type.
+    default: an instance whose values stand for options that are not given. config: markers of `tyro.conf`.
+    `--help` prints the help and exits with code 0. Raises UserError for an unknown option (the nearest one is
+    suggested), a missing option or value, and a value of the wrong type.
     """
+
+    def refuse(event: events.ParseErrorEvent) -> None:
+        unknown = _unknown_option(event)
+        if unknown is not None:
+            known = {"--help", *_option_names(options if default is None else default)}
+            raise UserError(f"there is no option {unknown}; {nearest(unknown, known)}")
+        message = _message(event)
+        if message is not None:
+            raise UserError(f"{message}; see legenda {command} --help")
+
     extra = {} if default is None else {"default": default}
-
-    def ask(given: Sequence[str]) -> T:
-        return tyro.cli(options, args=list(given), prog=f"legenda {command}", **extra)
-
-    if {"-h", "--help"} & set(arguments):
-        return ask(arguments)
-    complaint = io.StringIO()
-    with contextlib.redirect_stderr(complaint), contextlib.suppress(SystemExit), _unwrapped():
-        return ask(arguments)
-    raise UserError(_misspelt(ask, arguments) or _sentence(complaint.getvalue(), command))
+    with events.on_parse_error(refuse):
+        return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config, **extra)
 
 
-def _misspelt(ask: Callable[[Sequence[str]], object], arguments: Sequence[str]) -> str | None:
-    """A sentence on the first option that does not exist; tyro keeps it back while another one is missing."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit), _unwrapped():
-        ask(["--help"])
-    known = set(_FLAG.findall(told.getvalue()))
-    for argument in arguments:
-        given = argument.split("=")[0].replace("_", "-")
-        if given.startswith("--") and given not in known:
-            return f"there is no option {given}; {nearest(given, known)}"
+def _unknown_option(event: events.ParseErrorEvent) -> str | None:
+    """Return the first option that does not exist."""
+    match event:
+        case events.UnrecognizedArgs(tokens=tokens) | events.MissingArgs(unrecognized_tokens=tokens):
+            unknown = (token.split("=")[0].replace("_", "-") for token in tokens if token.startswith("--"))
+            return next(unknown, None)
     return None
 
 
-@contextlib.contextmanager
-def _unwrapped() -> Iterator[None]:
-    """A terminal so wide that no name is broken over two lines."""
-    before = os.environ.get("COLUMNS")
-    os.environ["COLUMNS"] = "10000"
-    try:
-        yield
-    finally:
-        del os.environ["COLUMNS"]
-        if before is not None:
-            os.environ["COLUMNS"] = before
+def _message(event: events.ParseErrorEvent) -> str | None:
+    """Return what is wrong, or None for an event that no command can cause, which tyro reports itself."""
+    match event:
+        case events.UnrecognizedArgs(tokens=tokens):
+            return f"unrecognized options: {' '.join(tokens)}"
+        case events.MissingArgs(missing_arguments=missing):
+            return f"missing {', '.join(_name(found.arg) for found in missing)}"
+        case events.InvalidChoice(argument=argument, value=value, choices=choices):
+            return f"{_name(argument)} must be one of {', '.join(map(repr, choices))}, not {value!r}"
+        case events.BadValue(argument=argument):
+            return f"missing value for {_name(argument)} {argument.lowered.metavar}"
+        case events.InstantiationFailure(argument=None, message=message):
+            return message
+        case events.InstantiationFailure(argument=argument, message=message):
+            return f"{_name(argument)}: {message}"
+    return None
 
 
-def _sentence(complaint: str, command: str) -> str:
-    """The boxed complaint of tyro as one sentence."""
-    lines = [_RULE.sub("", line).strip() for line in complaint.splitlines()[1:]]
-    text = " ".join(line for line in lines if line)
-    wrong = re.split(r"Argument helptext:|For full helptext", text)[0].strip().rstrip(".:")
-    return f"{wrong}; see legenda {command} --help"
+def _name(argument: Any) -> str:
+    """Return the name of an option, or the metavar of a positional argument."""
+    return argument.lowered.name_or_flags[0] if not argument.is_positional() else str(argument.lowered.metavar)
+
+
+def _option_names(options: Any, prefix: str = "--") -> Iterator[str]:
+    """Yield the options of a dataclass, or of an instance of one; those of a nested dataclass follow a dot."""
+    hints = get_type_hints(options if isinstance(options, type) else type(options), include_extras=True)
+    for field in dataclasses.fields(options):
+        annotations = getattr(hints[field.name], "__metadata__", ())
+        if tyro.conf.Positional in annotations or tyro.conf.Suppress in annotations:
+            continue
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = getattr(options, field.name, default)
+        given = next((own.name for own in annotations if getattr(own, "name", None)), field.name)
+        name = prefix + given.replace("_", "-")
+        yield from _option_names(value, f"{name}.") if dataclasses.is_dataclass(value) else (name,)

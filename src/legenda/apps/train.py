@@ -147,8 +147,8 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
         kw_only=True,
         namespace=namespace,
     )
-    without_subcommands: Any = tyro.conf.AvoidSubcommands[options]  # a schedule's kind is named by --training.schedule
-    chosen: Any = parse(without_subcommands, arguments, f"train {recipe.name}")
+    markers = (tyro.conf.AvoidSubcommands,)  # --training.schedule names the kind of a schedule
+    chosen: Any = parse(options, arguments, f"train {recipe.name}", config=markers)
     for name in ("seeds", "devices", "nodes"):
         if getattr(chosen, name) < 1:
             raise UserError(f"--{name} must be at least 1, not {getattr(chosen, name)}")
