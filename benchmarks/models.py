@@ -34,7 +34,6 @@ from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
 from legenda.training import SelfCritical, Training
 from legenda.training.captioning import CrossEntropy
-from legenda.training.heap import keep_heap
 from legenda.training.rewards import Rewards
 from legenda.training.self_critical import SelfCriticalObjective
 from legenda.training.task import Objective, parts_of
@@ -130,8 +129,6 @@ def measure(
         raise UserError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    if device == "cpu":
-        keep_heap()
     built, pictures = make_captioner(model), make_pictures(model, images)
     peak = _peak(precision, device)
 

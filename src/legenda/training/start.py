@@ -13,7 +13,6 @@ from legenda.models.registry import configure
 from legenda.models.storage import WEIGHTS, load_weights
 from legenda.models.storage import describe as describe_model
 from legenda.training.folder import claim_folder
-from legenda.training.heap import keep_heap
 from legenda.training.judging import check_metric
 from legenda.training.loop import Run
 from legenda.training.rewards import Reward
@@ -72,8 +71,6 @@ def train(
         check_stage(task, stage)
         check_metric(stage.best_by, task)
     fabric = _launched(training, devices, nodes, strategy)
-    if fabric.device.type == "cpu":
-        keep_heap()
     torch.manual_seed(training.seed)
     model = task.create(model_name, options, None if start is None else Path(start))
     if start is not None:
