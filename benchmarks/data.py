@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from legenda.data import Features, write_store
-from legenda.data.caption_sets import EncodedCaptions, KarpathyData
-from legenda.data.conversion import convert
-from legenda.data.stores import open_features
+from legenda.datasets.captions import EncodedCaptions, KarpathyData
+from legenda.features import Features, write_store
+from legenda.features.convert import convert
+from legenda.features.open import open_features
 
 REGIONS, WIDTH = 36, 2048
 IMAGES, CAPTIONS = 123_287, 616_767
@@ -142,9 +142,9 @@ def training(folder: Path, steps: int) -> None:
     import torch
 
     from legenda.models import create_model
+    from legenda.tasks.captioning import CrossEntropy
     from legenda.training import Training
-    from legenda.training.captioning import CrossEntropy
-    from legenda.training.reading import ReadAhead
+    from legenda.training.prefetch import ReadAhead
 
     opened = settings(folder, (REGIONS, WIDTH)).open(lambda _: None)
     sizes = {"feature_dim": WIDTH, "dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32}

@@ -10,8 +10,8 @@ results/flickr8k_test_MODEL.json, by the photographs' names.
 import sys
 from pathlib import Path
 
-from legenda.data.results import read_predictions, read_references
-from legenda.files import read_json, write_json
+from legenda.evaluation.caption_files import read_predictions, read_references
+from legenda.io import read_json, write_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import WITHOUT_JAVA
 from legenda.recipes.flickr8k import flickr8k_recipes

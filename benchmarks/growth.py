@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 import tyro
-
-from legenda.files import write_json
 from legenda.training.heap import keep_heap
-from legenda.viewing.figures.canvas import COLOURS, DASHES, INK, new_figure, quieten, save_figure
+
+from legenda.io import write_json
+from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, quieten, save_figure
 from models import MODELS, ROWS, make_captioner, make_pictures, make_task, timed
 
 IMAGES = 4

@@ -28,7 +28,7 @@ import numpy as np
 import tyro
 
 from legenda.errors import UserError
-from legenda.files import write_json
+from legenda.io import write_json
 from legenda.metrics.bleu import BleuCounts
 from legenda.metrics.cider import DocumentFrequencies, cider_of
 from legenda.metrics.ngrams import Corpus

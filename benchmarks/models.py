@@ -26,17 +26,17 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
-from legenda.data.caption_sets import CaptionSet
+from legenda.datasets.captions import CaptionSet
 from legenda.decoding import beam_search, greedy
 from legenda.errors import UserError
-from legenda.files import read_json, write_json
+from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
+from legenda.tasks.base import Objective, parts_of
+from legenda.tasks.captioning import CrossEntropy
+from legenda.tasks.rewards import Rewards
+from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training import SelfCritical, Training
-from legenda.training.captioning import CrossEntropy
-from legenda.training.rewards import Rewards
-from legenda.training.self_critical import SelfCriticalObjective
-from legenda.training.task import Objective, parts_of
 
 MODELS = ("transformer", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
 TASKS = ("xe", "self_critical", "greedy", "beam3", "beam5", "latency", "throughput")

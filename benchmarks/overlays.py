@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from legenda.apps.report_parts import Looked, look
-from legenda.apps.runs import open_run
-from legenda.data.caption_sets import ScenesData, scene_set
-from legenda.data.scenes import FAMILIES, Scene, judge, make_split
-from legenda.data.scenes.world import COLOURS, SHAPES
+from legenda.datasets.captions import ScenesData, scene_set
+from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
+from legenda.datasets.scenes.world import COLOURS, SHAPES
+from legenda.evaluation.runs import open_run
+from legenda.visualization.report.build import Looked, look
 
 KINDS = {"shape": SHAPES, "colour": tuple(COLOURS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}

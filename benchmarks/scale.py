@@ -29,12 +29,12 @@ from pathlib import Path
 import torch
 
 import legenda
-from legenda.apps.caption import caption_pictures
-from legenda.apps.caption_listing import index_listing, write_sorted
-from legenda.apps.runs import describe_data, open_run
-from legenda.data.caption_sets import ScenesData
-from legenda.data.scenes import draw_scene, make_scene
-from legenda.vision import load_extractor, read_picture, run_extractor
+from legenda.cli.caption import caption_pictures
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.evaluation.runs import describe_data, open_run
+from legenda.extractors import load_extractor, read_picture, run_extractor
+from legenda.scale.listing import index_listing, write_sorted
 
 DRAWN = 200
 MILLION = 1_000_000
@@ -141,7 +141,7 @@ def with_ray(run: Path, pictures: list[Path], folder: Path, size: int, workers: 
     listing, out = folder / f"names-{size}.txt", folder / f"out-{size}"
     listing.write_text("".join(f"{path}\n" for path in islice(cycle(pictures), size)))
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "legenda.apps", "caption", f"@{listing}", "--model", str(run), "--engine", "ray"]
+    command = [sys.executable, "-m", "legenda", "caption", f"@{listing}", "--model", str(run), "--engine", "ray"]
     command += ["--workers", str(workers), "--out", str(out), *work.options]
     command += [] if work.extractor is None else ["--with", work.extractor]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

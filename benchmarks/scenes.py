@@ -26,7 +26,7 @@ def train(recipe: str, seed: int, runs: Path, options: list[str]) -> Path:
     folder = runs / f"{recipe}-{seed}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if not (folder / "evaluation_test.json").exists():
-        legenda = [sys.executable, "-m", "legenda.apps"]
+        legenda = [sys.executable, "-m", "legenda"]
         seeded = ["--out", str(folder), "--training.seed", str(seed)]
         commands = ["train", f"scenes.{recipe}", *seeded, *options], ["evaluate", str(folder), "--split", "test"]
         with (runs / f"{recipe}-{seed}.log").open("w") as log:

@@ -20,13 +20,19 @@ if TYPE_CHECKING:
 # cannot read their `Self` or Protocol, or because they tell a user of wrong shapes in words of their own.
 _CHECKED = [
     "attention",
-    "decoding",
+    "decoding.beam",
+    "decoding.common",
+    "decoding.ensemble",
+    "decoding.sampling",
+    "decoding.steps",
     "models.transformer",
     "models.co_attention",
     "models.mcan",
     "models.grounding",
     "models.translator",
 ]
+pytest_plugins = ["run_fixtures"]
+
 install_import_hook([f"legenda.{module}" for module in _CHECKED], "beartype.beartype")
 
 # A busy machine is no failure.

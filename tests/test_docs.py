@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 import legenda
-from legenda.apps.cli import COMMANDS
-from legenda.data.features import FeatureStore
-from legenda.vision import extract_store, load_extractor
+from legenda.cli.main import COMMANDS
+from legenda.extractors import extract_store, load_extractor
+from legenda.features.packed import FeatureStore
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -16,16 +16,19 @@ _NAMES = {
 }
 _MODULES = (
     "attention",
-    "data",
+    "datasets",
     "decoding",
+    "evaluation",
+    "extractors",
+    "features",
     "importers",
     "metrics",
     "models",
     "recipes",
+    "tasks",
     "text",
     "training",
-    "viewing",
-    "vision",
+    "visualization",
 )
 
 __all__ = [*_NAMES, *_MODULES]

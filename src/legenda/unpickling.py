@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from legenda.errors import UserError
-from legenda.files import checked
+from legenda.io import checked
 
 
 class Unpickler(pickle.Unpickler):

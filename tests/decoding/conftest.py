@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from legenda.models import Decoder, DecodingRule
+from legenda.decoding import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 
 END = 0

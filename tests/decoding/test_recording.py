@@ -13,7 +13,7 @@ import torch
 import legenda
 from legenda import UserError
 from legenda.decoding import Ensemble, beam_search, greedy, recording, sample, steps
-from legenda.models.decoder import with_word
+from legenda.decoding.decoder import with_word
 
 WORDS, FEATURES = 9, 6
 MODELS = ("transformer", "ngsan", "mdsan", "meshed", "aoanet", "updown", "xlan", "xtransformer")

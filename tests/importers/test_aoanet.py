@@ -12,7 +12,7 @@ import legenda
 from legenda import Regions, UserError
 from legenda.decoding import Ensemble, beam_search, greedy
 from legenda.importers.aoanet import load_aoanet
-from legenda.importers.translation import Translation
+from legenda.importers.weight_map import Translation
 
 DATA = Path(__file__).parent / "data"
 HEADS, T = 4, 20

@@ -19,7 +19,7 @@ import torch
 import legenda
 from legenda import UserError
 from legenda.importers.unpickling import read_pickle
-from legenda.importers.words import read_words
+from legenda.importers.vocab import read_words
 from legenda.text import Vocabulary
 
 TRACE = Path(tempfile.gettempdir()) / "legenda-ran-a-pickle"

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from legenda import Regions, UserError, importers
 from legenda.importers.mcan import load_mcan, usual_heads
-from legenda.importers.translation import Translation
-from legenda.models.storage import load_any
+from legenda.importers.weight_map import Translation
+from legenda.models.checkpoint import load_any
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 
 DATA = Path(__file__).parent / "data"

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from legenda import Regions, UserError
 from legenda.decoding import beam_search, greedy
 from legenda.importers.mdsan import END, PAD, load_mdsan
-from legenda.importers.translation import Translation
+from legenda.importers.weight_map import Translation
 
 DATA = Path(__file__).parent / "data"
 NAMES = (

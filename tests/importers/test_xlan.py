@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from legenda import Regions, UserError
 from legenda.decoding import beam_search, greedy
-from legenda.importers.translation import Translation
+from legenda.importers.weight_map import Translation
 from legenda.importers.xlan import load_xlan
 from legenda.importers.xtransformer import load_xtransformer
 from legenda.models.xtransformer import positions

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import legenda
-from legenda.data.caption_sets import EncodedCaptions, OpenedData, ScenesData
+from legenda.datasets.captions import EncodedCaptions, OpenedData, ScenesData
 from legenda.models import describe_model
-from legenda.training.objectives import cross_entropy
+from legenda.tasks.objectives import cross_entropy
 
 RATE, WARM_UP, MOST, EVERY = 1e-2, 20, 800, 25
 

@@ -8,11 +8,11 @@ import torch
 
 from legenda import Regions, UserError
 from legenda.attention import Branches, MultiHeadAttention
+from legenda.models.checkpoint import load_any
 from legenda.models.co_attention import AttentionPool
 from legenda.models.grounding import Grounder, GroundingConfig
 from legenda.models.mcan import Mcan, McanConfig
 from legenda.models.registry import build_model
-from legenda.models.storage import load_any
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 
 SMALL = {

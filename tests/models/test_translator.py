@@ -5,7 +5,7 @@ import torch
 
 from legenda.decoding import beam_search
 from legenda.errors import UserError
-from legenda.models.storage import load_weights, save_weights
+from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.translator import Translator, TranslatorConfig
 from legenda.text import Vocabulary
 from legenda.text.subwords import JointPieces

@@ -6,7 +6,7 @@ import torch
 import legenda
 from legenda import Regions
 from legenda.errors import UserError
-from legenda.models.recurrent import read_in_order
+from legenda.models.lstm import read_in_order
 
 SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
 ORDERED = {

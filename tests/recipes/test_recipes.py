@@ -6,12 +6,13 @@ import json
 import pytest
 import torch
 
-from legenda.data.caption_sets import ScenesData
+from legenda.datasets.captions import ScenesData
 from legenda.errors import UserError
 from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model, configure
 from legenda.recipes import Recipe, all_recipes, get_recipe
-from legenda.training import Task, Training
+from legenda.tasks import Task
+from legenda.training import Training
 
 NGSAN = ("transformer", "nsan", "gsan", "ngsan")
 RECIPES = all_recipes()

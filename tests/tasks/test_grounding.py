@@ -9,16 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions, UserError
-from legenda.data.expression_data import SceneExpressionsData
-from legenda.data.expression_sets import ExpressionSet, OpenedExpressions
-from legenda.data.grounding import Expression
+from legenda.datasets.expression_configs import SceneExpressionsData
+from legenda.datasets.expressions import ExpressionSet, OpenedExpressions
+from legenda.datasets.refcoco import Expression
 from legenda.importers import load as load_released
-from legenda.models.storage import load_any
+from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES
+from legenda.tasks.base import check_stage, parts_of
 from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.questions import QuestionVocabulary
 from legenda.training import Training, train
-from legenda.training.task import check_stage, parts_of
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}

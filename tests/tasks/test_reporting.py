@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from legenda import Regions, UserError
-from legenda.data.question_sets import QuestionSet
-from legenda.data.vqa import Question
+from legenda.datasets.questions import QuestionSet
+from legenda.datasets.vqa import Question
 from legenda.metrics.vqa import Annotation, evaluate_vqa
 from legenda.tasks.reporting import share, shares_of_groups
 from legenda.tasks.vqa import Vqa

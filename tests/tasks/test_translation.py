@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.data.number_words import NumberWordsData
-from legenda.data.parallel import OpenedParallel, ParallelSplit
+from legenda.datasets.numerals import NumberWordsData
+from legenda.datasets.translation import OpenedParallel, ParallelSplit
 from legenda.errors import UserError
-from legenda.models.storage import load_any
+from legenda.models.checkpoint import load_any
+from legenda.tasks.base import check_stage
 from legenda.tasks.translation import Translation, TranslationObjective, evaluate_translator, translate
 from legenda.text.subwords import JointPieces, count_vocabulary
 from legenda.training import ScheduledSampling, Training, train
 from legenda.training.schedules import InverseSqrt
-from legenda.training.task import check_stage
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
 pytestmark = pytest.mark.usefixtures("one_thread")

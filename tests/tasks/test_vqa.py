@@ -9,18 +9,18 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import Regions, UserError
-from legenda.data.question_data import SceneQuestionsData
-from legenda.data.question_sets import OpenedQuestions, QuestionSet
-from legenda.data.scenes import FEATURE_DIM
-from legenda.data.vqa import Question
+from legenda.datasets.question_configs import SceneQuestionsData
+from legenda.datasets.questions import OpenedQuestions, QuestionSet
+from legenda.datasets.scenes import FEATURE_DIM
+from legenda.datasets.vqa import Question
 from legenda.importers import load as load_released
 from legenda.metrics.vqa import Annotation
-from legenda.models.storage import load_any
+from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
+from legenda.tasks.base import check_stage, parts_of
 from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
 from legenda.training import Training, train
-from legenda.training.task import check_stage, parts_of
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}

@@ -11,12 +11,13 @@ import pytest
 import safetensors
 import safetensors.torch
 
-from legenda.data.caption_sets import OpenedData, ScenesData
-from legenda.training import Captioning, StepDecay, Trained, Training, train
-from legenda.training import captioning as captioning_module
+from legenda.datasets.captions import OpenedData, ScenesData
+from legenda.tasks import Captioning
+from legenda.tasks import captioning as captioning_module
+from legenda.training import StepDecay, Trained, Training, train
 from legenda.training import loop as loop_module
+from legenda.training.checkpoint import STATE
 from legenda.training.history import read_history
-from legenda.training.state import STATE
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
 # 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.

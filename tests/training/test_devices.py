@@ -28,8 +28,8 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import safetensors.torch
-from legenda.training import start
-from legenda.training.sharding import gathered
+from legenda.training import launch as start
+from legenda.training.distributed import gathered
 from test_devices import DATA, DRAWN, SETTINGS
 from small_runs import Path, run
 

@@ -17,16 +17,16 @@ import torch
 from small_runs import DATA, TRAINING, Killed, assert_same, open_scenes, outcome, run, stop_at
 
 import legenda
-from legenda.data.caption_sets import CaptionSet
+from legenda.datasets.captions import CaptionSet
 from legenda.errors import UserError
 from legenda.regions import Regions
 from legenda.training import StepDecay, Training, is_finished
-from legenda.training import folder as folder_module
+from legenda.training import launch as start_module
 from legenda.training import loop as loop_module
-from legenda.training import start as start_module
+from legenda.training import run_folder as folder_module
+from legenda.training.checkpoint import STATE, read_progress
 from legenda.training.history import HISTORY, TABLE, read_history
 from legenda.training.loggers import EVENTS
-from legenda.training.state import STATE, read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

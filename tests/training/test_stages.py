@@ -16,15 +16,15 @@ from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
 
 import legenda
 from legenda.errors import UserError
+from legenda.tasks import captioning as captioning_module
+from legenda.tasks import self_critical as self_critical_module
 from legenda.training import Constant, Plateau, ScheduledSampling, SelfCritical, Training, is_finished
-from legenda.training import captioning as captioning_module
+from legenda.training import launch as start_module
 from legenda.training import loop as loop_module
-from legenda.training import self_critical as self_critical_module
 from legenda.training import stage as stage_module
-from legenda.training import start as start_module
+from legenda.training.checkpoint import STATE, read_progress
 from legenda.training.history import TABLE, read_history
-from legenda.training.reading import ReadAhead
-from legenda.training.state import STATE, read_progress
+from legenda.training.prefetch import ReadAhead
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -112,7 +112,7 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import test_stages
-from legenda.training import rewards
+from legenda.tasks import rewards
 
 judge, calls = rewards.Rewards._judge, 0
 
@@ -200,7 +200,7 @@ def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
 
 def test_a_run_can_start_from_another_run_and_keeps_its_words(whole, tmp_path):
     """With other pictures that know fewer words."""
-    fewer = legenda.data.caption_sets.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
+    fewer = legenda.datasets.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
     folder = tmp_path / "run"
     run(folder, replace(SECOND, epochs=1, schedule=Constant(rate=1e-9)), fewer, start=whole)
     model, before = legenda.load(folder), legenda.load(whole)

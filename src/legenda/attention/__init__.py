@@ -2,7 +2,7 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.branches import Branches
+from legenda.attention.config import AttentionOptions, PairGeometry, create_self_attention
 from legenda.attention.distance import DistanceRescale
 from legenda.attention.geometry import (
     Geometry,
@@ -12,9 +12,9 @@ from legenda.attention.geometry import (
     relative_geometry,
     sinusoids,
 )
+from legenda.attention.multi_branch import Branches
 from legenda.attention.multi_head import Attended, MultiHeadAttention
 from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
-from legenda.attention.options import AttentionOptions, PairGeometry, create_self_attention
 from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [

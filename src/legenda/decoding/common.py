@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from legenda.models.decoder import Decoder, DecodingRule
+from legenda.decoding.decoder import Decoder, DecodingRule
 from legenda.regions import Memory, Regions
 
 

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.decoding.common import Decodable
+from legenda.decoding.decoder import Decoder, State
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, State
 from legenda.regions import Memory, Regions
 
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.models.decoder import State
+from legenda.decoding.decoder import State
 from legenda.regions import Memory
 
 Follow = Callable[[Tensor, State, Memory], tuple[Tensor, State]]

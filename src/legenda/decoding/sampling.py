@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.decoding.common import Decodable, Decoded, memory_of, rule_of, stack_attention
+from legenda.decoding.decoder import DecodingRule
 from legenda.decoding.steps import open_steps
 from legenda.errors import UserError
-from legenda.models.decoder import DecodingRule
 from legenda.regions import Memory, Regions
 
 

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.decoding.common import Decodable
+from legenda.decoding.decoder import Decoder, DecodingRule, State
 from legenda.decoding.recording import Key, Recording, key_of, put_back, replays, take
-from legenda.models.decoder import Decoder, DecodingRule, State
 from legenda.regions import Memory
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.importers.translation import HEADS, Translation
+from legenda.importers.weight_map import HEADS, Translation
 from legenda.models import Captioner, create_model
 
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from legenda.errors import UserError, nearest
-from legenda.files import checked
 from legenda.importers.mcan import give_words
-from legenda.importers.translation import Translation
-from legenda.importers.words import check_size, read_words
+from legenda.importers.vocab import check_size, read_words
+from legenda.importers.weight_map import Translation
+from legenda.io import checked
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
 from legenda.text import Vocabulary

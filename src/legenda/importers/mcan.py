@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from legenda.data.vqa import read_answers
+from legenda.datasets.vqa import read_answers
 from legenda.errors import UserError
-from legenda.importers.translation import Translation
-from legenda.importers.words import check_size
+from legenda.importers.vocab import check_size
+from legenda.importers.weight_map import Translation
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.mcan import Mcan
 from legenda.models.model import Model

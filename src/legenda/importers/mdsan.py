@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from legenda.decoding import DecodingRule
 from legenda.errors import UserError
-from legenda.importers.translation import HEADS, Translation
-from legenda.models import Captioner, DecodingRule, create_model
+from legenda.importers.weight_map import HEADS, Translation
+from legenda.models import Captioner, create_model
 
 PAD, BEGIN, END = 1, 2, 3
 """Ids of the release's vocabulary; 0 is the unknown word."""

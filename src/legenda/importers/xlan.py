@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.importers.translation import Translation
+from legenda.importers.weight_map import Translation
 from legenda.models import Captioner, create_model
 
 _EMBEDDINGS = {"in_proj_q": "query_key", "in_proj_v1": "query_value", "in_proj_k": "key", "in_proj_v2": "value"}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from legenda.errors import UserError
-from legenda.importers.translation import Translation
+from legenda.importers.weight_map import Translation
 from legenda.importers.xlan import give_block, give_regions, region_norm, sizes
 from legenda.models import Captioner, create_model
 from legenda.models.xtransformer import positions

@@ -2,8 +2,8 @@
 
 from legenda.metrics.boxes import box_iou, grounding_accuracy
 from legenda.metrics.diversity import Diversity, Oracle, measure_diversity, score_oracle, share_novel, vocabulary_size
+from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
-from legenda.metrics.frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.significance import Difference, Interval, compare, intervals

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from legenda.metrics.frequencies import DocumentFrequencies, inverse_frequencies
+from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
 
 SIGMA = 6.0

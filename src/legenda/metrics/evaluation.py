@@ -11,7 +11,7 @@ from typing import Any
 from legenda.errors import UserError, nearest
 from legenda.metrics.bleu import BleuCounts
 from legenda.metrics.cider import cider_of
-from legenda.metrics.frequencies import DocumentFrequencies
+from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor
 from legenda.metrics.ngrams import Corpus
 from legenda.metrics.rouge import rouge_l

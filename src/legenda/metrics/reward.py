@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from legenda.errors import UserError
 from legenda.metrics.bleu import BleuCounts
 from legenda.metrics.cider import similarities
-from legenda.metrics.frequencies import DocumentFrequencies, inverse_frequencies
+from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Captions, Floats, Integers, Overlap, Pairs, overlap
 from legenda.metrics.reward_index import End, ReferenceIndex, References
 

@@ -9,8 +9,8 @@ from typing import Literal, Self, get_args
 import numpy as np
 
 from legenda.errors import UserError, nearest
-from legenda.files import whole_file
-from legenda.metrics.frequencies import DocumentFrequencies, as_json, count_all, read_arrays
+from legenda.io import whole_file
+from legenda.metrics.document_frequencies import DocumentFrequencies, as_json, count_all, read_arrays
 from legenda.metrics.ngrams import LONGEST, MOST_TOKENS, Bag, Captions, Integers, NgramTable, number
 
 End = Literal["given", "added", "dropped"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legenda.metrics.cider import SIGMA
-from legenda.metrics.frequencies import inverse_frequencies
+from legenda.metrics.document_frequencies import inverse_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Floats, Integers
 from legenda.metrics.reward_index import ReferenceIndex
 

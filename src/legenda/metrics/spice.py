@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.files import checked, whole_file
+from legenda.io import checked, whole_file
 from legenda.metrics.java import PLAIN, find_java, find_program, java_version
 from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
 

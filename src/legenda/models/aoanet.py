@@ -22,12 +22,12 @@ from legenda.attention import (
     create_self_attention,
 )
 from legenda.attention.dropout import Dropout
+from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import DecodingRule
 from legenda.models.encoder import Encoder
-from legenda.models.recurrent import read_in_order
+from legenda.models.lstm import read_in_order
 from legenda.models.transformer import FeedForward
 from legenda.regions import Memory, Regions, masked_mean
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
 from legenda.attention.dropout import Dropout
-from legenda.models.decoder import Decoder, pick_rows
+from legenda.decoding.decoder import Decoder, pick_rows
+from legenda.models.lstm import WordLSTM
 from legenda.models.products import repeated_products
-from legenda.models.recurrent import WordLSTM
 from legenda.regions import Memory
 
 if TYPE_CHECKING:

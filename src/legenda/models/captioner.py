@@ -5,9 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from legenda.decoding.decoder import Decoder, DecodingRule
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder, DecodingRule
 from legenda.models.encoder import Encoder
 from legenda.models.model import Model
 from legenda.regions import Memory, Regions

@@ -26,7 +26,7 @@ from legenda.attention import (
     create_self_attention,
 )
 from legenda.attention.dropout import Dropout
-from legenda.data.question_sets import encode_tokens
+from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
 from legenda.models.transformer import FeedForward, Residual

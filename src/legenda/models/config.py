@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import Any
 
+from legenda.decoding.decoder import Decoder, DecodingRule
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, DecodingRule
 from legenda.models.encoder import Encoder
 from legenda.models.model import Config
 

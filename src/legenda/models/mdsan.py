@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from legenda.attention import sinusoids
 from legenda.attention.distance import Distance
+from legenda.decoding.decoder import Length
 from legenda.errors import UserError
-from legenda.models.decoder import Length
 from legenda.models.encoder import xavier
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
 from legenda.regions import Memory, Regions, without_zero_rows

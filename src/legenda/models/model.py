@@ -77,7 +77,7 @@ class Model(nn.Module):
 
     def save(self, folder: str | Path, **sections: Any) -> Path:
         """Writes config.json, model.safetensors and the words; `sections` join config.json."""
-        from legenda.models.storage import save
+        from legenda.models.checkpoint import save
 
         return save(self, folder, **sections)
 

@@ -13,7 +13,7 @@ from legenda.models.captioner import Captioner
 from legenda.models.config import ModelConfig, read_decoder
 from legenda.models.fields import fits, named
 from legenda.models.model import Config, Model
-from legenda.models.named import MODELS, Entry
+from legenda.models.model_table import MODELS, Entry
 
 _COMMON = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What a borrowed decoder takes over from the model that borrows it."""

@@ -21,9 +21,9 @@ from legenda.attention import (
     sinusoids,
 )
 from legenda.attention.dropout import Dropout
+from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.models.encoder import Encoder, xavier
 from legenda.regions import Memory, Regions
 

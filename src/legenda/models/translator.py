@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from legenda.attention import AttentionOptions, Geometry
 from legenda.attention.dropout import Dropout
+from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
-from legenda.models.decoder import DecodingRule
 from legenda.models.encoder import xavier
 from legenda.models.model import Config, Model
 from legenda.models.transformer import EncoderLayer, TransformerConfig, TransformerDecoder, placed_words

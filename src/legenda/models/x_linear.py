@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
+from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
-from legenda.models.decoder import DecodingRule
 from legenda.models.encoder import Encoder
 from legenda.models.transformer import FeedForward, Residual
 from legenda.regions import Memory, Regions, masked_mean

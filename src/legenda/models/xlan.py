@@ -14,9 +14,9 @@ from legenda.attention import Attended
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
-from legenda.models.decoder import Decoder, pick_rows
+from legenda.decoding.decoder import Decoder, pick_rows
+from legenda.models.lstm import WordLSTM
 from legenda.models.products import repeated_products
-from legenda.models.recurrent import WordLSTM
 from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 

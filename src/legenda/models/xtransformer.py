@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
+from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.errors import UserError
-from legenda.models.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 

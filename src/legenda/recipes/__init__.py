@@ -1,20 +1,20 @@
 """Recipes: Python functions that return the whole typed configuration of a run."""
 
-from legenda.data.caption_sets import ScenesData
+from legenda.datasets.captions import ScenesData
 from legenda.errors import UserError, nearest
 from legenda.recipes.aoanet import aoanet_recipes
 from legenda.recipes.flickr8k import flickr8k_recipes
 from legenda.recipes.grounding import grounding_recipes
 from legenda.recipes.mdsan import mdsan_recipes
 from legenda.recipes.ngsan import ngsan_recipes
-from legenda.recipes.own import OwnRecipes, read_recipes
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.scenes import on_scenes, scenes_recipes
 from legenda.recipes.translation import translation_recipes
+from legenda.recipes.user_recipes import OwnRecipes, read_recipes
 from legenda.recipes.video import video_recipes
 from legenda.recipes.vqa import vqa_recipes
 from legenda.recipes.xlan import xlan_recipes
-from legenda.training.captioning import Captioning
+from legenda.tasks.captioning import Captioning
 
 
 def all_recipes() -> dict[str, Recipe]:

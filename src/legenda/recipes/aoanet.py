@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
+from legenda.tasks.config import ScheduledSampling, SelfCritical
+from legenda.training.config import Training
 from legenda.training.schedules import Plateau, StepDecay
-from legenda.training.settings import ScheduledSampling, SelfCritical, Training
 
 _RELEASED: Stages = (
     Training(

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from legenda.data.caption_sets import KarpathyData
+from legenda.datasets.captions import KarpathyData
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Recipe
-from legenda.training.settings import Training
+from legenda.training.config import Training
 
 Stages = tuple[Training, Training]
 """Cross-entropy, and self-critical training after it."""

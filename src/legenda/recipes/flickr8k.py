@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from legenda.data.caption_sets import KarpathyData
+from legenda.datasets.captions import KarpathyData
 from legenda.models import describe_model
 from legenda.recipes.recipe import Recipe
+from legenda.tasks.config import SelfCritical
+from legenda.training.config import Training
 from legenda.training.schedules import Constant, Cosine
-from legenda.training.settings import SelfCritical, Training
 
 _MODELS = ("transformer", "nsan", "gsan", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
 

@@ -7,12 +7,12 @@ detector that has seen none of the pictures of these data sets.
 from dataclasses import replace
 from pathlib import Path
 
-from legenda.data.expression_data import EntitiesData, RefsData, SceneExpressionsData
+from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExpressionsData
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.vqa import ON_SCENES, SCENE_SIZES, SMALL_SIZES, mcan_rates
 from legenda.tasks.grounding import Grounding
+from legenda.training.config import Training
 from legenda.training.schedules import StepDecay
-from legenda.training.settings import Training
 
 _TRAINING = Training(
     epochs=13,

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
+from legenda.tasks.config import SelfCritical
+from legenda.training.config import Training
 from legenda.training.schedules import Table
-from legenda.training.settings import SelfCritical, Training
 
 _STAGES: Stages = (
     Training(

@@ -9,8 +9,9 @@ from typing import Any
 
 from legenda.recipes.coco import Stages, coco, recipe
 from legenda.recipes.recipe import Recipe
+from legenda.tasks.config import SelfCritical
+from legenda.training.config import Training
 from legenda.training.schedules import Constant, Table
-from legenda.training.settings import SelfCritical, Training
 
 _DATA = coco(min_count=6)
 

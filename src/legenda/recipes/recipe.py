@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from legenda.training.captioning import Captioning
-from legenda.training.settings import Training
-from legenda.training.task import Task
+from legenda.tasks.base import Task
+from legenda.tasks.captioning import Captioning
+from legenda.training.config import Training
 
 
 class Data(Protocol):

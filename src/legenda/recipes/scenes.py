@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from legenda.data.caption_sets import ScenesData
+from legenda.datasets.captions import ScenesData
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Recipe
+from legenda.training.config import Training
 from legenda.training.schedules import StepDecay
-from legenda.training.settings import Training
 
 _SMALL = {
     "dim": 64,

@@ -9,12 +9,12 @@ epochs.
 from dataclasses import replace
 from pathlib import Path
 
-from legenda.data.number_words import NumberWordsData
-from legenda.data.parallel import ParallelData
+from legenda.datasets.numerals import NumberWordsData
+from legenda.datasets.translation import ParallelData
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.translation import Translation
+from legenda.training.config import Training
 from legenda.training.schedules import InverseSqrt
-from legenda.training.settings import Training
 
 _WMT14 = ParallelData(
     folder=Path("wmt14"),

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from legenda.data.caption_sets import KarpathyData
-from legenda.data.moving_data import MovingScenesData
+from legenda.datasets.captions import KarpathyData
+from legenda.datasets.video_scenes import MovingScenesData
 from legenda.recipes.aoanet import aoanet_recipes
 from legenda.recipes.ngsan import ngsan_recipes
 from legenda.recipes.recipe import Recipe
+from legenda.training.config import Training
 from legenda.training.schedules import StepDecay
-from legenda.training.settings import Training
 
 _VATEX = KarpathyData(annotations=Path("vatex"), features=Path("vatex_i3d"))
 _MSRVTT = KarpathyData(annotations=Path("msrvtt"), features=Path("msrvtt_resnet101"))

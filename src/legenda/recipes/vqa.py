@@ -10,11 +10,11 @@ ends up to three steps later than ours.
 from dataclasses import replace
 from pathlib import Path
 
-from legenda.data.question_data import DaquarData, SceneQuestionsData, VqaData
+from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.vqa import Vqa
+from legenda.training.config import Training
 from legenda.training.schedules import StepDecay, Table
-from legenda.training.settings import Training
 
 
 def mcan_rates(rate: float) -> Table:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
+from legenda.tasks.config import ScheduledSampling, SelfCritical
+from legenda.training.config import Training
 from legenda.training.schedules import Noam, Plateau
-from legenda.training.settings import ScheduledSampling, SelfCritical, Training
 
 _DRAWN = SelfCritical(baseline="greedy", reference_length=17, max_length=17)
 

@@ -14,19 +14,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.data.expression_sets import ExpressionSet, OpenedExpressions
-from legenda.data.question_sets import encode_tokens
+from legenda.datasets.expressions import ExpressionSet, OpenedExpressions
+from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, GroundingConfig, in_pixels
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
+from legenda.tasks.base import Batch, Loss, Objective, Prepared, parts_of, regions_of
+from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
-from legenda.tasks.words import begin_words, in_parts
+from legenda.tasks.rewards import Reward
+from legenda.tasks.word_vectors import begin_words, in_parts
 from legenda.text.questions import QuestionVocabulary
-from legenda.training.rewards import Reward
-from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared, parts_of, regions_of
 
 
 class Grounding(ReportedTask):
@@ -62,7 +62,7 @@ class Grounding(ReportedTask):
     def objective(
         self,
         model: Grounder,
-        training: Training,  # noqa: ARG002
+        training: ObjectiveConfig,  # noqa: ARG002
         rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
     ) -> BoxObjective:
         """Divergence of scores and errors of deltas."""

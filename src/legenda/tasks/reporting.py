@@ -15,7 +15,7 @@ import numpy as np
 
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
-from legenda.training.task import Task
+from legenda.tasks.base import Task
 
 Interval = tuple[float, float]
 

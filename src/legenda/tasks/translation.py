@@ -15,10 +15,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from legenda.data.parallel import OpenedParallel, ParallelSplit
+from legenda.datasets.translation import OpenedParallel, ParallelSplit
 from legenda.decoding import beam_search
 from legenda.errors import UserError
-from legenda.files import write_json
+from legenda.io import write_json
 from legenda.metrics.translation import (
     TRANSLATION_METRICS,
     TranslationScores,
@@ -28,13 +28,13 @@ from legenda.metrics.translation import (
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.models.translator import SUBWORDS, Translator
+from legenda.tasks.base import Batch, Loss, Objective, Prepared
+from legenda.tasks.config import ObjectiveConfig
+from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import Judged, ReportedTask, Said, Score, Shown, share
+from legenda.tasks.rewards import Reward
 from legenda.text import Vocabulary
 from legenda.text.subwords import load_subwords
-from legenda.training.objectives import PADDING, cross_entropy
-from legenda.training.rewards import Reward
-from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared
 
 _PARTS, _LEAST = 4, 16
 """Into how many parts of similar length a batch falls, and the least number of pairs in each."""
@@ -82,7 +82,7 @@ class Translation(ReportedTask):
     def objective(
         self,
         model: Translator,
-        training: Training,
+        training: ObjectiveConfig,
         rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
     ) -> TranslationObjective:
         """Cross-entropy."""
@@ -145,7 +145,7 @@ class TranslationObjective(Objective):
 
     model: Translator
 
-    def __init__(self, model: Translator, training: Training, split: ParallelSplit) -> None:
+    def __init__(self, model: Translator, training: ObjectiveConfig, split: ParallelSplit) -> None:
         super().__init__(model)
         self.training_settings = training
         self.split = split

@@ -15,18 +15,18 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.data.question_sets import EncodedQuestions, OpenedQuestions, QuestionSet
+from legenda.datasets.questions import EncodedQuestions, OpenedQuestions, QuestionSet
 from legenda.errors import UserError
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import ANSWERS, Mcan, McanConfig
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
+from legenda.tasks.base import Batch, Loss, Objective, Prepared, check_boxes, parts_of, regions_of
+from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
-from legenda.tasks.words import begin_words, in_parts
+from legenda.tasks.rewards import Reward
+from legenda.tasks.word_vectors import begin_words, in_parts
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
-from legenda.training.rewards import Reward
-from legenda.training.settings import Training
-from legenda.training.task import Batch, Loss, Objective, Prepared, check_boxes, parts_of, regions_of
 
 _RIGHT = 0.5
 """The least accuracy of a single answer that a report calls right; among ten people two agree on such a one."""
@@ -73,7 +73,7 @@ class Vqa(ReportedTask):
     def objective(
         self,
         model: Mcan,
-        training: Training,
+        training: ObjectiveConfig,
         rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
     ) -> AnswerObjective:
         """Binary cross-entropy with soft targets."""
@@ -160,7 +160,7 @@ class AnswerObjective(Objective):
 
     model: Mcan
 
-    def __init__(self, model: Mcan, training: Training, split: QuestionSet) -> None:
+    def __init__(self, model: Mcan, training: ObjectiveConfig, split: QuestionSet) -> None:
         super().__init__(model)
         self.batch_size = training.batch_size
         self.split = split

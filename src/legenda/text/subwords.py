@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.files import checked, read_text, whole_file, write_text
+from legenda.io import checked, read_text, whole_file, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from legenda.errors import UserError
-from legenda.files import read_text, write_text
+from legenda.io import read_text, write_text
 
 END, UNKNOWN, BEGIN, PAD = "<end>", "<unk>", "<begin>", "<pad>"
 _SPECIALS = (END, UNKNOWN, BEGIN, PAD)

@@ -1,9 +1,9 @@
-"""Training: objectives, schedules, the loop, and the state that survives a kill."""
+"""Training: configuration, schedules, the loop, and checkpoints from which a killed run resumes exactly."""
 
-from legenda.training.captioning import Captioning
-from legenda.training.folder import check_folder, is_finished
-from legenda.training.objectives import advantages, cross_entropy, policy_gradient
-from legenda.training.rewards import Reward
+from legenda.tasks.config import ScheduledSampling, SelfCritical
+from legenda.training.config import Training
+from legenda.training.launch import Trained, train
+from legenda.training.run_folder import check_folder, is_finished
 from legenda.training.schedules import (
     SCHEDULES,
     Constant,
@@ -15,31 +15,22 @@ from legenda.training.schedules import (
     StepDecay,
     Table,
 )
-from legenda.training.settings import ScheduledSampling, SelfCritical, Training
-from legenda.training.start import Trained, train
-from legenda.training.task import Task
 
 __all__ = [
     "SCHEDULES",
-    "Captioning",
     "Constant",
     "Cosine",
     "InverseSqrt",
     "Noam",
     "Plateau",
-    "Reward",
     "Schedule",
     "ScheduledSampling",
     "SelfCritical",
     "StepDecay",
     "Table",
-    "Task",
     "Trained",
     "Training",
-    "advantages",
     "check_folder",
-    "cross_entropy",
     "is_finished",
-    "policy_gradient",
     "train",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.files import read_text, write_text
+from legenda.io import read_text, write_text
 
 HISTORY, TABLE = "metrics.jsonl", "metrics.csv"
 

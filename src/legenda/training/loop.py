@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from legenda.models.checkpoint import WEIGHTS, load_weights, save_weights
 from legenda.models.model import Model
 from legenda.models.registry import build_model
-from legenda.models.storage import WEIGHTS, load_weights, save_weights
-from legenda.training.averaging import AverageWeights
+from legenda.tasks.base import Task
+from legenda.tasks.rewards import Reward
+from legenda.training.checkpoint import STATE, Progress, load_state, random_state, read_progress, save_state, state_of
+from legenda.training.config import Training
+from legenda.training.distributed import gathered, whole_weights
+from legenda.training.evaluation_loop import validate
 from legenda.training.history import add_record, begin_history
-from legenda.training.judging import validate
 from legenda.training.loggers import Logger, open_loggers
 from legenda.training.progress import TrainingProgress
-from legenda.training.rewards import Reward
-from legenda.training.settings import Training
-from legenda.training.sharding import gathered, whole_weights
 from legenda.training.stage import Stage
-from legenda.training.state import STATE, Progress, load_state, random_state, read_progress, save_state, state_of
-from legenda.training.task import Task
+from legenda.training.weight_averaging import AverageWeights
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

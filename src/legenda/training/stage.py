@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from legenda.errors import UserError
-from legenda.files import whole_file
+from legenda.io import whole_file
 from legenda.models.model import Model
-from legenda.training.optimizers import clip, create_optimizer
-from legenda.training.reading import ReadAhead
-from legenda.training.rewards import Reward, Rewards
-from legenda.training.self_critical import SelfCriticalObjective
-from legenda.training.settings import Training
-from legenda.training.sharding import whole_weights
-from legenda.training.task import Batch, Prepared, Task
+from legenda.tasks.base import Batch, Prepared, Task
+from legenda.tasks.rewards import Reward, Rewards
+from legenda.tasks.self_critical import SelfCriticalObjective
+from legenda.training.config import Training
+from legenda.training.distributed import whole_weights
+from legenda.training.optim import clip, create_optimizer
+from legenda.training.prefetch import ReadAhead
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

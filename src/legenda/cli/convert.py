@@ -1,0 +1,49 @@
+"""`legenda convert`: feature stores of one kind to another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Writes the features of one or more stores to one new store, and checks it by reading it again.
+
+    Reads packed safetensors, HDF5 (ID_grids or ID_features, ID_boxes, ID_size; file.hdf5:grids chooses where both are
+    there), Bottom-Up .tsv, folders of one .npz or .npy per image (cocobu_att, X-LAN's, MCAN's) and LMDB. Writes packed
+    safetensors, HDF5 or a folder of .npz files, told by the name of OUT. Prints the number of images and regions, and
+    a checksum that is the same for every kind of store in the same precision.
+    """
+
+    paths: tyro.conf.Positional[tuple[str, ...]]
+    """The stores to read, then the one to write: OUT.safetensors, OUT.hdf5, or a folder without suffix."""
+    float16: bool = False
+    """Write half precision: half the size, which no captioning model notices."""
+    sizes: Path | None = None
+    """COCO annotations, or a folder of them, with the size of every picture, for boxes in pixels such as cocobu_box."""
+    extractor: str | None = None
+    """The name of what made the features, where the files do not say; runs remember it."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Writes the store and prints one line about it."""
+    options = parse(Options, arguments, "convert")
+    if len(options.paths) < 2:
+        raise UserError("name the feature stores to read and, last, the one to write")
+    from legenda.cli.progress import progress_bar
+    from legenda.features.convert import convert
+
+    *sources, out = options.paths
+    dtype = "float16" if options.float16 else "float32"
+    with progress_bar(f"converting to {out}") as show:
+        report = convert(sources, out, dtype=dtype, sizes=options.sizes, extractor=options.extractor, progress=show)
+    boxes = "with boxes" if report.has_boxes else "without boxes"
+    print(
+        f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "
+        f"by {report.extractor}; checksum {report.checksum}; {report.images / max(report.seconds, 1e-9):.0f} images/s"
+    )

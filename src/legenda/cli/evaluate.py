@@ -1,0 +1,167 @@
+"""`legenda evaluate`: what a model says of a split, and its scores; or captions for COCO's server."""
+
+import sys
+import warnings
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import UserError
+
+if TYPE_CHECKING:
+    from legenda.datasets.captions import CaptionSet, DataSettings
+    from legenda.evaluation.runs import OpenRun
+
+
+@dataclass(frozen=True)
+class Options:
+    """Captions a split of the run's data, scores it, and writes both to evaluation_SPLIT.json in the run folder.
+
+    A run of another task answers, locates or translates instead and takes --split and --beam-size alone. Where the data
+    withhold the captions or answers of a split, its predictions are written and nothing is scored.
+
+    Several captioners caption together, by the mean of their probabilities for each word; the data are those of the
+    first, whose folder gets evaluation_SPLIT_ensemble.json.
+
+    With --submit it writes instead the two files of COCO's captioning server, captions_val2014_NAME_results.json and
+    captions_test2014_NAME_results.json. The run's annotations and features must then hold all of val2014, and
+    --test-features all of test2014.
+    """
+
+    run: tyro.conf.Positional[Path]
+    """A run folder."""
+    others: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Further run folders with the same vocabulary and features."""
+    split: str = "val"
+    """Which examples: train, val, test, or what else the data have, such as testA of RefCOCO."""
+    annotations: Path | None = None
+    """Other annotations than the run's, in Karpathy's layout; an imported model has none of its own."""
+    features: Path | None = None
+    """The features of their images."""
+    beam_size: int = 3
+    """Hypotheses that the search keeps."""
+    metrics: Literal["fast", "auto"] = "fast"
+    """fast: those that need no Java; auto: METEOR and SPICE too, where their programs are there."""
+    submit: Path | None = None
+    """The folder for the files of COCO's server."""
+    test_features: Path | None = None
+    """The features of test2014, by the run's extractor; for --submit."""
+    algorithm: str | None = None
+    """The NAME in the names of the server's files; the run folder's where it is not given."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Prints the scores, or the files for the server, and writes the files."""
+    options = parse(Options, arguments, "evaluate")
+    if options.submit is None and (options.test_features or options.algorithm):
+        raise UserError("--test-features and --algorithm are for --submit; name its folder too")
+    from legenda.evaluation.results_file import caption_settings, evaluation_path, tell_scores, write_evaluation
+    from legenda.evaluation.runs import OpenRun, describe_data, open_any, open_run
+    from legenda.evaluation.tasks import evaluate_task, refuse_for_captioners
+
+    opened = open_any(options.run)
+    if not isinstance(opened, OpenRun):
+        refuse_for_captioners(opened, options, ("others", "annotations", "features", "metrics", "submit"))
+        evaluate_task(opened, options.split, options.beam_size)
+        return
+    members = [open_run(folder) for folder in options.others]
+    if options.submit is not None:
+        _submit(options, opened, members, options.submit)
+        return
+    data = data_of(opened, options.annotations, options.features)
+    split = data.split(options.split)
+    captions = describe(opened, split, options.beam_size, members)
+    other = None if options.annotations is None else describe_data(data)
+    settings = {
+        "images": len(split),
+        **caption_settings(opened.config, options.split, options.beam_size, options.metrics, other),
+    }
+    if members:
+        settings["runs"] = [str(folder) for folder in (options.run, *options.others)]
+    path = evaluation_path(options.run, options.split, ensemble=bool(members))
+    scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, split, options.metrics))
+    tell_scores(scores, options.split, split.withheld)
+    print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
+
+
+def _score(captions: dict[str, str], split: "CaptionSet", metrics: Literal["fast", "auto"]) -> dict[str, float | None]:
+    from legenda.metrics import evaluate
+    from legenda.tasks.predict import score_captions
+
+    if split.withheld is not None:
+        return {}
+    scores = score_captions(captions, split)
+    if metrics == "auto":
+        references = dict(zip(split.identities, split.references, strict=True))
+        with warnings.catch_warnings(action="ignore"):  # they are the notices
+            found = evaluate(captions, references, metrics="auto")
+        scores |= found.corpus
+        for notice in found.notices:
+            print(notice, file=sys.stderr)
+    return scores
+
+
+def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) -> "DataSettings":
+    """The data that the command line names, or the run's own."""
+    from legenda.datasets.captions import KarpathyData
+
+    if (annotations is None) != (features is None):
+        raise UserError("--annotations and --features go together; name both")
+    if annotations is None or features is None:
+        return opened.data()
+    return KarpathyData(annotations=annotations, features=features)
+
+
+def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], folder: Path) -> None:
+    from legenda.evaluation.submission import coco_sets, write_submission
+
+    sets = coco_sets(opened, options.test_features)
+    for pictures in sets.values():
+        _check_extractor(opened, pictures)
+    captions = {part: describe(opened, pictures, options.beam_size, members) for part, pictures in sets.items()}
+    paths = write_submission(folder, options.algorithm or opened.folder.resolve().name, captions)
+    for path, told in zip(paths, captions.values(), strict=True):
+        print(f"{path}: {len(told)} images")
+
+
+def describe(
+    opened: "OpenRun", pictures: "CaptionSet", beam_size: int, members: Sequence["OpenRun"] = ()
+) -> dict[str, str]:
+    """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
+    from legenda.cli.progress import progress_bar
+    from legenda.decoding import Ensemble
+    from legenda.tasks.predict import describe_images
+
+    for run in (opened, *members):
+        _check_extractor(run, pictures)
+    models = [run.model for run in (opened, *members)]
+    done = 0
+    with progress_bar(f"captioning {pictures.source}") as show:
+
+        def heard(positions: Sized, *_: object) -> None:
+            nonlocal done
+            done += len(positions)
+            show(done, len(pictures))
+
+        return describe_images(
+            Ensemble(models) if members else opened.model,
+            pictures,
+            beam_size=beam_size,
+            vocabulary=opened.model.vocabulary,
+            heard=heard,
+        )
+
+
+def _check_extractor(opened: "OpenRun", pictures: "CaptionSet") -> None:
+    wanted = opened.config.get("extractor")
+    if opened.imported:
+        return  # it reads its release's features, which nothing but their width can tell
+    if pictures.extractor != wanted:
+        raise UserError(
+            f"{pictures.source} was made by the extractor {pictures.extractor}, but {opened.folder} was trained on "
+            f"features of {wanted}; put the features of that extractor in their place"
+        )

@@ -1,0 +1,70 @@
+"""The command line: finds the command, runs it, and turns a user's mistake into one sentence and exit code 2.
+
+Nothing heavy is imported here, so help and mistakes answer at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from keyword import iskeyword
+
+from legenda.errors import UserError, nearest
+
+COMMANDS = {
+    "demo": "train two small models on drawn scenes and show in a page what geometry adds",
+    "recipes": "list the recipes, or print one in full",
+    "train": "train a recipe into a run folder; called again, it goes on where it was stopped",
+    "evaluate": "caption a split with a trained model and score it",
+    "table": "train the rows of a paper's table and print our scores beside the paper's",
+    "report": "compare runs in one page: scores, curves, captions, and where each word looked",
+    "caption": "caption your own pictures with a trained model",
+    "figure": "draw a figure of the papers from runs of your own",
+    "serve": "try models in a page on this machine, and call them over HTTP",
+    "score": "score captions in a file against references, and compare two files",
+    "extract": "turn pictures into a features file with an extractor",
+    "convert": "turn feature files of one kind into another",
+    "import": "turn weights of a released code into a run folder",
+    "models": "list the models with paper and number of parameters",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and leaves the process with its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        raise SystemExit(0)
+    if arguments[0] == "--version":
+        from legenda import __version__
+
+        print(f"legenda {__version__}")
+        raise SystemExit(0)
+    try:
+        _run(arguments[0], arguments[1:])
+    except UserError as error:
+        print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left: nothing is wrong with us
+        raise SystemExit(0) from None
+
+
+def _run(command: str, arguments: list[str]) -> None:
+    if command not in COMMANDS:
+        raise UserError(f"there is no such command; {nearest(command, COMMANDS)}")
+    module = f"{command}_" if iskeyword(command) else command
+    import_module(f"legenda.cli.{module}").run(arguments)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
+    return (
+        "usage: legenda COMMAND [OPTIONS]\n\n"
+        "Legenda turns pictures into sentences with attention.\n\n"
+        f"commands:\n{lines}\n\n"
+        "legenda COMMAND --help says what a command reads, writes and needs; legenda demo is the place to begin."
+    )

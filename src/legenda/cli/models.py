@@ -1,0 +1,34 @@
+"""`legenda models`: every named model, where it comes from and how large it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from legenda.cli.options import parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """Lists the models with their parameters at the paper's size, their task, their paper and the row of its table."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Prints to the standard output."""
+    parse(Options, arguments, "models")
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    from legenda.models.model_table import MODELS
+    from legenda.models.registry import build_model
+
+    heads = ("model", "parameters", "task", "what it is", "paper", "row")
+    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    table.columns[1].justify = "right"
+    for name, entry in sorted(MODELS.items(), key=lambda named: (named[1].task != "captioning", named)):
+        with torch.device("meta"):
+            count = build_model(name, {"vocab_size": entry.words}).parameter_count
+        table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=400)  # a pipe has no width: no line is broken
+    console.print(table)

@@ -1,0 +1,124 @@
+"""What a recipe says of its expressions: RefCOCO and its like, Flickr30k Entities or the embedded scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from legenda.datasets.expressions import ExpressionSet, OpenedExpressions, stored_expressions
+from legenda.datasets.refcoco import Box, Expression, read_entities, read_refs
+from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
+from legenda.datasets.scenes.dataset import SceneCounts
+from legenda.datasets.scenes.expressions import MOST_WORDS, refer
+from legenda.datasets.scenes.pixels import SIDE
+from legenda.datasets.vqa import read_word_vectors
+from legenda.errors import UserError
+from legenda.features.concat import JoinedFeatures, scene_reader
+from legenda.text.questions import QuestionVocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefsData:
+    """RefCOCO, RefCOCO+ or RefCOCOg beside one or more feature stores that know COCO's pictures and have boxes."""
+
+    refs: Path
+    """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
+    instances: Path
+    """The instances.json beside it."""
+    features: tuple[Path, ...]
+    """Stores of regions, made without any of these pictures; MCAN's folders of .npz are."""
+    vectors: Path | None = None
+    """First word vectors, a text file in GloVe's layout; without it they are random."""
+    max_words: int = 14
+    """Words of an expression that are read."""
+
+    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+        """Reads the expressions and opens the features; the words are those of train."""
+        progress(f"reading {self.refs}")
+        return _opened(self.refs, self._parts(), self.features, self.max_words, self.vectors)
+
+    def split(self, name: str) -> ExpressionSet:
+        """train, val, and testA and testB or test."""
+        return stored_expressions(_part(self._parts(), name, self.refs), JoinedFeatures.open(self.features))
+
+    def _parts(self) -> dict[str, list[Expression]]:
+        return read_refs(self.refs, self.instances)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntitiesData:
+    """Flickr30k Entities' phrases beside a feature store of regions, or nothing but detections."""
+
+    phrases: Path
+    """The phrases and boxes of each picture, in the layout of flickr30k_entities.json; perhaps .gz."""
+    annotations: Path
+    """Captions that tell the pictures' splits, such as dataset_flickr8k.json."""
+    features: tuple[Path, ...]
+    """Stores of regions under the pictures' file names without suffix, or an .npz of detections."""
+    max_words: int = 10
+    """Words of a phrase that are read."""
+
+    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+        """Reads the phrases and opens the features; the words are those of train."""
+        progress(f"reading {self.phrases}")
+        return _opened(self.phrases, self._parts(), self.features, self.max_words, None)
+
+    def split(self, name: str) -> ExpressionSet:
+        """train, val or test, where the file has their phrases."""
+        return stored_expressions(_part(self._parts(), name, self.phrases), JoinedFeatures.open(self.features))
+
+    def _parts(self) -> dict[str, list[Expression]]:
+        return read_entities(self.phrases, self.annotations)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneExpressionsData(SceneCounts):
+    """Expressions about the embedded scenes: three of each, some of which need boxes.
+
+    See `legenda.datasets.scenes.expressions`; the accuracy of each of its kinds is told too.
+    """
+
+    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+        """Draws the scenes, finds their regions in the pixels and refers to their things."""
+        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        return OpenedExpressions(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
+
+    def split(self, name: str) -> ExpressionSet:
+        """The expressions about the scenes of a split."""
+        return scene_expressions(self.made(name))
+
+
+def scene_expressions(made: SceneSplit) -> ExpressionSet:
+    """Scenes as a set of expressions; the true boxes are the things' own, in pixels of the drawn picture."""
+    expressions, scenes = [], []
+    for place, scene in enumerate(made.scenes):
+        for number, found in enumerate(refer(scene)):
+            x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
+            box: Box = (x1, y1, x2, y2)
+            name, tokens = f"{scene.identity}-{number}", tuple(found.text.split())
+            expressions.append(Expression(name, scene.identity, tokens, (box,), (SIDE, SIDE), found.kind))
+            scenes.append(place)
+    return ExpressionSet(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
+
+
+def _opened(
+    path: Path, parts: Mapping[str, list[Expression]], features: Sequence[Path], max_words: int, vectors: Path | None
+) -> OpenedExpressions:
+    """The parts train and val of what was read from `path`."""
+    store = JoinedFeatures.open(features)
+    train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
+    vocabulary = _words(train.expressions)
+    first = None if vectors is None else read_word_vectors(vectors, vocabulary.words)
+    return OpenedExpressions(train, validation, vocabulary, store.feature_dim, max_words, first)
+
+
+def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:
+    return QuestionVocabulary.build(expression.tokens for expression in expressions)
+
+
+def _part(parts: Mapping[str, list[Expression]], name: str, path: Path) -> list[Expression]:
+    if not parts.get(name):
+        raise UserError(f"{path} has no expressions in the split {name!r}; choose from {', '.join(parts)}")
+    return parts[name]

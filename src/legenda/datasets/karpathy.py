@@ -1,0 +1,90 @@
+"""Captioned images from Karpathy's annotation files (dataset_coco.json, dataset_flickr8k.json and their like)."""
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from legenda.errors import UserError
+from legenda.io import checked, parse_json, read_text
+
+_REMEDY = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
+
+
+@dataclass(frozen=True)
+class CaptionedImage:
+    """One image of a data set.
+
+    id: how predictions and feature stores name it; file: its path below the folder of pictures;
+    captions: what people wrote, verbatim (empty where a test set withholds them); split: train, val or test.
+    """
+
+    id: str
+    file: str
+    captions: tuple[str, ...]
+    split: str
+
+
+def read_karpathy(path: str | Path, *, restval: str = "train") -> list[CaptionedImage]:
+    """Reads a .json or .json.gz file in Karpathy's layout, in the file's order.
+
+    An image's id is its `cocoid` where it has one, else its file name without suffix.
+    restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation pictures
+    that models train on).
+    Raises UserError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
+    """
+    path = Path(path)
+    return parse_karpathy(parse_json(read_plain_or_gzipped(path, _REMEDY), path, _REMEDY), path, restval=restval)
+
+
+def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
+    """The images in JSON that came from `path`, as `read_karpathy` gives them."""
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_REMEDY}")
+    entries = _get(path, "the file", content, "images", list)
+    images = [_image(path, f"images[{number}]", entry, restval) for number, entry in enumerate(entries)]
+    check_once(path, images, "id")
+    check_once(path, images, "file")
+    return images
+
+
+def read_plain_or_gzipped(path: Path, remedy: str) -> str:
+    """Reads a UTF-8 text file, gzipped where its name ends in .gz; UserError names the file and the `remedy`."""
+    if path.suffix != ".gz":
+        return read_text(path, remedy)
+    return checked(lambda: gzip.decompress(path.read_bytes()).decode(), path, remedy)
+
+
+def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:
+    name = _get(path, where, entry, "filename", str)
+    folder = _get(path, where, entry, "filepath", str) if "filepath" in entry else ""
+    split = _get(path, where, entry, "split", str)
+    captions = tuple(
+        _get(path, f"{where}.sentences[{number}]", sentence, "raw", str)
+        for number, sentence in enumerate(_get(path, where, entry, "sentences", list))
+    )
+    image = PurePosixPath(name).stem if entry.get("cocoid") is None else str(entry["cocoid"])
+    return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, restval if split == "restval" else split)
+
+
+def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
+    if not isinstance(entry, Mapping) or key not in entry:
+        raise UserError(f"{path}: {where} has no '{key}'; {_REMEDY}")
+    if not isinstance(entry[key], kind):
+        given = type(entry[key]).__name__
+        raise UserError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_REMEDY}")
+    return entry[key]
+
+
+def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
+    """UserError where two images have the same id or the same file, which one picture in two splits also has."""
+    seen: dict[str, CaptionedImage] = {}
+    for image in images:
+        value = getattr(image, key)
+        other = seen.setdefault(value, image)
+        if other is not image:
+            raise UserError(
+                f"{path}: '{other.file}' (split {other.split}) and '{image.file}' (split {image.split}) share "
+                f"the {key} '{value}'; leave one of them out or rename it"
+            )

@@ -1,0 +1,108 @@
+"""Numbers in words of two invented languages: a small translation task in which the order of words is everything.
+
+Tavil counts in thousands and says the largest part first: every digit that is not 0 is a word, with a word for its
+place behind it. Orrish counts in hundreds and says the smallest part first; within a part the ones come before the
+tens, which are words of their own, and every part but the smallest begins with its rank. 305,021 is "mir hun fel tus
+sor den lam" in Tavil, that is "3 hundred 5 thousand 2 ten 1", and "osk ebri ung drel wem ushti" in Orrish: "1, 20, rank
+one, 50, rank two, 30".
+
+The same words in another order are another number, so that a translator without places must fail.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from legenda.datasets.translation import OpenedParallel, ParallelSplit
+from legenda.errors import UserError
+from legenda.text.subwords import JointPieces, count_vocabulary
+
+LARGEST = 999_999
+
+_DIGITS = ("", "lam", "sor", "mir", "tek", "fel", "gov", "nai", "pru", "zin")
+_PLACES = ("hun", "den", "")
+_THOUSAND, _NOTHING = "tus", "nol"
+
+_ONES = ("", "osk", "ebra", "ushe", "alm", "drelo", "ipsi", "ontu", "yarn", "ewi")
+_TENS = ("", "oskri", "ebri", "ushti", "almri", "drel", "ipri", "onri", "yarri", "ewri")
+_RANKS = ("", "ung", "wem")
+_EMPTY = "vaal"
+
+_POOLS = {"test": (0, 100_000), "val": (100_000, 200_000), "train": (200_000, LARGEST + 1)}
+"""Which part of the shuffled numbers each split is taken from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberWordsData:
+    """How many numbers of each split, and the seed that shuffles them."""
+
+    train: int = 20_000
+    validation: int = 300
+    test: int = 1_000
+    seed: int = 0
+
+    def open(self, progress: Callable[[str], None]) -> OpenedParallel:
+        """Spells the numbers; every word is a piece."""
+        progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        words = JointPieces()
+        lines = [*train.sentences, *(line for lines in train.references for line in lines)]
+        return OpenedParallel(train, validation, words, count_vocabulary(words, lines), max_length=16)
+
+    def split(self, name: str) -> ParallelSplit:
+        """The numbers of a split, which are their identities; no two splits of a seed share one."""
+        sizes = {"train": self.train, "val": self.validation, "test": self.test}
+        if name not in sizes:
+            raise UserError(f"number words have no split {name!r}; choose from {', '.join(sizes)}")
+        first, last = _POOLS[name]
+        if not 1 <= sizes[name] <= last - first:
+            raise UserError(f"the split {name} takes 1 to {last - first} numbers, not {sizes[name]}")
+        numbers = _shuffled(self.seed)[first : first + sizes[name]].tolist()
+        return ParallelSplit(
+            tuple(map(str, numbers)),
+            tuple(map(tavil, numbers)),
+            tuple((orrish(number),) for number in numbers),
+            "number words",
+            tokenized=True,
+        )
+
+
+def tavil(number: int) -> str:
+    """A number of 0 to LARGEST in Tavil."""
+    thousands, rest = divmod(_checked(number), 1000)
+    words = [*_places(thousands), _THOUSAND] if thousands else []
+    return " ".join([*words, *_places(rest)]) or _NOTHING
+
+
+def orrish(number: int) -> str:
+    """A number of 0 to LARGEST in Orrish."""
+    words: list[str] = []
+    left = _checked(number)
+    for rank in _RANKS:
+        left, part = divmod(left, 100)
+        tens, ones = divmod(part, 10)
+        if part:
+            words += [rank, _ONES[ones], _TENS[tens]]
+    return " ".join(filter(None, words)) or _EMPTY
+
+
+def _places(part: int) -> list[str]:
+    """The digits of 0 to 999 with their places, noughts left out."""
+    digits = part // 100, part // 10 % 10, part % 10
+    spoken = ((_DIGITS[digit], place) for digit, place in zip(digits, _PLACES, strict=True) if digit)
+    return [word for pair in spoken for word in pair if word]
+
+
+def _checked(number: int) -> int:
+    if not 0 <= number <= LARGEST:
+        raise UserError(f"number words go from 0 to {LARGEST}, not to {number}")
+    return number
+
+
+@functools.lru_cache(maxsize=2)
+def _shuffled(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(LARGEST + 1)

@@ -1,0 +1,188 @@
+"""What a recipe says of its questions: VQA v2, DAQUAR or the embedded scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from legenda.datasets.questions import OpenedQuestions, QuestionSet, stored_questions
+from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
+from legenda.datasets.scenes.dataset import SceneCounts
+from legenda.datasets.scenes.questions import MOST_WORDS, ask
+from legenda.datasets.vqa import (
+    PEOPLE,
+    Question,
+    read_answers,
+    read_daquar,
+    read_main_answers,
+    read_vqa,
+    read_word_vectors,
+)
+from legenda.errors import UserError
+from legenda.features.concat import JoinedFeatures, scene_reader
+from legenda.io import read_text
+from legenda.metrics.vqa import Annotation
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
+
+_LEARNT = ("train", "val", "test", "vg")
+"""The files whose questions make the vocabulary, in this order, where they are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VqaData:
+    """VQA v2 under its official file names beside one or more feature stores that know COCO's pictures."""
+
+    questions: Path
+    """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
+    VG_questions.json and VG_annotations.json; .gz of any."""
+    features: tuple[Path, ...]
+    """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
+    train: Literal["train", "train+val", "train+val+vg"] = "train"
+    """What is learnt; with val in it, the accuracy on val says nothing and test is for EvalAI."""
+    answers: Path | None = None
+    """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
+    vectors: Path | None = None
+    """First word vectors, a text file in GloVe's layout; without it they are random."""
+    max_words: int = 14
+    """Words of a question that are read."""
+    with_cls: bool = False
+    """Whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
+
+    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+        """Reads questions and answers and opens the features; names what is missing."""
+        progress(f"reading {self.questions}")
+        store = JoinedFeatures.open(self.features)
+        needed = [*self.train.split("+"), "val"]
+        parts = {name: self._part(name) for name in _LEARNT if name in needed or self._files(name)[0].exists()}
+        texts = [question.text for part in parts.values() for question in part]
+        vocabulary = QuestionVocabulary.build(map(question_tokens, texts), with_cls=self.with_cls)
+        return OpenedQuestions(
+            train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
+            validation=stored_questions(parts["val"], store),
+            vocabulary=vocabulary,
+            answers=self._answers(),
+            feature_dim=store.feature_dim,
+            has_boxes=store.has_boxes,
+            max_words=self.max_words,
+            vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.words),
+        )
+
+    def split(self, name: str) -> QuestionSet:
+        """train, val, vg, test or test-dev; the last two come without answers."""
+        splits = (*_LEARNT, "test-dev")
+        if name not in splits:
+            raise UserError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
+        return stored_questions(self._part(name), JoinedFeatures.open(self.features))
+
+    def _part(self, name: str) -> list[Question]:
+        found = read_vqa(*self._files(name))
+        return [replace(question, id=f"vg-{question.id}") for question in found] if name == "vg" else found
+
+    def _answers(self) -> AnswerVocabulary:
+        if self.answers is not None:
+            return read_answers(self.answers)
+        files = [file for name in ("train", "val") if (file := self._files(name)[1]) is not None]
+        return AnswerVocabulary.build(chain.from_iterable(map(read_main_answers, files)))
+
+    def _files(self, name: str) -> tuple[Path, Path | None]:
+        """Questions and annotations of a part; the latter None where they are withheld."""
+        if name == "vg":
+            return self._file("VG_questions.json"), self._file("VG_annotations.json")
+        year = "2015" if name.startswith("test") else "2014"
+        questions = self._file(f"v2_OpenEnded_mscoco_{name}{year}_questions.json")
+        return questions, None if year == "2015" else self._file(f"v2_mscoco_{name}{year}_annotations.json")
+
+    def _file(self, name: str) -> Path:
+        zipped = self.questions / f"{name}.gz"
+        return zipped if zipped.exists() else self.questions / name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaquarData:
+    """DAQUAR's questions about rooms beside a feature store of its pictures.
+
+    The splits share no picture, unlike those of the CSVs data_train and data_eval: test are the questions about the
+    pictures of test_images_list.txt, val those about every tenth picture of train_images_list.txt, train the others.
+    """
+
+    questions: Path
+    """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
+    features: tuple[Path, ...]
+    """Stores of the pictures under their ids, as image12."""
+    max_words: int = 20
+    """Words of a question that are read."""
+
+    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+        """Reads the questions and opens the features; the words and the answers are those of train."""
+        progress(f"reading {self.questions}")
+        store = JoinedFeatures.open(self.features)
+        parts = self._parts()
+        train = parts["train"]
+        answers = [question.annotation.answers[0] for question in train if question.annotation is not None]
+        return OpenedQuestions(
+            train=stored_questions(train, store),
+            validation=stored_questions(parts["val"], store),
+            vocabulary=QuestionVocabulary.build(question_tokens(question.text) for question in train),
+            answers=AnswerVocabulary.build(answers, more_than=0),
+            feature_dim=store.feature_dim,
+            has_boxes=store.has_boxes,
+            max_words=self.max_words,
+        )
+
+    def split(self, name: str) -> QuestionSet:
+        """train, val or test."""
+        parts = self._parts()
+        if name not in parts:
+            raise UserError(f"DAQUAR has no split {name!r}; choose from {', '.join(parts)}")
+        return stored_questions(parts[name], JoinedFeatures.open(self.features))
+
+    def _parts(self) -> dict[str, list[Question]]:
+        questions = read_daquar(self.questions / "data.csv")
+        learnt, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
+        splits = dict.fromkeys(learnt, "train") | dict.fromkeys(learnt[9::10], "val") | dict.fromkeys(test, "test")
+        parts: dict[str, list[Question]] = {"train": [], "val": [], "test": []}
+        for question in questions:
+            if question.image not in splits:
+                raise UserError(
+                    f"{self.questions / 'data.csv'} asks about '{question.image}', which is in neither list of images; "
+                    "add it to train_images_list.txt or test_images_list.txt"
+                )
+            parts[splits[question.image]].append(question)
+        empty = next((name for name, part in parts.items() if not part), None)
+        if empty is not None:
+            raise UserError(f"{self.questions} has no questions in the split {empty}; check its lists of images")
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneQuestionsData(SceneCounts):
+    """Questions about the embedded scenes: four of each, three of which need boxes.
+
+    See `legenda.datasets.scenes.questions`; the accuracy of each of its types is told too.
+    """
+
+    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+        """Draws the scenes, finds their regions in the pixels and asks about them."""
+        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        vocabulary = QuestionVocabulary.build(question_tokens(question.text) for question in train.questions)
+        answers = AnswerVocabulary.build((told.answers[0] for told in train.annotations.values()), more_than=0)
+        return OpenedQuestions(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
+
+    def split(self, name: str) -> QuestionSet:
+        """The questions about the scenes of a split."""
+        return scene_questions(self.made(name))
+
+
+def scene_questions(made: SceneSplit) -> QuestionSet:
+    """Scenes as a set of questions, each with its one answer as that of all people."""
+    questions, scenes = [], []
+    for place, scene in enumerate(made.scenes):
+        for number, asked in enumerate(ask(scene)):
+            annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
+            questions.append(Question(f"{scene.identity}-{number}", scene.identity, asked.text, annotation))
+            scenes.append(place)
+    return QuestionSet(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)

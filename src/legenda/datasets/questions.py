@@ -1,0 +1,139 @@
+"""Questions about pictures, ready for training and validation, whatever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from legenda.datasets.vqa import Question
+from legenda.errors import UserError
+from legenda.features.concat import JoinedFeatures, Reader
+from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionSet:
+    """One split: its questions and a reader of their pictures' regions.
+
+    read: from an array of positions in this split to the regions of those questions' pictures, one row each.
+    source: what the regions are read from, for messages. extractor: the name under which they were made.
+    by_type: whether `score` also tells the accuracy of each type of question.
+    """
+
+    questions: tuple[Question, ...]
+    read: Reader
+    source: str
+    extractor: str
+    by_type: bool = False
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @cached_property
+    def identities(self) -> tuple[str, ...]:
+        """The questions' ids, all different."""
+        return tuple(question.id for question in self.questions)
+
+    @property
+    def withheld(self) -> str | None:
+        """What the data keep to themselves, so that nothing can be scored; None where some answer is known."""
+        return None if any(question.annotation is not None for question in self.questions) else "answers"
+
+    @cached_property
+    def annotations(self) -> dict[str, Annotation]:
+        """What people answered, by question; UserError where the split withholds it."""
+        found = {question.id: question.annotation for question in self.questions}
+        told = {name: annotation for name, annotation in found.items() if annotation is not None}
+        if len(told) != len(found):
+            raise UserError("the questions of this split come without answers; use another split, or submit to EvalAI")
+        return told
+
+    def score(self, predictions: Mapping[str, str]) -> dict[str, float | None]:
+        """Percentages of the official evaluation: `accuracy` of all, then of each type of answer, then of question."""
+        scores = evaluate_vqa(predictions, self.annotations)
+        types = scores.question_types if self.by_type else {}
+        return {"accuracy": scores.overall, **scores.answer_types, **types}
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedQuestions:
+    """A data set of questions in use.
+
+    max_words: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
+    """
+
+    train: QuestionSet
+    validation: QuestionSet
+    vocabulary: QuestionVocabulary
+    answers: AnswerVocabulary
+    feature_dim: int
+    has_boxes: bool
+    max_words: int
+    vectors: np.ndarray | None = None
+
+
+def stored_questions(questions: Sequence[Question], store: JoinedFeatures) -> QuestionSet:
+    """Questions about pictures whose features are in stores."""
+    read = store.reader([question.image for question in questions])
+    return QuestionSet(tuple(questions), read, store.source, store.extractor)
+
+
+def encode_tokens(texts: Iterable[Sequence[str]], vocabulary: QuestionVocabulary, length: int) -> Int[Tensor, "Q L"]:
+    """Tokenized texts as rows of `length` ids, cut at the end and padded with 0."""
+    ids = [vocabulary.encode(tokens[:length]) for tokens in texts]
+    rows = np.zeros((len(ids), length), np.int64)
+    for row, own in zip(rows, ids, strict=True):
+        row[: len(own)] = own
+    return torch.from_numpy(rows)
+
+
+def question_rows(questions: Iterable[Question], vocabulary: QuestionVocabulary, max_words: int) -> Int[Tensor, "Q L"]:
+    """The words of questions as rows of ids, padded with 0."""
+    return encode_tokens((question_tokens(question.text) for question in questions), vocabulary, max_words)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedQuestions:
+    """The questions of a split as ids, and what is learnt of their answers.
+
+    tokens `(Q, L)` int64, padded with 0. Question q has the answers ids[ends[q] : ends[q + 1]] with `shares` beside;
+    answers outside the vocabulary are left out, so that a question may have none.
+    """
+
+    tokens: Int[Tensor, "Q L"]
+    ids: np.ndarray
+    shares: np.ndarray
+    ends: np.ndarray
+    answer_count: int
+
+    @staticmethod
+    def of(
+        split: QuestionSet, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_words: int
+    ) -> EncodedQuestions:
+        """Questions cut at `max_words` words; UserError where the split comes without answers."""
+        ids, shares, ends = [], [], [0]
+        for annotation in split.annotations.values():
+            for answer, share in soft_targets(annotation.answers).items():
+                if answer in answers.ids:
+                    ids.append(answers.ids[answer])
+                    shares.append(share)
+            ends.append(len(ids))
+        rows = question_rows(split.questions, vocabulary, max_words)
+        return EncodedQuestions(
+            rows, np.array(ids, np.int64), np.array(shares, np.float32), np.array(ends), len(answers)
+        )
+
+    def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
+        """What is learnt of each answer, 0 to 1, for the questions at these positions."""
+        rows = np.zeros((len(positions), self.answer_count), np.float32)
+        for row, position in zip(rows, positions, strict=True):
+            own = slice(*self.ends[position : position + 2])
+            row[self.ids[own]] = self.shares[own]
+        return torch.from_numpy(rows)

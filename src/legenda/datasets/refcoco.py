@@ -1,0 +1,164 @@
+"""Expressions and the boxes they mean, from the files of RefCOCO, RefCOCO+ and RefCOCOg and of Flickr30k Entities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from legenda.datasets.annotations import read_annotations
+from legenda.datasets.karpathy import read_plain_or_gzipped
+from legenda.errors import UserError
+from legenda.io import parse_json
+from legenda.text.questions import question_tokens
+from legenda.unpickling import read_plain_pickle
+
+Box = tuple[float, float, float, float]
+"""x1 y1 x2 y2, in pixels here."""
+
+_REFS = "name a refs(...).p of RefCOCO, RefCOCO+ or RefCOCOg"
+_INSTANCES = "name the instances.json that lies beside the refs(...).p"
+_ENTITIES = "name phrases and boxes in the layout of flickr30k_entities.json"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A few words that mean one thing, or several, in one picture.
+
+    id: unique in its data set; image: the picture as feature stores name it, or its number in COCO; boxes: those of
+    the things, in pixels; size: width and height of the picture in pixels; kind: the sort of expression, by which
+    accuracies are told apart, empty where there are no sorts.
+    """
+
+    id: str
+    image: str
+    tokens: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    size: tuple[float, float]
+    kind: str = ""
+
+    @property
+    def box(self) -> Box:
+        """The smallest box around all of the things, which is what a prediction is compared with."""
+        corners = np.array(self.boxes)
+        return (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
+
+
+def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Expression]]:
+    """Reads referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
+
+    refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running anything in it.
+    instances: the pictures' sizes and the boxes of things, in COCO's layout.
+    Raises UserError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
+    """
+    path, sizes_path = Path(refs), Path(instances)
+    sizes, boxes = _read_instances(sizes_path)
+    entries = read_plain_pickle(path, _REFS)
+    if not isinstance(entries, list):
+        raise UserError(f"{path} holds no list of expressions; {_REFS}")
+    found: dict[str, list[Expression]] = {}
+    seen: set[str] = set()
+    for number, entry in enumerate(entries):
+        where = f"{path}: entry {number}"
+        image, box = _get(where, entry, "image_id", int, _REFS), _get(where, entry, "ann_id", int, _REFS)
+        if image not in sizes or box not in boxes:
+            raise UserError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
+        split = found.setdefault(_get(where, entry, "split", str, _REFS), [])
+        for place, sentence in enumerate(_get(where, entry, "sentences", list, _REFS)):
+            inner = f"{where}, sentences[{place}]"
+            name = str(_get(inner, sentence, "sent_id", int, _REFS))
+            tokens = _get(inner, sentence, "tokens", list, _REFS)
+            if not all(isinstance(token, str) for token in tokens):
+                raise UserError(f"the 'tokens' of {inner} are not all text; {_REFS}")
+            if name in seen:
+                raise UserError(f"{path} has the sentence {name} twice; leave one of them out")
+            seen.add(name)
+            split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
+    if not found:
+        raise UserError(f"{path} holds no expressions; {_REFS}")
+    return found
+
+
+def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
+    """The sizes of pictures and the boxes of things, by their numbers."""
+    content = parse_json(read_plain_or_gzipped(path, _INSTANCES), path, _INSTANCES)
+    sizes: dict[int, tuple[float, float]] = {}
+    boxes: dict[int, Box] = {}
+    where = "the file"
+    try:
+        for number, image in enumerate(content["images"]):
+            where = f"images[{number}]"
+            sizes[image["id"]] = float(image["width"]), float(image["height"])
+        where = "the file"
+        for number, thing in enumerate(content["annotations"]):
+            where = f"annotations[{number}]"
+            x, y, width, height = map(float, thing["bbox"])
+            boxes[thing["id"]] = x, y, x + width, y + height
+    except KeyError as error:
+        raise UserError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: {where} holds something else than images and boxes ({error}); {_INSTANCES}"
+        ) from error
+    return sizes, boxes
+
+
+def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, list[Expression]]:
+    """Reads the phrases of captions that mean something with a box, by split.
+
+    phrases: for each file name the picture's width and height, `boxes` by chain, and `captions` with their text and
+    `phrases`: chain, types, first word and number of words. A picture without captions is passed over, for a test set
+    may withhold them, and so is a phrase without a box or without a letter.
+    annotations: any that `legenda.datasets.annotations` reads, for the splits. A phrase's kind is its first type.
+    Raises UserError, naming the file and the picture, for what is missing.
+    """
+    path = Path(phrases)
+    content = parse_json(read_plain_or_gzipped(path, _ENTITIES), path, _ENTITIES)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no object with a picture's file name as its key; {_ENTITIES}")
+    splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}
+    found: dict[str, list[Expression]] = {}
+    for file, entry in content.items():
+        if file not in splits:
+            raise UserError(f"{annotations} knows nothing of '{file}', whose phrases are in {path}; name the right one")
+        try:
+            if "captions" in entry:
+                found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"a value that cannot be: {error}"
+            raise UserError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
+    if not any(found.values()):
+        raise UserError(f"{path} holds no phrases with boxes; {_ENTITIES}")
+    return found
+
+
+def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
+    size = float(entry["width"]), float(entry["height"])
+    boxes = {chain: tuple(map(_box, own)) for chain, own in entry["boxes"].items()}
+    found = []
+    for number, caption in enumerate(entry["captions"]):
+        words = caption["text"].split()
+        for place, (chain, types, first, count) in enumerate(caption["phrases"]):
+            tokens = tuple(question_tokens(" ".join(words[first : first + count])))
+            if tokens and boxes.get(str(chain)):
+                name = f"{image}-{number}-{place}"  # two phrases may begin at one word
+                found.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
+    return found
+
+
+def _box(values: Any) -> Box:
+    x1, y1, x2, y2 = map(float, values)
+    if not (x1 < x2 and y1 < y2):
+        raise ValueError(f"the box {values} is empty")
+    return x1, y1, x2, y2
+
+
+def _get(where: str, entry: Any, key: str, kind: type, remedy: str) -> Any:
+    if not isinstance(entry, Mapping) or key not in entry:
+        raise UserError(f"{where} has no '{key}'; {remedy}")
+    if not isinstance(entry[key], kind):
+        raise UserError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {remedy}")
+    return entry[key]

@@ -1,0 +1,27 @@
+"""Scenes: the embedded data set, on which it shows what an attention can express and what it cannot."""
+
+from legenda.datasets.scenes.dataset import SceneCounts, SceneSplit, make_split
+from legenda.datasets.scenes.language import references
+from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
+from legenda.datasets.scenes.truth import TRUTHS, Verdict, judge, truth_scores
+from legenda.datasets.scenes.world import FAMILIES, Scene, Thing, make_scene, make_scenes
+
+__all__ = [
+    "FAMILIES",
+    "FEATURE_DIM",
+    "TRUTHS",
+    "Scene",
+    "SceneCounts",
+    "SceneSplit",
+    "Thing",
+    "Verdict",
+    "draw_scene",
+    "extract",
+    "find_things",
+    "judge",
+    "make_scene",
+    "make_scenes",
+    "make_split",
+    "references",
+    "truth_scores",
+]

@@ -1,0 +1,64 @@
+"""Expressions that mean one thing of a scene: some that only boxes tell apart, and controls that its kind does.
+
+near     the thing next to the red circle
+size     the larger circle, the smaller circle
+plain    the red circle, the circle, the red thing: the controls
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from legenda.datasets.scenes.world import Scene, Thing
+
+ExpressionKind = Literal["near", "size", "plain"]
+
+PER_SCENE = 3
+"""Expressions of one scene: two about what its family is about, where expressions can tell it, and controls."""
+MOST_WORDS = 7
+"""Words of the longest expression."""
+
+
+@dataclass(frozen=True)
+class SceneExpression:
+    """Words that mean one thing of a scene.
+
+    chance: how often one finds it who knows the things' kinds but not their boxes, and guesses as well as one can.
+    """
+
+    text: str
+    thing: Thing
+    kind: ExpressionKind
+    chance: float
+
+
+def refer(scene: Scene) -> tuple[SceneExpression, ...]:
+    """PER_SCENE expressions, always the same for a scene."""
+    rng = random.Random(f"expressions-{scene.identity}")
+    one, other = scene.first, scene.second
+    match scene.family:
+        case "near":
+            among = 1 / (len(scene.things) - 1)  # any of the others might be the one
+            about = [
+                SceneExpression(f"the thing next to the {a.colour} {a.shape}", b, "near", among)
+                for a, b in ((one, other), (other, one))
+            ]
+        case "size":
+            about = [
+                SceneExpression(f"the {word} {one.shape}", thing, "size", 0.5)
+                for word, thing in (("larger", one), ("smaller", other))
+            ]
+        case "bind":
+            about = []
+    controls = rng.sample(scene.things, PER_SCENE - len(about))
+    return *about, *(_plain(rng, thing, scene) for thing in controls)
+
+
+def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
+    """The thing by its kind, or by that part of it which it shares with no other."""
+    texts = [f"the {thing.colour} {thing.shape}"]
+    if sum(other.shape == thing.shape for other in scene.things) == 1:
+        texts.append(f"the {thing.shape}")
+    if sum(other.colour == thing.colour for other in scene.things) == 1:
+        texts.append(f"the {thing.colour} thing")
+    return SceneExpression(rng.choice(texts), thing, "plain", 1.0)

@@ -1,0 +1,141 @@
+"""What is said of scenes: reference captions from a grammar, and what a caption claims, read back from it."""
+
+import random
+import re
+from dataclasses import dataclass
+
+from legenda.datasets.scenes.world import COLOURS, SHAPES, Axis, Scene, Thing, axis_of
+
+Kind = tuple[str, str]
+
+_AXIS_WORDS: dict[Axis, str] = {"beside": "side by side", "above": "one above the other"}
+
+
+@dataclass(frozen=True)
+class PairClaim:
+    """Two things are next to each other and, where the caption says so, stand in this way."""
+
+    first: Kind
+    second: Kind
+    axis: Axis | None
+
+
+@dataclass(frozen=True)
+class SizeClaim:
+    """Of the things of this shape the one of the larger colour is larger; the smaller colour may be left open."""
+
+    shape: str
+    larger: str
+    smaller: str | None
+
+
+@dataclass(frozen=True)
+class BindClaim:
+    """The two things of this colour stand in this way; their shapes may be left open."""
+
+    colour: str
+    shapes: tuple[str, str] | None
+    axis: Axis
+
+
+Claim = PairClaim | SizeClaim | BindClaim
+
+
+def references(scene: Scene) -> tuple[str, ...]:
+    """Five true captions of a scene, always the same for it."""
+    rng = random.Random(f"language-{scene.identity}")
+    match scene.family:
+        case "near":
+            says = _near(rng, scene)
+        case "size":
+            says = _size(scene)
+        case "bind":
+            says = _bind(rng, scene)
+    rng.shuffle(says)
+    return tuple(says)
+
+
+def _a(thing: Thing) -> str:
+    return f"{'an' if thing.colour[0] in 'aeiou' else 'a'} {thing.colour} {thing.shape}"
+
+
+def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
+    return (scene.first, scene.second) if rng.random() < 0.5 else (scene.second, scene.first)
+
+
+def _stands(scene: Scene) -> str:
+    axis = axis_of(scene.first, scene.second)
+    assert axis is not None, scene.identity
+    return _AXIS_WORDS[axis]
+
+
+def _near(rng: random.Random, scene: Scene) -> list[str]:
+    pairs = [_shuffled(rng, scene) for _ in range(5)]
+    plain = [f"{_a(a)} {words} {_a(b)}" for words, (a, b) in zip(("next to", "close to"), pairs[:2], strict=True)]
+    return plain + [f"{_a(a)} and {_a(b)} {_stands(scene)}" for a, b in pairs[2:]]
+
+
+def _size(scene: Scene) -> list[str]:
+    large, small, shape = scene.first.colour, scene.second.colour, scene.first.shape
+    return [
+        f"the {large} {shape} is larger than the {small} {shape}",
+        f"the {large} {shape} is larger than the {small} one",
+        f"the {small} {shape} is smaller than the {large} {shape}",
+        f"the larger {shape} is {large}",
+        f"the {large} {shape} is the larger one",
+    ]
+
+
+def _bind(rng: random.Random, scene: Scene) -> list[str]:
+    colour, stand = scene.first.colour, _stands(scene)
+    a, b = _shuffled(rng, scene)
+    return [
+        f"the two {colour} things are {stand}",
+        f"two {colour} things {stand}",
+        f"both {colour} things stand {stand}",
+        f"the {colour} {a.shape} and the {colour} {b.shape} are {stand}",
+        f"the two {colour} things stand {stand}",
+    ]
+
+
+_COLOUR = f"({'|'.join(COLOURS)})"
+_SHAPE = f"({'|'.join(SHAPES)})"
+_THING = rf"an? {_COLOUR} {_SHAPE}"
+_AXIS = f"({'|'.join(_AXIS_WORDS.values())})"
+_AXES: dict[str, Axis] = {words: axis for axis, words in _AXIS_WORDS.items()}
+
+_PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
+_PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")
+_LARGER = re.compile(rf"the {_COLOUR} {_SHAPE} is larger than the {_COLOUR} (?:one|{_SHAPE})")
+_SMALLER = re.compile(rf"the {_COLOUR} {_SHAPE} is smaller than the {_COLOUR} (?:one|{_SHAPE})")
+_LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOUR}")
+_IS_LARGER = re.compile(rf"the {_COLOUR} {_SHAPE} is the larger one")
+_BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOUR} things (?:are |stand |){_AXIS}")
+_BOTH_NAMED = re.compile(rf"the {_COLOUR} {_SHAPE} and the {_COLOUR} {_SHAPE} are {_AXIS}")
+
+
+def read_claim(caption: str) -> Claim | None:
+    """What a caption claims, or None when the grammar has no such sentence."""
+    caption = " ".join(caption.lower().split()).removesuffix(".").strip()
+    if found := _PAIR.fullmatch(caption):
+        a, b, c, d = found.groups()
+        return PairClaim((a, b), (c, d), None)
+    if found := _PAIR_AXIS.fullmatch(caption):
+        a, b, c, d, axis = found.groups()
+        return PairClaim((a, b), (c, d), _AXES[axis])
+    for pattern, larger_first in ((_LARGER, True), (_SMALLER, False)):
+        if found := pattern.fullmatch(caption):
+            one, shape, other, again = found.groups()
+            if again not in (None, shape):
+                return None
+            return SizeClaim(shape, *((one, other) if larger_first else (other, one)))
+    if found := _LARGER_IS.fullmatch(caption):
+        return SizeClaim(found[1], found[2], None)
+    if found := _IS_LARGER.fullmatch(caption):
+        return SizeClaim(found[2], found[1], None)
+    if found := _BOTH.fullmatch(caption):
+        return BindClaim(found[1], None, _AXES[found[2]])
+    if found := _BOTH_NAMED.fullmatch(caption):
+        colour, a, again, b, axis = found.groups()
+        return BindClaim(colour, (a, b), _AXES[axis]) if again == colour else None
+    return None

@@ -1,0 +1,142 @@
+"""Questions about scenes: some that only boxes answer, and controls that the kinds of things answer.
+
+    near, size, stand            who is next to whom, which is larger, how two stand: features say nothing of it
+    count, existence, colour, shape      the controls
+
+A model that cannot read boxes does no better at the first three than `SceneQuestion.chance`, a number known beforehand.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from legenda.datasets.scenes.world import COLOURS, SHAPES, Axis, Scene, Thing, axis_of
+
+QuestionType = Literal["near", "size", "stand", "count", "existence", "colour", "shape"]
+
+GEOMETRIC: tuple[QuestionType, ...] = ("near", "size", "stand")
+"""The types that only boxes answer."""
+PER_SCENE = 4
+"""Questions of one scene: three about what its family is about, one control."""
+MOST_WORDS = 10
+"""Words of the longest question."""
+
+_STANDS: dict[Axis, str] = {"beside": "side by side", "above": "one above the other"}
+
+
+@dataclass(frozen=True)
+class SceneQuestion:
+    """A question about a scene and its one answer, in lower case with digits for numbers.
+
+    chance: how often one is right who knows the things' kinds but not their boxes, and guesses as well as one can.
+    """
+
+    text: str
+    answer: str
+    question_type: QuestionType
+    chance: float
+
+    @property
+    def answer_type(self) -> str:
+        """As VQA sorts answers: yes/no, number or other."""
+        if self.answer in ("yes", "no"):
+            return "yes/no"
+        return "number" if self.answer.isdecimal() else "other"
+
+
+def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
+    """PER_SCENE questions about a scene, always the same for it."""
+    rng = random.Random(f"questions-{scene.identity}")
+    match scene.family:
+        case "near":
+            about = _near(rng, scene)
+        case "size":
+            about = _size(rng, scene)
+        case "bind":
+            about = _stand(rng, scene)
+    return *about, _control(rng, scene)
+
+
+def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    """What is next to one, its colour or shape, and whether it is another: never what the kinds tell."""
+    thing, other = _shuffled(rng, scene)
+    among = 1 / (len(scene.things) - 1)  # any of the others might be the one
+    kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
+    thing, other = _shuffled(rng, scene)
+    if rng.random() < 0.5:
+        part = SceneQuestion(f"what colour is the thing next to the {_named(thing)}?", other.colour, "near", among)
+    else:
+        part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
+    thing, other = _shuffled(rng, scene)
+    true = rng.random() < 0.5
+    asked = other if true else rng.choice([t for t in scene.things if t not in (thing, other)])
+    words = [_named(thing), _named(asked)]
+    rng.shuffle(words)
+    whether = SceneQuestion(f"is the {words[0]} next to the {words[1]}?", _yes(true), "near", 0.5)
+    return [kind, part, whether]
+
+
+def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    large, small, shape = scene.first, scene.second, scene.first.shape
+    one, other = _shuffled(rng, scene)
+    word = rng.choice(("larger", "smaller"))
+    true = (one == large) == (word == "larger")
+    return [
+        SceneQuestion(f"what colour is the larger {shape}?", large.colour, "size", 0.5),
+        SceneQuestion(f"what colour is the smaller {shape}?", small.colour, "size", 0.5),
+        SceneQuestion(f"is the {_named(one)} {word} than the {_named(other)}?", _yes(true), "size", 0.5),
+    ]
+
+
+def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    axis, colour = axis_of(scene.first, scene.second), scene.first.colour
+    assert axis is not None, scene.identity
+    one, other = _shuffled(rng, scene)
+    asked: Axis = rng.choice(("beside", "above"))
+    return [
+        SceneQuestion(f"how do the two {colour} things stand?", _STANDS[axis], "stand", 0.5),
+        SceneQuestion(
+            f"how do the {one.shape} and the {other.shape} stand?",
+            _STANDS[axis],
+            "stand",
+            0.5,
+        ),
+        SceneQuestion(f"are the two {colour} things {_STANDS[asked]}?", _yes(asked == axis), "stand", 0.5),
+    ]
+
+
+def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
+    """What the kinds of things tell."""
+    match rng.randrange(4):
+        case 0:
+            return SceneQuestion("how many things are there?", str(len(scene.things)), "count", 1.0)
+        case 1:
+            kinds = {thing.kind for thing in scene.things}
+            there = rng.choice(sorted(kinds))
+            missing = rng.choice([(c, s) for c in COLOURS for s in SHAPES if (c, s) not in kinds])
+            true = rng.random() < 0.5
+            return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence", 1.0)
+        case 2:
+            thing = _only(rng, scene, "shape")
+            return SceneQuestion(f"what colour is the {thing.shape}?", thing.colour, "colour", 1.0)
+        case _:
+            thing = _only(rng, scene, "colour")
+            return SceneQuestion(f"what shape is the {thing.colour} thing?", thing.shape, "shape", 1.0)
+
+
+def _only(rng: random.Random, scene: Scene, part: Literal["colour", "shape"]) -> Thing:
+    """A thing that shares its colour, or its shape, with no other."""
+    parts = [getattr(thing, part) for thing in scene.things]
+    return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
+
+
+def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
+    return (scene.first, scene.second) if rng.random() < 0.5 else (scene.second, scene.first)
+
+
+def _named(thing: Thing) -> str:
+    return f"{thing.colour} {thing.shape}"
+
+
+def _yes(true: bool) -> str:
+    return "yes" if true else "no"

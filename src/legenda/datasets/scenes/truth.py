@@ -1,0 +1,114 @@
+"""Whether a caption is true of a scene, decided from the scene alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from legenda.datasets.scenes.language import BindClaim, Claim, PairClaim, SizeClaim, read_claim
+from legenda.datasets.scenes.world import Axis, Scene, Thing, axis_of, next_to
+
+TRUTHS = ("truth", "pair", "axis", "size", "bind")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a caption is true, why not, and what is right of the one thing that its family is about.
+
+    pair: it names the two that are next to each other; axis: it says rightly how they stand, None where it says
+    nothing of it; size, bind: the whole claim is true. None in the other families.
+    """
+
+    true: bool
+    reason: str
+    pair: bool | None = None
+    axis: bool | None = None
+    size: bool | None = None
+    bind: bool | None = None
+
+
+def judge(caption: str, scene: Scene) -> Verdict:
+    """The verdict on one caption; every sentence outside the grammar is false."""
+    claim = read_claim(caption)
+    reason = "not a sentence of the grammar" if claim is None else _wrong(claim, scene)
+    true = not reason
+    match scene.family:
+        case "near":
+            told = claim if isinstance(claim, PairClaim) else None
+            named = told is not None and {told.first, told.second} == {scene.first.kind, scene.second.kind}
+            said = told.axis if told is not None else None
+            axis = None if said is None else said == axis_of(scene.first, scene.second)
+            return Verdict(true, reason, pair=named, axis=axis)
+        case "size":
+            return Verdict(true, reason, size=true and isinstance(claim, SizeClaim))
+        case "bind":
+            return Verdict(true, reason, bind=true and isinstance(claim, BindClaim))
+
+
+def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> dict[str, float | None]:
+    """Shares of true captions: truth over all scenes, pair and axis over near, size and bind over their families.
+
+    Keyed by the scenes' identities. axis counts the captions that say an axis; a share of nothing is None.
+    """
+    verdicts = [judge(caption, scenes[identity]) for identity, caption in captions.items()]
+    scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}
+    for name in TRUTHS[1:]:
+        scores[name] = _share([value for v in verdicts if (value := getattr(v, name)) is not None])
+    return scores
+
+
+def _share(values: list[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _wrong(claim: Claim, scene: Scene) -> str:
+    """Why a claim is false of a scene; empty when it is true."""
+    match claim:
+        case PairClaim(first, second, axis):
+            return _wrong_pair(first, second, axis, scene)
+        case SizeClaim(shape, larger, smaller):
+            return _wrong_size(shape, larger, smaller, scene)
+        case BindClaim(colour, shapes, axis):
+            return _wrong_bind(colour, shapes, axis, scene)
+
+
+def _wrong_pair(first: tuple[str, str], second: tuple[str, str], axis: Axis | None, scene: Scene) -> str:
+    things = [_thing(kind, scene) for kind in (first, second)]
+    for kind, thing in zip((first, second), things, strict=True):
+        if thing is None:
+            return f"there is no {' '.join(kind)}"
+    a, b = things
+    assert a is not None
+    assert b is not None
+    if a == b:
+        return f"the {' '.join(first)} is named twice"
+    if not next_to(a, b):
+        return "the two are not next to each other"
+    return "" if axis in (None, axis_of(a, b)) else "they stand the other way"
+
+
+def _wrong_size(shape: str, larger: str, smaller: str | None, scene: Scene) -> str:
+    of_shape = [thing for thing in scene.things if thing.shape == shape]
+    if len(of_shape) < 2:
+        return f"there are not two {shape} shapes to compare"
+    big = _thing((larger, shape), scene)
+    if big is None:
+        return f"there is no {larger} {shape}"
+    others = [thing for thing in of_shape if thing != big]
+    if smaller is not None:
+        small = _thing((smaller, shape), scene)
+        if small is None or small == big:
+            return f"there is no other, {smaller} {shape}"
+        others = [small]
+    return "" if all(big.size > other.size for other in others) else f"the {larger} {shape} is the smaller one"
+
+
+def _wrong_bind(colour: str, shapes: tuple[str, str] | None, axis: Axis, scene: Scene) -> str:
+    of_colour = [thing for thing in scene.things if thing.colour == colour]
+    if len(of_colour) != 2:
+        return f"there are not two {colour} things"
+    if shapes is not None and {thing.shape for thing in of_colour} != set(shapes):
+        return f"the two {colour} things have other shapes"
+    return "" if axis == axis_of(*of_colour) else "they stand the other way"
+
+
+def _thing(kind: tuple[str, str], scene: Scene) -> Thing | None:
+    return next((thing for thing in scene.things if thing.kind == kind), None)

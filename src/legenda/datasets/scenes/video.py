@@ -1,0 +1,104 @@
+"""Moving scenes: one thing on a plain ground, in a few frames, that goes somewhere or changes its size.
+
+Each motion has its reverse (left and right, up and down, growing and shrinking), whose frames are the same in another
+order, and no frame by itself tells a motion from its reverse: which of the two it is, their order tells.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
+from legenda.datasets.scenes.world import COLOURS, SHAPES, Scene, Thing
+
+FRAMES = 6
+MOVING_DIM = FEATURE_DIM + 3
+"""Channels of a frame: the patch of its thing, and the thing's centre and size."""
+
+MOTIONS = ("left", "right", "up", "down", "grows", "shrinks")
+_GOING = ("moves {}", "goes {}", "is moving {}")
+_CHANGING = {"grows": ("grows", "gets larger", "is growing"), "shrinks": ("shrinks", "gets smaller", "is shrinking")}
+_LEAST, _MOST = 0.08, 0.3
+
+
+@dataclass(frozen=True)
+class MovingScene:
+    """The thing in each frame, first to last, and its motion."""
+
+    identity: str
+    things: tuple[Thing, ...]
+    motion: str
+    ground: tuple[int, int, int]
+
+
+def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
+    """The moving scene number `index` of a split; motions take turns, and splits and seeds share no random numbers."""
+    identity = f"moving-{split}-{seed}-{index:06d}"
+    rng = random.Random(identity)
+    motion = MOTIONS[index % len(MOTIONS)]
+    level = rng.randint(225, 255)
+    kind = rng.choice(SHAPES), rng.choice(list(COLOURS))
+    if motion in _CHANGING:
+        x, y = (rng.uniform(0.3, 0.7) for _ in range(2))
+        low = rng.uniform(_LEAST, 0.2)
+        sizes = np.linspace(low, rng.uniform(low + 0.1, 0.45), FRAMES)
+        things = [Thing(*kind, x, y, float(size)) for size in sizes]
+    else:
+        size = rng.uniform(_LEAST, _MOST)
+        edge = size / 2 + 0.01
+        fixed, first = rng.uniform(edge, 1 - edge), rng.uniform(edge, 0.45 - edge / 2)
+        way = np.linspace(first, rng.uniform(first + 0.25, 1 - edge), FRAMES)
+        across = motion in ("left", "right")
+        things = [Thing(*kind, *((float(p), fixed) if across else (fixed, float(p))), size) for p in way]
+    if motion in ("left", "up", "shrinks"):
+        things.reverse()
+    return MovingScene(identity, tuple(things), motion, (level, level, level))
+
+
+def moving_references(scene: MovingScene) -> tuple[str, ...]:
+    """Five true captions of a moving scene, always the same for it."""
+    rng = random.Random(f"language-{scene.identity}")
+    thing = scene.things[0]
+    said = _CHANGING.get(scene.motion) or tuple(form.format(scene.motion) for form in _GOING)
+    forms = [f"{article} {thing.colour} {thing.shape} {words}" for article in ("a", "the") for words in said]
+    return tuple(rng.sample(forms, 5))
+
+
+_SENTENCE = re.compile(r"(?:a|the) (\w+) (\w+) (.+)")
+_CLAIMS = {words: motion for motion, forms in _CHANGING.items() for words in forms} | {
+    form.format(motion): motion for motion in MOTIONS[:4] for form in _GOING
+}
+
+
+def moving_scores(captions: Mapping[str, str], scenes: Mapping[str, MovingScene]) -> dict[str, float | None]:
+    """Shares of captions by the scenes' identities: truth, thing (named rightly) and motion (said rightly)."""
+    judged = np.array([_judge(caption, scenes[identity]) for identity, caption in captions.items()], dtype=float)
+    if not len(judged):
+        return dict.fromkeys(("truth", "thing", "motion"))
+    thing, motion = judged.mean(axis=0).tolist()
+    return {"truth": float(judged.all(axis=1).mean()), "thing": thing, "motion": motion}
+
+
+def _judge(caption: str, scene: MovingScene) -> tuple[bool, bool]:
+    """Whether the thing and the motion are told rightly; a sentence outside the grammar tells neither."""
+    read = _SENTENCE.fullmatch(caption)
+    if read is None or read[3] not in _CLAIMS:
+        return False, False
+    return (read[1], read[2]) == scene.things[0].kind, _CLAIMS[read[3]] == scene.motion
+
+
+def moving_frames(scene: MovingScene) -> np.ndarray:
+    """The frames' features `(FRAMES, MOVING_DIM)` float32, found in the pixels of each drawn frame."""
+    return np.stack(list(_frames(scene)))
+
+
+def _frames(scene: MovingScene) -> Iterator[np.ndarray]:
+    drawn = Scene(scene.identity, "near", scene.things[:1], (0, 0), scene.ground)
+    for thing in scene.things:
+        features, boxes = find_things(draw_scene(replace(drawn, things=(thing,))))
+        x1, y1, x2, y2 = boxes[0]
+        where = np.array([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1], dtype=np.float32)
+        yield np.concatenate([features[0], 2 * where - 1])

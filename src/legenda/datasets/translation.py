@@ -1,0 +1,167 @@
+"""Sentences beside their translations, from text files with one of them a line."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from legenda.errors import UserError
+from legenda.io import checked
+from legenda.text import Vocabulary
+from legenda.text.subwords import JointPieces, SentencePieces, Subwords, count_vocabulary
+
+_REMEDY = "name text files of the same number of lines, gzipped (.gz) or not"
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelSplit:
+    """Sentences of one split, each with the translations that people made of it.
+
+    identities: their numbers in the file from 1, or what else tells them apart. source: what they were read from, for
+    messages. tokenized: whether the text is cut into tokens already, with spaces or "@@ " between them.
+    """
+
+    identities: tuple[str, ...]
+    sentences: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
+    source: str
+    tokenized: bool = False
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    @property
+    def printed(self) -> dict[str, tuple[str, ...]]:
+        """The references by identity as running text, which is what translations are compared with."""
+        references = dict(zip(self.identities, self.references, strict=True))
+        if not self.tokenized:
+            return references
+        pieces = JointPieces()
+        return {name: tuple(pieces.join(text.split()) for text in texts) for name, texts in references.items()}
+
+    def at(self, places: Sequence[int]) -> ParallelSplit:
+        """Some of the pairs."""
+
+        def chosen(values: tuple) -> tuple:
+            return tuple(values[place] for place in places)
+
+        return replace(
+            self,
+            identities=chosen(self.identities),
+            sentences=chosen(self.sentences),
+            references=chosen(self.references),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedParallel:
+    """A translation data set in use: its splits, the pieces of both languages, and the longest sentence in pieces."""
+
+    train: ParallelSplit
+    validation: ParallelSplit
+    subwords: Subwords
+    vocabulary: Vocabulary
+    max_length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelData:
+    """Text files `NAME.LANGUAGE` in one folder, with or without .gz, whose lines belong together by their numbers.
+
+    It is the layout of Multi30k and of WMT's sets.
+    """
+
+    folder: Path
+    source: str = "en"
+    """The end of the names of the files that are translated."""
+    target: str = "de"
+    """The end of the names of their translations."""
+    train: str = "train"
+    validation: str = "val"
+    test: str = "test_2016_flickr"
+    pieces: int = 8000
+    """Subwords of both languages together, learned from the training text; 0 learns none: the text is tokenized
+    already, and its words are whole or have their "@@ " joints."""
+    merges: Path | None = None
+    """BPE merges for text that is tokenized already, in place of subwords that are learned."""
+    max_length: int = 100
+    """Subwords of the longest sentence; pairs with a longer one are left out of training, and no translation is
+    longer."""
+
+    def __post_init__(self) -> None:
+        if self.pieces < 0 or self.max_length < 1:
+            raise UserError("data needs pieces of 0 or more and a max_length of at least 1")
+
+    def open(self, progress: Callable[[str], None]) -> OpenedParallel:
+        """Reads the training and validation text, and learns the subwords."""
+        progress(f"reading {self.folder}")
+        train, validation = self.split("train"), self.split("val")
+        lines = [*train.sentences, *(line for lines in train.references for line in lines)]
+        if self.pieces and self.merges is None:
+            progress(f"learning {self.pieces} subwords from {len(lines)} lines")
+            learned = SentencePieces.train(lines, self.pieces)
+            return self._opened(train, validation, learned, learned.vocabulary())
+        subwords = JointPieces() if self.merges is None else JointPieces.read(self.merges)
+        return self._opened(train, validation, subwords, count_vocabulary(subwords, lines))
+
+    def _opened(
+        self, train: ParallelSplit, validation: ParallelSplit, subwords: Subwords, vocabulary: Vocabulary
+    ) -> OpenedParallel:
+        """The data without the pairs that are too long to train on."""
+        pairs = zip(train.sentences, train.references, strict=True)
+        fitting = [
+            place
+            for place, (sentence, references) in enumerate(pairs)
+            if all(len(subwords.split(text)) <= self.max_length for text in (sentence, *references))
+        ]
+        if not fitting:
+            raise UserError(f"no pair of {train.source} is within data.max_length={self.max_length} subwords; raise it")
+        return OpenedParallel(train.at(fitting), validation, subwords, vocabulary, self.max_length)
+
+    def split(self, name: str) -> ParallelSplit:
+        """The pairs of a split: train, val or test."""
+        names = {"train": self.train, "val": self.validation, "test": self.test}
+        if name not in names:
+            raise UserError(f"{self.folder} has no split {name!r}; choose from {', '.join(names)}")
+        files = [_file(self.folder, f"{names[name]}.{language}") for language in (self.source, self.target)]
+        return replace(read_parallel(files[0], files[1]), tokenized=self.pieces == 0 or self.merges is not None)
+
+
+def read_parallel(source: Path, *references: Path) -> ParallelSplit:
+    """Sentences of one file with their translations in one or more others, line by line.
+
+    Raises UserError, naming the file and the line, where a line is empty or no UTF-8, or the numbers of lines differ.
+    """
+    sentences = _lines(source)
+    translations = [_lines(path) for path in references]
+    for path, lines in zip(references, translations, strict=True):
+        if len(lines) != len(sentences):
+            raise UserError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_REMEDY}")
+    numbers = tuple(map(str, range(1, len(sentences) + 1)))
+    return ParallelSplit(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
+
+
+def _file(folder: Path, name: str) -> Path:
+    """The file of that name, or the gzipped one beside it where only that is there."""
+    plain, zipped = folder / name, folder / f"{name}.gz"
+    return zipped if zipped.exists() and not plain.exists() else plain
+
+
+def _lines(path: Path) -> Sequence[str]:
+    """The lines of a file, each without the spaces around it."""
+
+    def read() -> bytes:
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+
+    lines = []
+    for number, line in enumerate(checked(read, path, _REMEDY).removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            lines.append(line.decode().strip())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is no UTF-8 text in line {number}; mend the line or convert the file") from error
+        if not lines[-1]:
+            raise UserError(f"{path} is empty in line {number}; take that line out of all files of the split")
+    return lines

@@ -1,0 +1,51 @@
+"""The embedded moving scenes as a data set of captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from legenda.datasets.captions import CaptionSet, OpenedData
+from legenda.datasets.scenes.video import MOVING_DIM, make_moving, moving_frames, moving_references, moving_scores
+from legenda.errors import UserError
+from legenda.regions import Regions
+from legenda.text import Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovingScenesData:
+    """The embedded moving scenes: how many of each split, and the seed of their worlds."""
+
+    train: int = 2_400
+    validation: int = 120
+    test: int = 300
+    seed: int = 0
+
+    def open(self, progress: Callable[[str], None]) -> OpenedData:
+        """Draws the frames and finds their things in the pixels."""
+        progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
+        return OpenedData(train, validation, vocabulary, MOVING_DIM, False)
+
+    def split(self, name: str) -> CaptionSet:
+        """The moving scenes train, val or test; captions of them are also judged for truth."""
+        counts = {"train": self.train, "val": self.validation, "test": self.test}
+        if name not in counts:
+            raise UserError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")
+        if counts[name] < 1:
+            raise UserError(f"the split {name} needs at least 1 moving scene, not {counts[name]}")
+        scenes = {scene.identity: scene for scene in (make_moving(name, i, self.seed) for i in range(counts[name]))}
+        features = torch.from_numpy(np.stack([moving_frames(scene) for scene in scenes.values()]))
+
+        def read(positions: np.ndarray) -> Regions:
+            return Regions(features[torch.from_numpy(positions)])
+
+        def score(captions: Mapping[str, str]) -> dict[str, float | None]:
+            return moving_scores(captions, scenes)
+
+        references = tuple(moving_references(scene) for scene in scenes.values())
+        return CaptionSet(tuple(scenes), references, read, "moving scenes", "moving scenes", score)

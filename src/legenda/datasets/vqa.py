@@ -1,0 +1,212 @@
+"""Questions about pictures and people's answers, from the files of VQA v2, Visual Genome and DAQUAR."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legenda.datasets.karpathy import read_plain_or_gzipped
+from legenda.errors import UserError
+from legenda.io import checked, parse_json, write_json
+from legenda.metrics.vqa import Annotation, normalise_answer, read_annotation
+from legenda.text.questions import AnswerVocabulary
+
+PEOPLE = 10
+"""How many people answer a question of VQA; a single answer counts as that of all of them."""
+
+_QUESTIONS = "name a file of questions as the VQA data set has them"
+_ANNOTATIONS = "name a file of annotations as the VQA data set has them"
+_ANSWERS = "give a JSON list of answers, or an object from answers to their numbers"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about one picture.
+
+    id: unique in its split; image: the picture as feature stores name it, or its number in COCO; annotation: what
+    people answered, None where a test set withholds it.
+    """
+
+    id: str
+    image: str
+    text: str
+    annotation: Annotation | None
+
+
+def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> list[Question]:
+    """Reads questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
+
+    Visual Genome's pairs, as MCAN's authors hand them out, have the same layout. Both files may be gzipped.
+    Raises UserError, naming the file and the key, for what is missing or of the wrong type, for a question given twice,
+    and for one without annotation.
+    """
+    path = Path(questions)
+    answered = {} if annotations is None else _read_annotations(Path(annotations))
+    found: dict[str, Question] = {}
+    for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
+        where = f"{path}: questions[{number}]"
+        if not isinstance(entry, Mapping):
+            raise UserError(f"{where} is no object; {_QUESTIONS}")
+        for key in ("question_id", "image_id", "question"):
+            if key not in entry:
+                raise UserError(f"{where} has no '{key}'; {_QUESTIONS}")
+        name, text = str(entry["question_id"]), entry["question"]
+        if not isinstance(text, str):
+            raise UserError(f"the 'question' of {where} is no text; {_QUESTIONS}")
+        if name in found:
+            raise UserError(f"{path} has question {name} twice; leave one of them out")
+        if annotations is not None and name not in answered:
+            raise UserError(f"{annotations} has no annotation of question {name}; name the file of the same split")
+        found[name] = Question(name, str(entry["image_id"]), text, answered.get(name))
+    if not found:
+        raise UserError(f"{path} holds no questions; {_QUESTIONS}")
+    return list(found.values())
+
+
+def read_main_answers(path: str | Path) -> list[str]:
+    """The one answer that VQA's annotations call the question's own, `multiple_choice_answer`, normalised, of each."""
+    path = Path(path)
+    answers = []
+    for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
+        answer = entry.get("multiple_choice_answer") if isinstance(entry, Mapping) else None
+        if not isinstance(answer, str):
+            raise UserError(f"{path}: annotations[{number}] has no text 'multiple_choice_answer'; {_ANNOTATIONS}")
+        answers.append(normalise_answer(answer))
+    return answers
+
+
+def _read_annotations(path: Path) -> dict[str, Annotation]:
+    found: dict[str, Annotation] = {}
+    for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
+        where = f"{path}: annotations[{number}]"
+        annotation = read_annotation(where, entry)
+        if "question_id" not in entry:
+            raise UserError(f"{where} has no 'question_id'; {_ANNOTATIONS}")
+        name = str(entry["question_id"])
+        if name in found:
+            raise UserError(f"{path} annotates question {name} twice; leave one of them out")
+        found[name] = annotation
+    return found
+
+
+def _list(path: Path, key: str, remedy: str) -> list[Any]:
+    content = parse_json(read_plain_or_gzipped(path, remedy), path, remedy)
+    entries = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(entries, list):
+        raise UserError(f"{path} has no list '{key}'; {remedy}")
+    return entries
+
+
+def read_daquar(path: str | Path) -> list[Question]:
+    """Reads a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
+
+    The one answer stands for all ten people, normalised, so that the official accuracy counts the predictions that are
+    equal to it. Answers that list several things are one answer each. The type of a question is its first two words.
+    Raises UserError, naming the file and the row, for what is missing.
+    """
+    path = Path(path)
+    text = read_plain_or_gzipped(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    rows = checked(lambda: list(reader), path, "check its quotation marks")
+    found = []
+    for number, row in enumerate(rows):
+        values = [row.get(name) for name in ("question", "answer", "image_id")]
+        question, answer, image = (value.strip() if isinstance(value, str) else "" for value in values)
+        if not (question and answer and image):
+            raise UserError(f"{path}: row {number + 1} lacks a question, answer or image_id; these columns are needed")
+        answer = normalise_answer(answer)
+        answer_type = "number" if answer.isdecimal() else "other"
+        annotation = Annotation((answer,) * PEOPLE, " ".join(question.lower().split()[:2]), answer_type)
+        found.append(Question(str(number), image, question, annotation))
+    if not found:
+        raise UserError(f"{path} holds no questions; name a CSV of DAQUAR")
+    return found
+
+
+def read_answers(path: str | Path) -> AnswerVocabulary:
+    """Reads a list of answers from JSON: a list of texts, an object from answers to numbers, or the two objects, from
+    answers to numbers and back, of MCAN's and OpenVQA's answer_dict.json.
+
+    Raises UserError, naming the file, where the numbers are not 0, 1, 2 and so on.
+    """
+    path = Path(path)
+    content = parse_json(read_plain_or_gzipped(path, _ANSWERS), path, _ANSWERS)
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = content[0]
+    if isinstance(content, dict):
+        if not all(type(number) is int for number in content.values()):
+            raise UserError(f"{path} gives an answer no whole number; {_ANSWERS}")
+        numbered = sorted(content.items(), key=lambda pair: pair[1])
+        if [number for _, number in numbered] != list(range(len(numbered))):
+            raise UserError(f"{path} does not number its answers 0, 1, 2 and so on; {_ANSWERS}")
+        content = [answer for answer, _ in numbered]
+    if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
+        raise UserError(f"{path} holds no list of answers; {_ANSWERS}")
+    return checked(lambda: AnswerVocabulary(tuple(content)), path, _ANSWERS)
+
+
+_LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}
+"""What MCAN's code looks up for its special words."""
+
+
+def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
+    """The vectors `(V, E)` float32 of `words`, from a text file in GloVe's layout, perhaps gzipped.
+
+    A line is a word and its E numbers; a first line of two numbers, as word2vec writes it, is passed over. Words that
+    the file lacks get zeros; special words get the vectors of PAD, UNK and CLS, as in MCAN. Raises UserError, naming
+    the file and the line, where a line has another number of numbers, and where no word of `words` is in the file.
+    """
+    path = Path(path)
+    remedy = "give a word and its numbers on every line, as GloVe does"
+    wanted = {_LITERALS.get(word, word): place for place, word in enumerate(words)}
+
+    def read() -> np.ndarray | None:
+        vectors: np.ndarray | None = None
+        for number, word, values in _vector_lines(path):
+            if vectors is None:
+                vectors = np.zeros((len(words), len(values)), np.float32)
+            if len(values) != vectors.shape[1]:
+                raise ValueError(f"line {number} has {len(values)} numbers, those before it {vectors.shape[1]}")
+            if word in wanted:
+                try:
+                    vectors[wanted[word]] = [float(value) for value in values]
+                except ValueError as error:
+                    raise ValueError(f"line {number}: {error}") from error
+        return vectors
+
+    vectors = checked(read, path, remedy)
+    if vectors is None or not vectors.any():
+        raise UserError(f"{path} holds no vector of any word of the questions; {remedy}")
+    return vectors
+
+
+def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Number, word and the texts of the values of each line."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8", newline="\n") as file:
+        width = 0
+        for number, line in enumerate(file, start=1):
+            parts = line.rstrip().split(" ")
+            if number == 1 and len(parts) == 2:
+                continue
+            width = width or len(parts) - 1
+            cut = max(1, len(parts) - width)  # a few words of GloVe's largest file hold spaces
+            yield number, " ".join(parts[:cut]), parts[cut:]
+
+
+def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
+    """Writes answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
+    write_json(
+        path,
+        [
+            {"question_id": int(name) if name.isdecimal() else name, "answer": answer}
+            for name, answer in predictions.items()
+        ],
+    )

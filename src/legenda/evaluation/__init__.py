@@ -1,0 +1,1 @@
+"""Evaluation: run folders opened, predictions of a split scored, compared and written."""

@@ -1,0 +1,167 @@
+"""A run folder opened for use: its model, its configuration, and what its features come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import legenda
+from legenda.datasets.captions import KarpathyData, ScenesData
+from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExpressionsData
+from legenda.datasets.numerals import NumberWordsData
+from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
+from legenda.datasets.scenes import extract as extract_scenes
+from legenda.datasets.translation import ParallelData
+from legenda.datasets.video_scenes import MovingScenesData
+from legenda.errors import UserError, nearest
+from legenda.extractors.base import Extract, Extractor, load_extractor
+from legenda.extractors.registry import is_named, needs_no_file
+from legenda.io import read_json
+from legenda.models import Captioner
+from legenda.models.checkpoint import CONFIG, load_any
+from legenda.models.fields import fits
+from legenda.models.model import Model
+from legenda.recipes.recipe import Data
+from legenda.tasks.base import Task
+from legenda.tasks.captioning import Captioning
+from legenda.tasks.grounding import Grounding
+from legenda.tasks.translation import Translation
+from legenda.tasks.vqa import Vqa
+
+BUILTIN: Mapping[str, Extract] = {"scenes": extract_scenes}
+"""Extractors that need no file of the user's."""
+
+_DATA: dict[str, type] = {
+    "scenes": ScenesData,
+    "karpathy": KarpathyData,
+    "moving_scenes": MovingScenesData,
+    "vqa": VqaData,
+    "daquar": DaquarData,
+    "scene_questions": SceneQuestionsData,
+    "refs": RefsData,
+    "entities": EntitiesData,
+    "scene_expressions": SceneExpressionsData,
+    "parallel": ParallelData,
+    "number_words": NumberWordsData,
+}
+
+TASKS: Mapping[str, type[Task]] = {task.name: task for task in (Captioning, Vqa, Grounding, Translation)}
+"""What a run may have been trained for, by the name in its config.json."""
+
+
+@dataclass(frozen=True)
+class AnyRun:
+    """A trained model of any task with the configuration of its run."""
+
+    folder: Path
+    model: Model
+    config: Mapping[str, Any]
+
+    @property
+    def task(self) -> type[Task]:
+        """What it was trained for; captioning where the run does not say."""
+        name = str(self.config.get("task", Captioning.name))
+        if name not in TASKS:
+            raise UserError(f"{self.folder / CONFIG} names the task {name!r}; {nearest(name, TASKS)}")
+        return TASKS[name]
+
+    @property
+    def imported(self) -> bool:
+        """Whether its weights came from a released code, so that nothing is known of data and features."""
+        return "imported" in self.config
+
+    def data(self) -> Any:
+        """The settings of the data it was trained on."""
+        if self.imported:
+            raise UserError(
+                f"{self.folder} was imported and has no data of its own; name some with --annotations and --features, "
+                "or give a run that was trained here"
+            )
+        try:
+            described = dict(self.config["data"])
+            kind = _DATA[described.pop("kind")]
+            hints = typing.get_type_hints(kind)
+            values = {name: _from_json(value, hints[name]) for name, value in described.items()}
+            if not all(fits(value, hints[name]) for name, value in values.items()):
+                raise TypeError("a value does not fit its field")
+            return kind(**values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
+
+
+@dataclass(frozen=True)
+class OpenRun(AnyRun):
+    """A trained captioner with the configuration of its run."""
+
+    model: Captioner
+
+    def extractor(self, given: str | None) -> Extractor:
+        """The extractor of the run's features: a built-in one, or the `given` file, which must be the same."""
+        wanted = str(self.config.get("extractor"))
+        if self.imported:
+            if given is None:
+                raise UserError(
+                    f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
+                    "as in --with my_extractor.py"
+                )
+            return load_extractor(given, builtin=BUILTIN)
+        if given is None and wanted not in BUILTIN and not needs_no_file(wanted):
+            raise UserError(
+                f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
+                f"--with {_file_of(wanted)}"
+            )
+        extractor = load_extractor(given or wanted, builtin=BUILTIN)
+        if extractor.name != wanted:
+            raise UserError(
+                f"{self.folder} was trained on features of {wanted}, but {given} is {extractor.name}; the same file is "
+                "needed, unchanged"
+            )
+        return extractor
+
+
+def _file_of(extractor: str) -> str:
+    """What a user may have to write to have an extractor again, told by its name."""
+    if is_named(extractor):
+        return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
+    return f"{extractor.rsplit('-', 1)[0]}.py"
+
+
+def open_run(folder: str | Path) -> OpenRun:
+    """Loads the run folder of a captioner; UserError names the file that is missing or damaged."""
+    folder = Path(folder)
+    model = legenda.load(folder)
+    return OpenRun(folder, model, read_json(folder / CONFIG))
+
+
+def open_any(folder: str | Path) -> AnyRun:
+    """Loads the run folder of a model of any task, as `open_run` in all else."""
+    folder = Path(folder)
+    model = load_any(folder)
+    config = read_json(folder / CONFIG)
+    return OpenRun(folder, model, config) if isinstance(model, Captioner) else AnyRun(folder, model, config)
+
+
+def describe_data(data: Data) -> dict[str, Any]:
+    """The "data" part of config.json."""
+    kinds: dict[type, str] = {kind: name for name, kind in _DATA.items()}
+    assert dataclasses.is_dataclass(data)
+    return {"kind": kinds[type(data)], **{name: _to_json(value) for name, value in vars(data).items()}}
+
+
+def _to_json(value: Any) -> Any:
+    """Paths as texts that hold wherever the run is opened from."""
+    if isinstance(value, tuple):
+        return [_to_json(part) for part in value]
+    return str(value.resolve()) if isinstance(value, Path) else value
+
+
+def _from_json(value: Any, hint: Any) -> Any:
+    """What `_to_json` made a text or a list of, for a field with that type."""
+    parts = typing.get_args(hint)
+    if isinstance(value, list):
+        return tuple(_from_json(part, parts[0] if parts else Any) for part in value)
+    return Path(value) if isinstance(value, str) and (hint is Path or Path in parts) else value

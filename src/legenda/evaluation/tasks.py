@@ -1,0 +1,74 @@
+"""The part of `legenda evaluate` for the tasks that are not captioning."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from legenda.cli.progress import progress_bar
+from legenda.errors import UserError
+from legenda.evaluation.results_file import evaluation_path, tell_scores, write_evaluation
+from legenda.training.evaluation_loop import judged
+
+if TYPE_CHECKING:
+    from legenda.evaluation.runs import AnyRun
+
+_AT_ONCE = 200
+"""Examples between two movements of the bar."""
+
+
+def evaluate_task(opened: AnyRun, split: str, beam_size: int) -> None:
+    """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
+
+    A split whose answers are withheld is predicted and not scored.
+    """
+    task = opened.task
+    examples = open_examples(opened, split)
+    predictions = predict(opened, examples, beam_size)
+    path = evaluation_path(opened.folder, split)
+    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    withheld = getattr(examples, "withheld", None)
+    scores = write_evaluation(
+        path, settings, "predictions", predictions, lambda: {} if withheld else task.score(predictions, examples)
+    )
+    tell_scores(scores, split, withheld)
+    print(f"{len(predictions)} examples of {split}; predictions in {path}")
+
+
+def refuse_for_captioners(opened: AnyRun, options: Any, names: Iterable[str]) -> None:
+    """UserError for one of the named options, a dataclass's, that was given though only captioners have it."""
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in names:
+        if getattr(options, name) != defaults[name]:
+            raise UserError(
+                f"--{name} is for captioners, and {opened.folder} was trained for {opened.task.name}; leave it out"
+            )
+
+
+def open_examples(opened: AnyRun, split: str) -> Any:
+    """A split of the run's own data; UserError where there is none, or its features are not those of the training."""
+    if opened.imported:
+        raise UserError(f"{opened.folder} was imported and has no data of its own; give a run that was trained here")
+    examples: Any = opened.data().split(split)
+    made, wanted = getattr(examples, "extractor", None), opened.config.get("extractor")
+    if made != wanted:
+        raise UserError(
+            f"{examples.source} was made by the extractor {made}, but {opened.folder} was trained on features of "
+            f"{wanted}; put the features of that extractor in their place"
+        )
+    if not len(examples):
+        raise UserError(f"{examples.source} has no examples in the split {split!r}; choose another with --split")
+    return examples
+
+
+def predict(opened: AnyRun, examples: Any, beam_size: int) -> dict[str, Any]:
+    """What the model says of all examples of a split, by identity, with a bar of progress."""
+    predictions: dict[str, Any] = {}
+    with progress_bar(f"predicting {examples.source}") as show:
+        for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
+            predictions |= judged(opened.task, opened.model, examples, part, beam_size=beam_size)
+            show(len(predictions), len(examples))
+    return predictions

@@ -1,0 +1,104 @@
+"""From pictures to a feature store with an extractor: a Python file of the user's, or one of our own."""
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+import numpy as np
+from PIL import Image
+
+from legenda.errors import UserError
+from legenda.extractors.registry import is_named, load_named
+from legenda.features.validate import find_fault
+
+Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """What turns pictures into regions.
+
+    name: stored with the features; extract: RGB pictures to, for each, features (n, D) and boxes (n, 4) or None,
+    boxes as x1 y1 x2 y2 in 0..1 of the picture.
+    """
+
+    name: str
+    extract: Extract
+
+
+def load_extractor(
+    path: str | Path, *, builtin: Mapping[str, Extract] = MappingProxyType({}), half: bool = False
+) -> Extractor:
+    """Loads an extractor: a built-in one, one of `legenda.extractors.registry`, or a Python file that defines
+
+        extract(pictures: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]
+
+    A file's extractor is named by its stem and the first 8 digits of its SHA-256, so that stores tell versions apart.
+    Raises UserError when the file is missing, fails while it is loaded, or has no function `extract`.
+    """
+    if str(path) in builtin:
+        return Extractor(str(path), builtin[str(path)])
+    if is_named(str(path)):
+        return load_named(str(path), half=half)
+    path = Path(path)
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        known = f", or one of: {', '.join(sorted(builtin))}" if builtin else ""
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(pictures){known}"
+        ) from error
+    name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
+    extract = getattr(_run_module(path, source, name), "extract", None)
+    if not callable(extract):
+        raise UserError(f"{path} defines no function extract(pictures); add it")
+    return Extractor(name, extract)
+
+
+def _run_module(path: Path, source: bytes, name: str) -> ModuleType:
+    # run from the very bytes that were hashed: no compiled file is left in the user's folder or taken from there
+    module = ModuleType(f"legenda_extractor_{name}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module.__name__]
+        raise UserError(f"{path} fails while it is loaded ({_reason(error)}); mend that extractor") from error
+    return module
+
+
+def run_extractor(
+    extractor: Extractor, pictures: list[Image.Image], paths: Sequence[Path]
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """One call of the extractor, its answer checked for form and values.
+
+    `paths` name the pictures in errors. Raises UserError when the extractor fails or gives something else.
+    """
+    where = f"the extractor {extractor.name}, given {len(pictures)} pictures ({paths[0].name} to {paths[-1].name}),"
+    try:
+        given = extractor.extract(pictures)
+    except Exception as error:
+        raise UserError(f"{where} failed ({_reason(error)}); mend it") from error
+    if not isinstance(given, list) or len(given) != len(pictures):
+        count = f" of {len(given)}" if isinstance(given, list | tuple) else ""
+        raise UserError(f"{where} gave a {type(given).__name__}{count}; it must give a list with one entry per picture")
+    for path, entry in zip(paths, given, strict=True):
+        kinds = [type(part).__name__ for part in entry] if isinstance(entry, tuple | list) else [type(entry).__name__]
+        if kinds not in (["ndarray", "ndarray"], ["ndarray", "NoneType"]):
+            raise UserError(
+                f"{where} gave ({', '.join(kinds)}) for {path.name}; "
+                "it must give a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
+            )
+        fault = find_fault(*entry)
+        if fault is not None:
+            raise UserError(f"{where} gave {fault} for {path.name}; mend it")
+    return given
+
+
+def _reason(error: BaseException) -> str:
+    """One line about an exception of somebody else's code."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

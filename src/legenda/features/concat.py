@@ -1,0 +1,135 @@
+"""Regions for questions and expressions: many of them share a picture, and pictures may lie in several stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from legenda.datasets.scenes import SceneSplit
+from legenda.errors import UserError
+from legenda.features.base import Features
+from legenda.features.detections import DetectionStore
+from legenda.features.open import open_features
+from legenda.regions import Regions
+
+Reader = Callable[[np.ndarray], Regions]
+"""From positions in a split to the regions of their pictures, one row each."""
+
+
+def scene_reader(made: SceneSplit, scenes: Sequence[int]) -> Reader:
+    """A reader of the regions of drawn scenes, given the scene of each position."""
+    features, boxes, mask = (torch.from_numpy(array) for array in (made.features, made.boxes, made.mask))
+    places = np.asarray(scenes)
+
+    def read(positions: np.ndarray) -> Regions:
+        chosen = torch.from_numpy(places[positions])
+        return Regions(features[chosen], boxes[chosen], mask[chosen])
+
+    return read
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedFeatures:
+    """One or more feature stores of one extractor, read as one."""
+
+    stores: tuple[Features, ...]
+
+    @staticmethod
+    def open(paths: Sequence[Path]) -> JoinedFeatures:
+        """Opens the stores, each of which may also be an .npz of detections.
+
+        UserError where there is none, or the features of two do not fit each other.
+        """
+        if not paths:
+            raise UserError("no features are named; name one or more stores that `legenda extract` or `convert` makes")
+        stores = tuple(DetectionStore(path) if _is_npz(path) else open_features(path) for path in paths)
+        first = stores[0]
+        for store in stores[1:]:
+            if (store.feature_dim, store.has_boxes, store.extractor) != (
+                first.feature_dim,
+                first.has_boxes,
+                first.extractor,
+            ):
+                raise UserError(
+                    f"{store.path} has features of width {store.feature_dim} {_boxed(store)} by {store.extractor}, but "
+                    f"{first.path} of width {first.feature_dim} {_boxed(first)} by {first.extractor}; name stores of "
+                    "one extractor"
+                )
+        return JoinedFeatures(stores)
+
+    @property
+    def feature_dim(self) -> int:
+        """The width D of a region's feature vector."""
+        return self.stores[0].feature_dim
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the regions come with boxes."""
+        return self.stores[0].has_boxes
+
+    @property
+    def extractor(self) -> str:
+        """What made the features of the first store."""
+        return self.stores[0].extractor
+
+    @property
+    def source(self) -> str:
+        """The stores' paths, for messages."""
+        return ", ".join(str(store.path) for store in self.stores)
+
+    def reader(self, images: Sequence[str]) -> Reader:
+        """A reader of the regions of these pictures by their positions in `images`.
+
+        A picture is known by its id in a store or by COCO's number: "9" is also COCO_train2014_000000000009.
+        UserError for one that no store has.
+        """
+        places = np.array([self._place(image) for image in images], np.int64).reshape(-1, 2)
+
+        def read(positions: np.ndarray) -> Regions:
+            different, row = np.unique(places[positions], axis=0, return_inverse=True)
+            parts = [
+                _regions(store, different[different[:, 0] == number, 1])
+                for number, store in enumerate(self.stores)
+                if (different[:, 0] == number).any()
+            ]
+            return Regions.stack(parts)[torch.from_numpy(row.reshape(-1))]
+
+        return read
+
+    def _place(self, image: str) -> tuple[int, int]:
+        for number, store in enumerate(self.stores):
+            if image in store:
+                return number, store.index(image)
+        if image in self._coco:
+            return self._coco[image]
+        raise UserError(f"{self.source} holds no features of image '{image}'; extract that picture too")
+
+    @cached_property
+    def _coco(self) -> dict[str, tuple[int, int]]:
+        """Store and position of pictures by COCO's number, which ends their id."""
+        found: dict[str, tuple[int, int]] = {}
+        for number, store in enumerate(self.stores):
+            for position, image in enumerate(store.ids):
+                digits = image.rpartition("_")[2]
+                if digits.isdecimal():
+                    found.setdefault(str(int(digits)), (number, position))
+        return found
+
+
+def _is_npz(path: Path) -> bool:
+    return path.suffix == ".npz" and path.is_file()
+
+
+def _boxed(store: Features) -> str:
+    return f"with{'' if store.has_boxes else 'out'} boxes"
+
+
+def _regions(store: Features, positions: np.ndarray) -> Regions:
+    packed = store.read(positions)
+    boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
+    return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))

@@ -1,0 +1,99 @@
+"""Detected boxes as regions: what a detector says of each, without the detector's features."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from legenda.errors import UserError
+from legenda.features.base import PackedRegions, find_positions
+from legenda.features.validate import find_fault
+from legenda.io import checked
+
+_REMEDY = "name an .npz with filenames, boxes, classes, scores and count, one row per picture"
+_KEYS = ("filenames", "boxes", "classes", "scores", "count")
+
+
+class DetectionStore:
+    """Detections of many pictures in one .npz, as a feature store; see `legenda.features.base.Features`.
+
+    The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
+    count `(P,)`, of which the first so many detections of a row are real, one at least. A region's feature has a 1 at
+    its class, and its score behind all classes. Raises UserError, naming the file, for what does not fit.
+    """
+
+    extractor = "detections"
+    has_boxes = True
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        arrays = checked(self._load, path, _REMEDY)
+        missing = next((key for key in _KEYS if key not in arrays), None)
+        if missing is not None:
+            raise UserError(f"{path} has no array '{missing}'; {_REMEDY}")
+        names, boxes, self._classes, scores, self._count = (arrays[key] for key in _KEYS)
+        kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
+        if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
+            raise UserError(f"{path} holds arrays of the wrong types, or none; {_REMEDY}")
+        self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
+        shape = self._classes.shape
+        if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
+            raise UserError(f"{path} holds arrays whose shapes do not fit each other; {_REMEDY}")
+        if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
+            raise UserError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_REMEDY}")
+        self.ids: tuple[str, ...] = tuple(PurePosixPath(name).stem for name in names.tolist())
+        if len(set(self.ids)) != len(self.ids):
+            raise UserError(f"{path} names a picture twice among its 'filenames'; leave one of them out")
+        real = self._classes[np.arange(shape[1]) < self._count[:, None]]
+        if real.min() < 0:
+            raise UserError(f"{path} has a class below 0; {_REMEDY}")
+        self.feature_dim = int(real.max()) + 2
+        self.check()
+
+    def _load(self) -> dict[str, np.ndarray]:
+        loaded = np.load(self.path, allow_pickle=False)
+        return {key: loaded[key] for key in loaded.files}
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, image: object) -> bool:
+        return image in self._positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DetectionStore, (self.path,)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {image: position for position, image in enumerate(self.ids)}
+
+    def index(self, image: str) -> int:
+        """The position of an image; UserError when it is not there."""
+        if image not in self._positions:
+            raise UserError(f"{self.path} holds no detections of image '{image}'; detect things in that picture too")
+        return self._positions[image]
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+        """The detections of images by id or by position, in the order given."""
+        rows = find_positions(images, self)
+        longest = int(self._count[rows].max(initial=0))
+        mask = np.arange(longest) < self._count[rows, None]
+        features = np.zeros((*mask.shape, self.feature_dim), np.float32)
+        real = self._classes[rows, :longest][mask]
+        owner, place = mask.nonzero()
+        features[owner, place, real] = 1.0
+        features[owner, place, -1] = self._scores[rows, :longest][mask]
+        return PackedRegions(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
+
+    def check(self) -> None:
+        """Looks at every detection; UserError names the first picture with an impossible one."""
+        for position, image in enumerate(self.ids):
+            own = slice(self._count[position])
+            fault = find_fault(self._scores[position, own, None], self._boxes[position, own])
+            if fault is not None:
+                raise UserError(f"{self.path}: picture '{image}' has {fault}; {_REMEDY}")

@@ -1,0 +1,110 @@
+"""Folders with one file per image: AoANet's cocobu_att and cocobu_box, X-LAN's, MCAN's, and our own.
+
+<id>.npy                                       features (n, D) or of a grid (H, W, D)
+<id>.npz with feat                             the same; with boxes in 0..1 beside it where we wrote it
+<id>.npz with x, bbox, image_w, image_h        MCAN's: features (D, n), boxes in pixels
+<id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from legenda.errors import UserError
+from legenda.features.base import UNNAMED
+from legenda.features.per_image import PerImageStore, Sizes, scale_boxes
+from legenda.features.validate import grid_boxes
+from legenda.io import checked, read_json
+
+NOTE = "legenda.json"
+"""The file in which a folder of ours says who extracted it."""
+_WANTED = "name a folder with one .npz or .npy file per image"
+_WIDTH = 2048
+"""Channels of Bottom-Up features, by which the two orientations are told apart."""
+_PICTURES = (".jpg", ".jpeg", ".png")
+
+
+class FolderStore(PerImageStore):
+    """A folder of .npz or .npy files. Boxes in pixels are read from a folder beside it where sizes are known.
+
+    Of `cocobu_att` that folder is `cocobu_box`.
+    """
+
+    threads: ClassVar[int] = 4
+    _wanted: ClassVar[str] = _WANTED
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        self._names = checked(lambda: dict(_find_files(path)), path, _WANTED)
+        box_folder = path.with_name(path.name.removesuffix("_att") + "_box")
+        usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
+        self._box_folder = box_folder if usable else None
+        note = read_json(path / NOTE) if (path / NOTE).is_file() else {}
+        extractor = str(note.get("extractor", UNNAMED)) if isinstance(note, dict) else UNNAMED
+        super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file)
+
+    def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        with (self.path / self._names[image]).open("rb") as file:
+            features, boxes = read_arrays(file, image, self.sizes)
+        if boxes is None and self._box_folder is not None:
+            if image not in self.sizes:
+                raise UserError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
+            pixels = np.load(self._box_folder / f"{image}.npy", allow_pickle=False)
+            boxes = scale_boxes(pixels, *self.sizes[image])
+        return features, boxes
+
+
+def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Image and file name of every file, in the order of the names."""
+    seen: dict[str, str] = {}
+    for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((".npz", ".npy"))):
+        image = name[:-4]
+        if image.lower().endswith(_PICTURES):
+            image = image.rpartition(".")[0]
+        if image in seen:
+            raise UserError(f"{folder} holds {seen[image]} and {name} for one image; leave one of them out")
+        seen[image] = name
+        yield image, name
+
+
+def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features and boxes of one .npz or .npy, given as an open file."""
+    loaded = np.load(file, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return _flat(loaded)
+    arrays = {name: loaded[name] for name in loaded.files}
+    if "x" in arrays and "feat" not in arrays:
+        x = arrays["x"]
+        features, pixels = x if x.shape[-1] == _WIDTH else x.T, arrays.get("bbox", arrays.get("boxes"))
+        if pixels is None:
+            return features, None
+        if "image_w" in arrays and "image_h" in arrays:
+            width, height = float(arrays["image_w"]), float(arrays["image_h"])
+        elif image in sizes:
+            width, height = sizes[image]
+        else:
+            return features, None
+        return features, scale_boxes(pixels, width, height)
+    name = "feat" if "feat" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
+    if name is None:
+        raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")
+    features, boxes = _flat(arrays[name])
+    return features, arrays.get("boxes", boxes)
+
+
+def _flat(features: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features (n, D); those of a grid (H, W, D) line by line, with the boxes of its cells."""
+    if features.ndim == 3:
+        rows, columns, width = features.shape
+        return features.reshape(rows * columns, width), grid_boxes(rows, columns)
+    return features, None
+
+
+def read_bytes(content: bytes, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same of a file's content."""
+    return read_arrays(io.BytesIO(content), image, sizes)

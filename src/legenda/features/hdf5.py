@@ -1,0 +1,116 @@
+"""HDF5 files with data sets named after images, as the grid and region files of M2, RSTNet, DLCT and MD-SAN have them.
+
+<id>_grids      (H, W, D), or (H * W, D) of a square grid     features of a grid, line by line
+<id>_features   (n, D)     features of regions; of a 7 x 7 grid where all images have 49 and none has boxes
+<id>_boxes      (n, 4)     x1 y1 x2 y2 in pixels, or in 0..1
+<id>_size       (2,)       height and width of the picture in pixels
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from legenda.errors import UserError
+from legenda.features.base import UNNAMED
+from legenda.features.per_image import PerImageStore, scale_boxes
+from legenda.features.validate import grid_boxes
+from legenda.io import checked
+
+KINDS = ("grids", "features")
+OURS = "legenda"
+"""The attribute of files that `legenda convert` wrote: they say all there is to say of boxes."""
+_WANTED = "name an HDF5 file with data sets such as 42_features or 42_grids"
+_SAMPLE = 8
+"""Images looked at to tell a grid of 49 cells from 49 regions."""
+
+
+class Hdf5Store(PerImageStore):
+    """An HDF5 file; where it holds both kinds, `file.hdf5:grids` or `file.hdf5:features` chooses."""
+
+    _wanted: ClassVar[str] = _WANTED
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        import h5py
+
+        file_path, kind = split_kind(path)
+        self._file: Any = checked(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
+        self._lock = threading.Lock()
+        names: list[bytes] = []
+        checked(lambda: self._file.id.links.iterate(names.append) or True, file_path, _WANTED)
+        found = {kind: _with_ending(names, f"_{kind}") for kind in KINDS}
+        if kind is None:
+            held = [kind for kind in KINDS if found[kind]]
+            if len(held) == 2:
+                raise UserError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
+            kind = held[0] if held else KINDS[1]
+        self._kind = kind
+        self._boxed, self._sized = (frozenset(_with_ending(names, ending)) for ending in ("_boxes", "_size"))
+        extractor = self._file.attrs.get("extractor", UNNAMED)
+        super().__init__(path, found[kind], extractor=str(extractor), sizes_file=sizes_file)
+
+    def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        features = self._array(image, self._kind)
+        if features.ndim == 3 and features.shape[0] == 1 and self._kind == "features":
+            features = features[0]
+        if features.ndim == 3:
+            rows, columns, _ = features.shape
+            return features.reshape(rows * columns, -1), grid_boxes(rows, columns)
+        if self._kind == "grids" or self._hidden_grid:
+            side = math.isqrt(len(features))
+            if side * side != len(features):
+                raise ValueError(f"{len(features)} cells are no square grid")
+            return features, grid_boxes(side, side)
+        return features, self._boxes(image)
+
+    def _boxes(self, image: str) -> np.ndarray | None:
+        if image not in self._boxed:
+            return None
+        if image in self._sized:
+            height, width = self._array(image, "size").reshape(-1)[:2].tolist()
+        elif image in self.sizes:
+            width, height = self.sizes[image]
+        elif not self._boxes_in_pixels:
+            width = height = 1.0
+        else:
+            return None
+        return scale_boxes(self._array(image, "boxes"), width, height)
+
+    @cached_property
+    def _boxes_in_pixels(self) -> bool:
+        first = next(image for image in self.ids if image in self._boxed)
+        return bool(self._array(first, "boxes").max(initial=0) > 2)
+
+    @cached_property
+    def _hidden_grid(self) -> bool:
+        if self._boxed or OURS in self._file.attrs:
+            return False
+        return all(self._array(image, "features").shape[:-1] == (49,) for image in self.ids[:_SAMPLE])
+
+    def _array(self, image: str, kind: str) -> np.ndarray:
+        """One data set, read through HDF5's own calls: h5py's objects cost more than the reading."""
+        import h5py
+
+        with self._lock:
+            data = h5py.h5d.open(self._file.id, f"{image}_{kind}".encode())
+            values = np.empty(data.shape, data.dtype)
+            data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        return values
+
+
+def split_kind(path: Path) -> tuple[Path, str | None]:
+    """The file and the kind in `file.hdf5:grids`; None where no kind is named."""
+    for kind in KINDS:
+        if path.name.endswith(f":{kind}"):
+            return path.with_name(path.name.removesuffix(f":{kind}")), kind
+    return path, None
+
+
+def _with_ending(names: list[bytes], ending: str) -> list[str]:
+    tail = ending.encode()
+    return [name[: -len(tail)].decode() for name in names if name.endswith(tail)]

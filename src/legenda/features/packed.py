@@ -1,0 +1,204 @@
+"""The packed feature store: the regions of many images in one memory-mapped safetensors file.
+
+Arrays of the file, little-endian, with `R` regions of all images one after the other:
+
+    offsets   (images + 1,)  int64             image i owns the rows offsets[i] to offsets[i + 1]
+    boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
+    features  (R, D)         float16, float32
+
+The header's metadata holds `format`, `ids` (a JSON list, in the order of the offsets) and `extractor`.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from legenda.errors import UserError
+from legenda.features.base import UNNAMED, PackedRegions, find_positions
+from legenda.features.validate import find_value_fault
+from legenda.io import checked
+
+FORMAT = "legenda.features.1"
+DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+"""Safetensors' names of the types that a store may hold."""
+_AGAIN = "extract it again"
+
+
+class _Rows:
+    """Rows of an array in a file: mapped into memory, and copied out of it none of its pages counting as ours."""
+
+    def __init__(self, path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> None:
+        # a plain array over the mapping: slicing it costs a third of slicing numpy.memmap
+        self.rows = np.asarray(np.memmap(path, dtype, "r", offset, shape))
+        self._file, self._offset = path.open("rb"), offset
+
+    def copy(self, start: int, out: np.ndarray) -> None:
+        """Copies the rows from `start` on into `out`; OSError where the file has since been cut."""
+        if not hasattr(os, "preadv"):
+            out[...] = self.rows[start : start + len(out)]
+            return
+        wanted, done = out.data.cast("B"), 0
+        while done < len(wanted):
+            place = self._offset + start * self.rows[:1].nbytes + done
+            got = os.preadv(self._file.fileno(), [wanted[done:]], place)
+            if not got:
+                raise OSError("it is truncated")
+            done += got
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureStore:
+    """An opened store: memory-mapped, read in any order, cheap to pickle (a worker process opens the file anew)."""
+
+    path: Path
+    ids: tuple[str, ...] = field(repr=False)
+    extractor: str
+    _offsets: np.ndarray = field(repr=False)
+    _stored: _Rows = field(repr=False)
+    _boxes: np.ndarray | None = field(repr=False)
+    _positions: Mapping[str, int] = field(repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> "FeatureStore":
+        """Opens the file and checks its structure without reading its features.
+
+        Raises UserError, naming the file, when it is missing, truncated or not a feature store.
+        """
+        path = Path(path)
+        header, start = checked(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
+        metadata = header.pop("__metadata__", None)
+        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+            raise UserError(f"{path} is a safetensors file but no feature store; make one with `legenda extract`")
+        ids = _read_ids(path, metadata)
+        offsets = _map_array(path, header, start, "offsets", ("I64",)).rows
+        stored = _map_array(path, header, start, "features", ("F16", "F32"))
+        features = stored.rows
+        boxes = _map_array(path, header, start, "boxes", ("F32",)).rows if "boxes" in header else None
+        if features.ndim != 2 or (boxes is not None and boxes.shape != (len(features), 4)):
+            raise UserError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
+        whole = offsets.shape == (len(ids) + 1,) and offsets[0] == 0 and offsets[-1] == len(features)
+        if not whole or (np.diff(offsets) < 1).any():
+            raise UserError(f"{path} has 'offsets' that do not fit its {len(ids)} images; {_AGAIN}")
+        positions = {image: position for position, image in enumerate(ids)}
+        if len(positions) != len(ids):
+            raise UserError(f"{path} names an image twice among its 'ids'; {_AGAIN}")
+        return cls(path, ids, str(metadata.get("extractor", UNNAMED)), offsets, stored, boxes, positions)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, image: object) -> bool:
+        return image in self._positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FeatureStore.open, (self.path,)
+
+    @property
+    def feature_dim(self) -> int:
+        """The width D of a region's feature vector."""
+        return self._stored.rows.shape[1]
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the regions come with boxes."""
+        return self._boxes is not None
+
+    def index(self, image: str) -> int:
+        """The position of an image in the store; UserError when it is not there."""
+        position = self._positions.get(image)
+        if position is None:
+            raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
+        return position
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+        """Reads images by id or by position, in the order given, repeats allowed.
+
+        Raises UserError, naming the image, for an unknown id, a feature that is NaN or infinite, or an impossible box.
+        """
+        positions = find_positions(images, self)
+        starts = self._offsets[positions]
+        counts = self._offsets[positions + 1] - starts
+        slots = np.arange(counts.max(initial=0))
+        mask = slots < counts[:, None]  # (B, N)
+        features = np.empty((*mask.shape, self.feature_dim), self._stored.rows.dtype)
+        for regions, start, count in zip(features, starts.tolist(), counts.tolist(), strict=True):
+            checked(partial(self._stored.copy, start, regions[:count]), self.path, _AGAIN)
+            regions[count:] = 0
+        boxes, real = None, None
+        if self._boxes is not None:
+            real = self._boxes[(starts[:, None] + slots)[mask]]
+            boxes = np.zeros((*mask.shape, 4), np.float32)
+            boxes[mask] = real.clip(0, 1)
+        if find_value_fault(features, real, self._limit) is not None:
+            self._name_fault(positions)
+        return PackedRegions(features, boxes, mask)
+
+    def check(self) -> None:
+        """Reads the whole store once, for files made elsewhere; UserError names the first faulty image."""
+        for first in range(0, len(self), 64):
+            self.read(range(first, min(first + 64, len(self))))
+
+    @property
+    def _limit(self) -> float:
+        return float(np.finfo(self._stored.rows.dtype).max)
+
+    def _name_fault(self, positions: np.ndarray) -> None:
+        for position in positions:
+            rows = slice(*self._offsets[position : position + 2])
+            boxes = None if self._boxes is None else self._boxes[rows]
+            fault = find_value_fault(self._stored.rows[rows], boxes, self._limit)
+            if fault is not None:
+                raise UserError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of the header and where the arrays start."""
+    with path.open("rb") as file:
+        length = int.from_bytes(_exactly(file, 8), "little")
+        if length > path.stat().st_size:
+            raise ValueError("it is no safetensors file, or it is truncated")
+        entries = json.loads(_exactly(file, length))
+    if not isinstance(entries, dict):
+        raise ValueError("it is no safetensors file")
+    return entries, 8 + length
+
+
+def _exactly(file: BinaryIO, count: int) -> bytes:
+    data = file.read(count)
+    if len(data) < count:
+        raise ValueError("it is truncated")
+    return data
+
+
+def _read_ids(path: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    ids = checked(lambda: json.loads(metadata["ids"]), path, _AGAIN)
+    if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
+        raise UserError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
+    return tuple(ids)
+
+
+def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, codes: tuple[str, ...]) -> _Rows:
+    """Maps one array of the file into memory; UserError when the header describes none or the file ends within it."""
+
+    def read() -> _Rows:
+        entry = header[name]
+        if entry["dtype"] not in codes:
+            raise ValueError(f"it is {entry['dtype']}, not {' or '.join(codes)}")
+        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
+        begin, end = entry["data_offsets"]
+        if end - begin != math.prod(shape) * dtype.itemsize:
+            raise ValueError("its size and its shape differ")
+        if start + end > path.stat().st_size:
+            raise ValueError("the file is truncated")
+        return _Rows(path, dtype, start + begin, shape)
+
+    if name not in header:
+        raise UserError(f"{path} holds no array '{name}'; {_AGAIN}")
+    return checked(read, f"'{name}' of {path}", _AGAIN)

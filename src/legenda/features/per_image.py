@@ -1,0 +1,178 @@
+"""What the field's stores share: every image is an entry of its own, read and checked when it is asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from legenda.datasets.karpathy import read_plain_or_gzipped
+from legenda.errors import UserError
+from legenda.features.base import UNNAMED, PackedRegions, find_positions
+from legenda.features.validate import as_floats, find_fault
+from legenda.io import parse_json
+
+Sizes = Mapping[str, tuple[float, float]]
+"""Width and height of pictures by id, in pixels."""
+
+_REMEDY = "mend it or make the file again"
+
+
+class PerImageStore(ABC):
+    """A store with one entry per image; see `legenda.features.base.Features` for what it offers.
+
+    sizes: of the pictures, for boxes in pixels in files that do not hold the sizes themselves.
+    """
+
+    threads: ClassVar[int] = 1
+    """How many images of a batch are read at once, where reading does not hold the interpreter."""
+
+    def __init__(
+        self, path: Path, ids: Iterable[str], *, extractor: str = UNNAMED, sizes_file: Path | None = None
+    ) -> None:
+        self.path, self.extractor = path, extractor
+        self.ids = tuple(ids)
+        self._sizes_file = sizes_file
+        if not self.ids:
+            raise UserError(f"{path} holds no features of any image; {self._wanted}")
+        self._positions = {image: position for position, image in enumerate(self.ids)}
+        if len(self._positions) != len(self.ids):
+            twice = next(image for place, image in enumerate(self.ids) if self._positions[image] != place)
+            raise UserError(f"{path} holds image '{twice}' twice; leave one of them out")
+
+    _wanted: ClassVar[str] = ""
+    """What such a file must hold, for messages."""
+
+    @abstractmethod
+    def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        """Features (n, D) and boxes (n, 4) in 0..1 or None, unchecked; any exception means that they are damaged."""
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """The sizes that a file of annotations tells, by id and by file name."""
+        return {} if self._sizes_file is None else read_sizes(self._sizes_file)
+
+    @cached_property
+    def _first(self) -> tuple[np.ndarray, np.ndarray | None]:
+        return self._sound(self.ids[0])
+
+    @property
+    def feature_dim(self) -> int:
+        """The width D of a region's feature vector, which is that of the first image."""
+        return self._first[0].shape[1]
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the regions come with boxes, as those of the first image do."""
+        return self._first[1] is not None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, image: object) -> bool:
+        return image in self._positions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self._sizes_file)
+
+    def index(self, image: str) -> int:
+        """The position of an image in the store; UserError when it is not there."""
+        position = self._positions.get(image)
+        if position is None:
+            raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
+        return position
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+        """Images by id or by position, in the order given; UserError names one that is damaged or unlike the first."""
+        names = [self.ids[position] for position in find_positions(images, self)]
+        if self.threads > 1 and len(names) > 1:
+            return pack(list(self._pool.map(self._fitting, names)), self.feature_dim, self.has_boxes)
+        return pack([self._fitting(name) for name in names], self.feature_dim, self.has_boxes)
+
+    def check(self) -> None:
+        """Reads everything once; UserError names the first faulty image."""
+        for first in range(0, len(self), 64):
+            self.read(range(first, min(first + 64, len(self))))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.threads)
+
+    def _fitting(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        features, boxes = self._sound(image)
+        fault = None
+        if features.shape[1] != self.feature_dim:
+            fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
+        elif (boxes is not None) != self.has_boxes:
+            fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
+        if fault is not None:
+            raise UserError(f"{self.path}: image '{image}' has {fault}; a store holds features of one extractor")
+        return features, boxes
+
+    def _sound(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        try:
+            loaded, given = self._load(image)
+            features = loaded if loaded.dtype == np.float16 else as_floats(loaded)
+            boxes = None if given is None else as_floats(given)
+        except UserError:
+            raise
+        except Exception as error:  # readers of foreign files fail in every way there is
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(f"{self.path}: image '{image}' cannot be read ({reason}); {_REMEDY}") from error
+        fault = find_fault(features, boxes)
+        if fault is not None:
+            raise UserError(f"{self.path}: image '{image}' has {fault}; {_REMEDY}")
+        return features, boxes
+
+
+def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> PackedRegions:
+    """One batch of images' features (n, D) and boxes (n, 4), padded with zeros."""
+    counts = np.array([len(features) for features, _ in images], np.int64)
+    mask = np.arange(counts.max(initial=0)) < counts[:, None]
+    halves = bool(images) and all(features.dtype == np.float16 for features, _ in images)
+    packed = np.empty((*mask.shape, feature_dim), np.float16 if halves else np.float32)
+    boxes = np.zeros((*mask.shape, 4), np.float32) if with_boxes else None
+    for row, (features, own) in enumerate(images):
+        packed[row, : len(features)] = features
+        packed[row, len(features) :] = 0
+        if boxes is not None and own is not None:
+            boxes[row, : len(own)] = own.clip(0, 1)
+    return PackedRegions(packed, boxes, mask)
+
+
+def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
+    """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
+    if not (width > 0 and height > 0):
+        raise ValueError(f"a picture of {width:g} x {height:g} pixels has no boxes")
+    size = np.array([width, height, width, height], np.float64)
+    pixels = np.asarray(boxes, np.float64)
+    near = (pixels >= -1) & (pixels <= size + 1)
+    return np.where(near, pixels.clip(0, size), pixels) / size
+
+
+def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
+    """Width and height of each picture in COCO's annotations or a folder of them, by its id and by its file's name."""
+    remedy = "name COCO's annotations, whose images have id, width and height"
+    if path.is_dir():
+        files = sorted(path.glob("captions_*.json*"))
+        if not files:
+            raise UserError(f"{path} holds no captions_*.json; {remedy}")
+        return {name: size for file in files for name, size in read_sizes(file).items()}
+    content = parse_json(read_plain_or_gzipped(path, remedy), path, remedy)
+    images = content.get("images") if isinstance(content, dict) else None
+    if not isinstance(images, list):
+        raise UserError(f"{path} has no list 'images'; {remedy}")
+    sizes: dict[str, tuple[float, float]] = {}
+    for number, image in enumerate(images):
+        try:
+            size = float(image["width"]), float(image["height"])
+            sizes[str(image["id"])] = size
+            sizes[Path(image["file_name"]).stem] = size
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path}: images[{number}] lacks id, file_name, width or height; {remedy}") from error
+    return sizes

@@ -1,0 +1,92 @@
+"""Writing the packed feature store that `legenda.features.packed` reads."""
+
+import json
+import math
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from legenda.errors import UserError
+from legenda.features.packed import DTYPES, FORMAT
+from legenda.features.validate import as_floats, find_shape_fault, find_value_fault
+from legenda.io import whole_file
+
+_CODES = {dtype: code for code, dtype in DTYPES.items()}
+
+
+def write_store(
+    path: str | Path,
+    images: Iterable[tuple[str, np.ndarray, np.ndarray | None]],
+    *,
+    extractor: str,
+    dtype: Literal["float16", "float32"] = "float16",
+    called: Path | None = None,
+) -> None:
+    """Writes a store image by image, in constant memory, whole or not at all.
+
+    images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), where n may differ and D may not;
+    boxes are given for all images or for none; an excess of up to 0.001 over 0..1 is cut off.
+    extractor: the name of what made the features; called: the file's name in messages, where it is part of another.
+    Raises UserError, naming the image, for features or boxes that no model could use.
+    """
+    path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the feature file to write")
+    with (
+        whole_file(path) as partial,
+        tempfile.TemporaryFile(dir=path.parent) as all_boxes,
+        tempfile.TemporaryFile(dir=path.parent) as all_features,
+    ):
+        ids: dict[str, None] = {}
+        offsets, width, with_boxes = [0], 0, False
+        for image, given_features, given_boxes in images:
+            features = as_floats(given_features)
+            boxes = None if given_boxes is None else as_floats(given_boxes)
+            fault = find_shape_fault(features, boxes) or find_value_fault(features, boxes, float(np.finfo(stored).max))
+            if not ids:
+                width, with_boxes = features.shape[-1] if features.ndim else 0, boxes is not None
+            if image in ids:
+                fault = "come before; give every image an id of its own"
+            elif fault is not None:
+                fault = f"{fault}; mend the extractor or leave the image out"
+            elif features.shape[1] != width:
+                fault = f"features of width {features.shape[1]}, but those before {width}; use one extractor for all"
+            elif (boxes is not None) != with_boxes:
+                fault = f"{'no ' if boxes is None else ''}boxes, unlike those before; give boxes for all or none"
+            if fault is not None:
+                raise UserError(
+                    f"{called or path} is not written: image '{image}' of extractor {extractor} has {fault}"
+                )
+            ids[image] = None
+            offsets.append(offsets[-1] + len(features))
+            all_features.write(features.astype(stored).tobytes())
+            if boxes is not None:
+                all_boxes.write(boxes.clip(0, 1).tobytes())
+        if not ids:
+            raise UserError(f"{path} is not written: there is no image to store; name at least one")
+        shapes = {"offsets": (len(offsets),), "boxes": (offsets[-1], 4), "features": (offsets[-1], width)}
+        if not with_boxes:
+            del shapes["boxes"]
+        with partial.open("wb") as file:
+            file.write(_header(shapes, stored, {"format": FORMAT, "extractor": extractor, "ids": json.dumps([*ids])}))
+            file.write(np.array(offsets, "<i8").tobytes())
+            for rows in (all_boxes, all_features):
+                rows.seek(0)
+                shutil.copyfileobj(rows, file, 1 << 20)
+
+
+def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
+    """The safetensors header: its length in 8 bytes, then JSON, padded so that the arrays start at a multiple of 8."""
+    dtypes = {"offsets": DTYPES["I64"], "boxes": DTYPES["F32"], "features": stored}
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, shape in shapes.items():
+        begin, end = end, end + math.prod(shape) * dtypes[name].itemsize
+        entries[name] = {"dtype": _CODES[dtypes[name]], "shape": shape, "data_offsets": (begin, end)}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

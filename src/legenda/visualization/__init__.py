@@ -1,0 +1,1 @@
+"""Attention maps, figures and HTML reports."""

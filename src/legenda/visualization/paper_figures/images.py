@@ -1,0 +1,173 @@
+"""The pictures that a figure is of: those the user names, or some of a split of the runs' data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from legenda.cli.evaluate import data_of
+from legenda.datasets.captions import CaptionSet
+from legenda.errors import UserError, nearest
+from legenda.evaluation.run_names import short_names
+from legenda.evaluation.runs import OpenRun, open_run
+from legenda.extractors import find_pictures, read_picture, run_extractor
+from legenda.regions import Regions
+from legenda.visualization.caption_attention import Looked
+from legenda.visualization.paper_figures.options import CaptionOptions, PictureOptions
+from legenda.visualization.report.build import look
+from legenda.visualization.report.images import Subject, find_subjects
+
+
+@dataclass(frozen=True)
+class View:
+    """One picture to be shown, and the regions that each run reads of it, by the run's name."""
+
+    title: str
+    subject: Subject
+    regions: Mapping[str, Regions]
+
+
+@dataclass(frozen=True)
+class Views:
+    """The pictures of a figure, and the sets of each run in which they lie at `positions`."""
+
+    views: tuple[View, ...]
+    sets: Mapping[str, CaptionSet]
+    positions: tuple[int, ...]
+
+    def captions(self, runs: Mapping[str, OpenRun], options: CaptionOptions) -> dict[str, list[Looked]]:
+        """What each run says of the pictures, in their order, and where each word looked."""
+        found = {}
+        for name, opened in runs.items():
+            split = self.sets[name]
+            looked = look(opened, split, self.positions, options.beam_size)
+            found[name] = [looked[split.identities[position]] for position in self.positions]
+        return found
+
+
+def open_runs(folders: Sequence[Path]) -> dict[str, OpenRun]:
+    """The runs under short names; UserError where none is named."""
+    if not folders:
+        raise UserError("name at least one run folder, such as runs/demo/ngsan")
+    return {name: open_run(folder) for name, folder in short_names(folders).items()}
+
+
+def called(name: str, opened: OpenRun) -> str:
+    """A run's name with that of its model where they differ."""
+    return name if opened.model.name in name else f"{name}, {opened.model.name}"
+
+
+def told_of(verdict: tuple[bool | None, str]) -> str:
+    """Whether a caption is true, where anybody can tell."""
+    true, reason = verdict
+    return "" if true is None else "true" if true else f"false: {reason}"
+
+
+def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
+    """UserError where one of these options was given, and not as it is anyway."""
+    flags, usual = {"extractor": "with"}, {field.name: field.default for field in fields(options)}
+    for name in names:
+        if getattr(options, name) != usual[name]:
+            raise UserError(f"--{flags.get(name, name).replace('_', '-')} {reason}")
+
+
+def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int = 1) -> Views:
+    """The pictures that the options name, or the first `count` images of the split.
+
+    Raises UserError for pictures that are not there, for runs of other images than the first one's, and for regions
+    that say not where they lie.
+    """
+    if count < 1:
+        raise UserError(f"--count must be 1 or more, not {count}")
+    if options.pictures:
+        of_data = ("split", "images", "pictures_folder", "annotations", "features")
+        refuse(options, of_data, "is for images of the runs' data; leave it out beside --pictures")
+        paths = find_pictures(options.pictures)
+        titles, positions = [path.name for path in paths], range(len(paths))
+        sets = {name: _own_set(opened, paths, options.extractor) for name, opened in runs.items()}
+        subjects = _own_subjects(paths)
+    else:
+        refuse(options, ("extractor",), "is for pictures of your own; name some with --pictures")
+        data = [data_of(opened, options.annotations, options.features) for opened in runs.values()]
+        sets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
+        titles = list(_identities(runs, sets, options.split))
+        positions = _positions(titles, options, count)
+        subjects = find_subjects(data[0], options.split, titles, positions, options.pictures_folder)
+    sets = {name: _placed(opened, sets[name]) for name, opened in runs.items()}
+    views = []
+    for position in positions:
+        regions = {name: split.read(np.array([position])) for name, split in sets.items()}
+        first = next(iter(regions.values()))
+        assert first.boxes is not None
+        subject = subjects(position, first.boxes[0][first.valid[0]].tolist())
+        views.append(View(titles[position] + ("" if subject.found else " (not found)"), subject, regions))
+    return Views(tuple(views), sets, tuple(positions))
+
+
+def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
+    return lambda position, _: Subject(read_picture(paths[position]), "", lambda _: (None, ""))
+
+
+def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> CaptionSet:
+    """Pictures of the user's as a set without references, read by the run's extractor."""
+    extractor = opened.extractor(given)
+    regions = []
+    for path in paths:
+        ((features, boxes),) = run_extractor(extractor, [read_picture(path)], [path])
+        places = None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0)
+        regions.append(Regions(torch.from_numpy(features).float().unsqueeze(0), places))
+    identities = tuple(map(str, paths))
+    return CaptionSet(
+        identities,
+        ((),) * len(paths),
+        lambda positions: Regions.stack([regions[position] for position in positions.tolist()]),
+        "the pictures",
+        extractor.name,
+    )
+
+
+def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionSet], split: str) -> tuple[str, ...]:
+    """Those of all runs' images, which must be the same."""
+    first = next(iter(sets))
+    for name, other in sets.items():
+        if other.identities != sets[first].identities:
+            raise UserError(
+                f"{runs[name].folder} describes other images of {split} than {runs[first].folder}; draw runs of the "
+                "same data together, or name pictures with --pictures"
+            )
+    return sets[first].identities
+
+
+def _positions(identities: Sequence[str], options: PictureOptions, count: int) -> Sequence[int]:
+    """Where the chosen images lie in the split."""
+    if not options.images:
+        return range(min(count, len(identities)))
+    places = {identity: position for position, identity in enumerate(identities)}
+    for identity in options.images:
+        if identity not in places:
+            raise UserError(f"there is no image {identity} in {options.split}; {_alike(identity, identities)}")
+    return [places[identity] for identity in options.images]
+
+
+def _alike(identity: str, identities: Sequence[str]) -> str:
+    told = nearest(identity, identities)
+    return told if told.startswith("did") else f"they are named like {identities[0]}"
+
+
+def _placed(opened: OpenRun, split: CaptionSet) -> CaptionSet:
+    """The set with boxes, which the model's encoder may know where the features have none."""
+
+    def read(positions: np.ndarray) -> Regions:
+        regions = opened.model.encoder.place(split.read(positions))
+        if regions.boxes is None:
+            raise UserError(
+                f"{opened.folder} reads features without boxes from {split.source}, so its attention has no place in a "
+                "picture; use an extractor that gives boxes"
+            )
+        return regions
+
+    return replace(split, read=read)

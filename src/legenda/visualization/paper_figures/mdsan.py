@@ -1,0 +1,193 @@
+"""MD-SAN's figures of the encoder: the matrices of Eq. 19 (3) and whom regions look at (4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import FEATURE_DIM
+from legenda.errors import UserError
+from legenda.evaluation.runs import OpenRun
+from legenda.extractors import find_pictures, read_picture
+from legenda.models import Captioner, create_model
+from legenda.regions import Regions
+from legenda.visualization.caption_attention import Looked
+from legenda.visualization.figures import (
+    PictureMatrices,
+    PictureWords,
+    SpokenWords,
+    WeightMatrices,
+    draw_matrices,
+    draw_word_rows,
+)
+from legenda.visualization.paper_figures.data import distance_weights, position_matrices, self_attention
+from legenda.visualization.paper_figures.images import View, called, find_views, open_runs, refuse, told_of
+from legenda.visualization.paper_figures.options import HeadOptions, PositionOptions
+from legenda.visualization.report.images import draw_subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
+
+_CELLS, _PATCH = 7, 8
+_UNTRAINED = {
+    "mdsan_abspe": "absolute position embedding",
+    "mdsan_relpe": "relative position embedding",
+    "mdsan_dsa": "distance-sensitive attention",
+}
+_ENOUGH_WORDS = 10
+
+
+def mdsan_3(options: PositionOptions) -> Figure:
+    """The matrices Z of every head (MD-SAN, Figure 3 and Eq. 19)."""
+    rows, of = _untrained(options) if not options.runs else _trained(options)
+    return draw_matrices(
+        [PictureMatrices("", None, rows)],
+        title=f"MD-SAN, Figure 3: Z = softmax(E / E\u2070) of each head, layer {options.layer}",
+        footnote=f"{of} Row i, column j: what positions make of what region i gives to region j; the brighter, the "
+        "higher, each matrix in colours of its own, whose range stands below it.",
+    )
+
+
+def mdsan_4(options: HeadOptions) -> Figure:
+    """Whom regions look at in each head (MD-SAN, Figure 4)."""
+    runs = open_runs(options.runs)
+    views = find_views(runs, options, options.count)
+    captions = views.captions(runs, options)
+    rows = [
+        {name: _heads(name, opened, view, captions[name][place], options) for name, opened in runs.items()}
+        for place, view in enumerate(views.views)
+    ]
+    title = f"MD-SAN, Figure 4: self-attention of each head, encoder layer {options.layer}"
+    if options.cell is not None:
+        return draw_word_rows(
+            [
+                PictureWords(view.title, view.subject.image, _looks(found, view, runs, options.cell))
+                for view, found in zip(views.views, rows, strict=True)
+            ],
+            title=f"{title}, looking from region {options.cell}",
+            footnote="Yellow is where most of the head's attention lies (regions that overlap add up), and grey is "
+            "where next to none does; the number is the largest weight of a region. The region that looks is outlined "
+            "in blue. w below 0: near regions count more.",
+            style="heat",
+            joined=False,
+        )
+    return draw_matrices(
+        [
+            PictureMatrices(view.title, view.subject.image, list(chain.from_iterable(found.values())))
+            for view, found in zip(views.views, rows, strict=True)
+        ],
+        title=title,
+        footnote="Row i, column j: the weight that region i gives to region j; the brighter, the higher, each matrix "
+        "in colours of its own, whose range stands below it. w below 0: near regions count more.",
+    )
+
+
+def read_cells(picture: Image.Image, cells: int) -> Regions:
+    """The cells of a drawn scene as regions, each a patch of its pixels as wide as those of things."""
+    side = cells * _PATCH
+    pixels = np.asarray(picture.convert("RGB").resize((side, side), Image.Resampling.BOX), dtype=np.float32)
+    patches = ((pixels - 240.0) / 128.0).reshape(cells, _PATCH, cells, _PATCH, 3).transpose(0, 2, 1, 3, 4)
+    return Regions.from_grid(torch.from_numpy(patches.reshape(1, cells * cells, -1).copy()), cells, cells)
+
+
+def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
+    """The three models of the paper with new weights, on the cells of a scene."""
+    needless = ("extractor", "images", "pictures_folder", "annotations", "features")
+    refuse(options, needless, "is for runs, and none is named; untrained models read the cells of a picture")
+    path = None
+    if options.pictures:
+        refuse(options, ("split",), "is for drawn scenes; leave it out beside --pictures")
+        path = _only(find_pictures(options.pictures))
+    picture = draw_subject(options.split, 0, 0).image if path is None else read_picture(path)
+    regions = read_cells(picture, _CELLS)
+    rows = []
+    for name, told in _UNTRAINED.items():
+        torch.manual_seed(options.seed)
+        model = create_model(name, vocab_size=_ENOUGH_WORDS, feature_dim=FEATURE_DIM).eval()
+        rows.append(_matrices(f"{told} ({name}, not trained, seed {options.seed})", model, regions, options))
+    return rows, f"The regions are the {_CELLS**2} cells of {'a drawn scene' if path is None else path.name}."
+
+
+def _trained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
+    refuse(options, ("seed",), "is for untrained models; leave out the runs or the seed")
+    runs = open_runs(options.runs)
+    view = _only(find_views(runs, options).views)
+    rows, cut = [], False
+    for name, opened in runs.items():
+        regions = view.regions[name]
+        if not opened.imported and isinstance(opened.data(), ScenesData):
+            regions, cut = read_cells(view.subject.image, _CELLS), True
+        rows.append(_matrices(called(name, opened), opened.model, regions, options))
+    counts = sorted({row.matrices.shape[1] for row in rows})
+    of = f"{' or '.join(map(str, counts))} regions of {view.title}"
+    return rows, f"{of}{', cut into cells' if cut else ''}."
+
+
+def _only(found: Sequence[T]) -> T:
+    if len(found) > 1:
+        raise UserError(f"the figure is of one picture, not of {len(found)}; name one")
+    return found[0]
+
+
+def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOptions) -> WeightMatrices:
+    found = position_matrices(model, regions, options.layer, options.branch)
+    weights = distance_weights(model, options.layer)
+    where = f", branch {options.branch}" if len(weights) > 1 else ""
+    return WeightMatrices(f"{name}{where}", found, _head_names(len(found), weights[options.branch - 1]))
+
+
+def _heads(name: str, opened: OpenRun, view: View, looked: Looked, options: HeadOptions) -> list[WeightMatrices]:
+    """One run's self-attention, a row for each branch that is asked for."""
+    weights = self_attention(opened.model, view.regions[name], options.layer)
+    distances = distance_weights(opened.model, options.layer)
+    if options.branch is not None and not 1 <= options.branch <= len(weights):
+        raise UserError(
+            f"{opened.folder} has no branch {options.branch} in layer {options.layer}; choose from 1 to {len(weights)}"
+        )
+    remark = told_of(view.subject.judge(" ".join(looked.words)))
+    caption = f"{' '.join(looked.words)}{f' ({remark})' if remark else ''}"
+    rows = []
+    for branch, (heads, scales) in enumerate(zip(weights, distances, strict=True), start=1):
+        if options.branch in (None, branch):
+            where = f", branch {branch}" if len(weights) > 1 else ""
+            heading = f"{called(name, opened)}{where}: {caption}"
+            rows.append(WeightMatrices(heading, heads, _head_names(len(heads), scales), _boxes(view.regions[name])))
+    return rows
+
+
+def _head_names(count: int, weights: list[float] | None) -> list[str]:
+    if weights is None:
+        return [f"head {head}" for head in range(count)]
+    return [f"{head}, w = {weight:.2f}".replace("-", "\u2212") for head, weight in enumerate(weights)]
+
+
+def _boxes(regions: Regions) -> np.ndarray:
+    """Those of the real regions of one picture."""
+    assert regions.boxes is not None  # all regions of a view have boxes
+    return regions.boxes[0][regions.valid[0]].cpu().numpy()
+
+
+def _looks(
+    found: Mapping[str, list[WeightMatrices]], view: View, runs: Mapping[str, OpenRun], cell: int
+) -> list[SpokenWords]:
+    """Where one region looks in each head."""
+    rows = []
+    for name, models in found.items():
+        boxes = _boxes(view.regions[name])
+        if not 1 <= cell <= len(boxes):
+            raise UserError(
+                f"{runs[name].folder} reads no region {cell} of {view.title}; choose from 1 to {len(boxes)}"
+            )
+        rows += [
+            SpokenWords(model.heading, model.heads, model.matrices[:, cell - 1], boxes, marked=cell - 1)
+            for model in models
+        ]
+    return rows

@@ -1,0 +1,101 @@
+"""Scores measured here beside those that a paper reports, as a page that opens offline and as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from legenda.io import write_text
+from legenda.visualization.page import compose_page
+
+PAPER, HERE = "paper", "here"
+BLANK = "–"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A score in percent: its mean over seeds, and their standard deviation where there are several."""
+
+    mean: float
+    spread: float | None = None
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Measured | None:
+        """What these seeds came to; None of none."""
+        if not values:
+            return None
+        return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" if self.spread is None else f"{self.mean:.1f} ± {self.spread:.1f}"
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """One system: the paper's score and ours for each metric, None where there is none.
+
+    note: what else must be said of it, such as that its training failed.
+    """
+
+    label: str
+    paper: tuple[float | None, ...]
+    here: tuple[Measured | None, ...] | None
+    note: str = ""
+
+    def lines(self) -> list[tuple[str, list[str]]]:
+        """Whose scores, and the scores as text; the paper's, and ours where the system was trained."""
+        given = [BLANK if score is None else f"{score:.1f}" for score in self.paper]
+        found = [] if self.here is None else [(HERE, [BLANK if s is None else str(s) for s in self.here])]
+        return [(PAPER, given), *found]
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """A table of a paper with the scores measured here; lead: what it compares; notes: what a reader must know."""
+
+    title: str
+    lead: str
+    metrics: tuple[str, ...]
+    rows: tuple[ScoreRow, ...]
+    notes: tuple[str, ...] = ()
+
+
+def markdown(table: ScoreTable) -> str:
+    """The table as Markdown, two lines a row."""
+    head = ["", "", *table.metrics]
+    lines = [
+        f"# {table.title}",
+        "",
+        table.lead,
+        "",
+        _cells(head),
+        _cells(["---", "---", *["---:"] * len(table.metrics)]),
+    ]
+    for row in table.rows:
+        for place, (whose, scores) in enumerate(row.lines()):
+            lines.append(_cells(["" if place else row.label, whose, *scores]))
+    notes = [*(f"{row.label}: {row.note}" for row in table.rows if row.note), *table.notes]
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
+
+
+def _cells(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def write_score_page(table: ScoreTable, path: str | Path) -> None:
+    """Writes the table as one self-contained HTML file; UserError when the file cannot be written."""
+    rows = [
+        {"label": row.label, "note": row.note, "lines": [{"whose": w, "scores": scores} for w, scores in row.lines()]}
+        for row in table.rows
+    ]
+    page = compose_page(
+        "score-table.html",
+        styles=("theme.css", "page.css", "score-table.css"),
+        scripts=("dom.js", "score-table.js"),
+        data={"metrics": table.metrics, "rows": rows, "notes": table.notes},
+        texts={"title": table.title, "lead": table.lead},
+        sources={},
+    )
+    write_text(path, page)

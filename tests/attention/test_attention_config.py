@@ -1,0 +1,235 @@
+"""The options of self-attention: what each of them builds, alone and together."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from legenda import Regions, UserError
+from legenda.attention import AttentionOptions, MultiHeadAttention, PairGeometry, create_self_attention
+from legenda.attention import multi_head as module
+from legenda.attention.geometry import RelativeBias, relative_waves
+from legenda.attention.multi_branch import Branches
+
+DIM, HEADS = 16, 2
+ALONE = {
+    "norm": {"norm": "in", "norm_on": "qk"},
+    "query geometry": {"geometry": "query+key"},
+    "relative": {"geometry": "relative"},
+    "distance": {"distance": "manhattan"},
+    "piecewise": {"distance": "euclidean", "distance_scaling": "quadratic"},
+    "swin": {"window": "swin", "window_size": 3},
+    "halo": {"window": "halo", "window_size": 2, "window_halo": 1},
+    "branches": {"branches": 2, "branch_drop": 0.3},
+    "normed branches": {"branches": 3, "branch_residual": True},
+    "heads": {"attention_heads": 4, "head_dim": 6},
+    "queries": {"query_head_dim": 12},
+    "talking": {"talking_heads": True, "head_drop": 0.2},
+}
+
+
+def build(options, **how):
+    torch.manual_seed(0)
+    attention = create_self_attention(options, DIM, HEADS, dropout=0.1, **how).double().eval()
+    geometry = PairGeometry(options, 2).double()
+    for parameter in [*attention.parameters(), *geometry.parameters()]:
+        parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    return attention, geometry
+
+
+def double(regions):
+    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+
+
+def attended(attention, geometry, regions, layer=1):
+    padding = ~regions.valid.unsqueeze(-1)
+    x = regions.features.masked_fill(padding, 0.0)
+    return attention(x, x, x, regions.valid, geometry(regions)[layer]).values
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "names", [*itertools.combinations(ALONE, 1), *itertools.combinations(ALONE, 2)], ids=" and ".join
+)
+def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
+    options = AttentionOptions(**{key: value for name in names for key, value in ALONE[name].items()})
+    options.check(DIM)
+    attention, geometry = build(options)
+    regions = double(draw_regions((6, 3), dim=DIM))
+    found = attended(attention, geometry, regions)
+    assert found.shape == (2, 6, DIM)
+    order = torch.tensor([4, 0, 5, 2, 1, 3])
+    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.valid[:, order])
+    real = regions.valid[:, order]
+    torch.testing.assert_close(attended(attention, geometry, turned)[real], found[:, order][real])
+    alone = Regions(regions.features[1:, :3], regions.boxes[1:, :3])
+    torch.testing.assert_close(attended(attention, geometry, alone)[0], found[1, :3])
+    spoilt = Regions(
+        regions.features, regions.boxes.masked_fill(~regions.valid.unsqueeze(-1), float("nan")), regions.valid
+    )
+    again = attended(attention, geometry, spoilt)
+    assert again.isfinite().all()
+    torch.testing.assert_close(again[regions.valid], found[regions.valid])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ALONE)
+def test_each_changes_what_comes_out(name, draw_regions):
+    regions = double(draw_regions((6, 3), dim=DIM))
+    changed = attended(*build(AttentionOptions(**ALONE[name])), regions)
+    assert not torch.allclose(changed, attended(*build(AttentionOptions()), regions))
+    assert AttentionOptions(**ALONE[name]).needs_boxes == (name in list(ALONE)[1:7])
+
+
+def test_what_is_not_read_is_not_computed(draw_regions):
+    regions = draw_regions((6, 3), dim=DIM)
+    for options in (AttentionOptions(), AttentionOptions(geometry="absolute"), AttentionOptions(branches=3)):
+        for geometry in PairGeometry(options, 3)(regions):
+            assert geometry.embedded is geometry.distance is geometry.window is None
+    shared = PairGeometry(AttentionOptions(geometry="relative", distance="chebyshev", window="swin"), 3)(regions)
+    assert shared[0].embedded is shared[2].embedded
+    assert shared[0].distance is shared[1].distance
+    assert shared[0].window is shared[2].window is not shared[1].window
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({}, 0),
+        ({"distance": "manhattan"}, 16),
+        ({"distance": "manhattan", "distance_scaling": "linear"}, 8),
+        ({"geometry": "relative"}, 8 * 65),
+        ({"window": "swin"}, 0),
+        ({"talking_heads": True}, 128),
+        ({"attention_heads": 24, "head_dim": 64}, 3 * 1024 * 513 + 512 * 1024),
+        ({"head_dim": 192}, 3 * 1024 * 513 + 512 * 1024),
+        ({"query_head_dim": 512}, 2 * 3584 * 513),
+        ({"branches": 3}, 2 * 1_050_624),
+        ({"branches": 3, "branch_residual": True}, 2 * 1_050_624 + 3 * 1024),
+    ],
+)
+def test_parameters_of_each(options, more):
+    with torch.device("meta"):
+        attention = create_self_attention(AttentionOptions(**options), 512, 8, dropout=0.1)
+    assert sum(parameter.numel() for parameter in attention.parameters()) == 4 * 512 * 513 + more
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("options", [{}, {"attention_heads": 4, "head_dim": 6}, {"branches": 2}])
+def test_heads_that_stay_side_by_side_are_as_wide_as_was_asked(options, draw_regions):
+    attention, geometry = build(AttentionOptions(**options), output=False, inner_dim=24)
+    assert attended(attention, geometry, double(draw_regions((6, 3), dim=DIM))).shape == (2, 6, 24)
+    with pytest.raises(UserError, match="branch_residual"):
+        create_self_attention(
+            AttentionOptions(branch_residual=True), DIM, HEADS, dropout=0.1, output=False, inner_dim=24
+        )
+
+
+@torch.no_grad()
+def test_talking_heads_by_loops():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(6, 3, talking=True).double().eval()
+    x = torch.randn(2, 4, 6, dtype=torch.float64)
+    mask = torch.tensor([[True, True, True, True], [True, False, True, False]])
+    q, k, v = (linear(x).unflatten(-1, (3, 2)) for linear in (attention.query, attention.key, attention.value))
+    before, after = attention.mix_scores.weight, attention.mix_weights.weight
+    heads = torch.zeros(2, 4, 3, 2, dtype=torch.float64)
+    for b, i in itertools.product(range(2), range(4)):
+        seen = [j for j in range(4) if mask[b, j]]
+        scores = [[float(q[b, i, h] @ k[b, j, h]) / math.sqrt(2) for j in seen] for h in range(3)]
+        mixed = [
+            [sum(float(before[h, g]) * scores[g][j] for g in range(3)) for j in range(len(seen))] for h in range(3)
+        ]
+        weights = [[math.exp(score) / sum(map(math.exp, row)) for score in row] for row in mixed]
+        for h, g in itertools.product(range(3), range(3)):
+            for j, weight in zip(seen, weights[g], strict=True):
+                heads[b, i, h] += float(after[h, g]) * weight * v[b, j, h]
+    expected = attention.output(heads.flatten(2))
+    torch.testing.assert_close(attention(x, x, x, mask).values, expected)
+    torch.testing.assert_close(attention(x, x, x, mask, need_weights=True).values, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_the_mean_over_all_erased_heads_is_what_evaluation_gives(need_weights, monkeypatch):
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(6, 3, head_drop=0.4).double()
+    x = torch.randn(2, 4, 6, dtype=torch.float64)
+    mean = torch.zeros_like(x)
+    for kept in itertools.product([0, 1], repeat=3):
+        drawn = torch.tensor([0.4 if keep else 0.39 for keep in kept], dtype=torch.float64)
+        monkeypatch.setattr(module.torch, "rand", lambda _, drawn=drawn: drawn)
+        share = 0.6 ** sum(kept) * 0.4 ** (3 - sum(kept))
+        mean += share * attention.train()(x, x, x, need_weights=need_weights).values
+    torch.testing.assert_close(mean, attention.eval()(x, x, x).values)
+
+
+@torch.no_grad()
+def test_relative_positions_multiply_the_weights_by_formula():
+    """Herdade et al. (2019): softmax of log(max(ReLU(W waves), 1e-6)) + Q K^T / sqrt(d)."""
+    torch.manual_seed(0)
+    bias = RelativeBias(2, 64, head_dim=3)
+    attention = MultiHeadAttention(6, 2, score_bias=bias).double().eval()
+    nn.init.normal_(bias.linear.weight, std=0.5)
+    corners = torch.rand(1, 4, 2, dtype=torch.float64) * 0.5
+    boxes = torch.cat([corners, corners + 0.1 + torch.rand(1, 4, 2, dtype=torch.float64) * 0.3], dim=-1)
+    x = torch.randn(1, 4, 6, dtype=torch.float64)
+    geometry = PairGeometry(AttentionOptions(geometry="relative"), 1)(Regions(x, boxes))[0]
+    found = attention(x, x, x, None, geometry, need_weights=True).weights[0]
+    q, k = (linear(x)[0].unflatten(-1, (2, 3)) for linear in (attention.query, attention.key))
+    x1, y1, x2, y2 = boxes[0].unbind(dim=-1)
+    cx, cy, w, h = (x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1
+    for head, i in itertools.product(range(2), range(4)):
+        terms = []
+        for j in range(4):
+            relative = [
+                math.log(max(abs(cx[i] - cx[j]) / w[i], 1e-3)),
+                math.log(max(abs(cy[i] - cy[j]) / h[i], 1e-3)),
+                math.log(w[i] / w[j]),
+                math.log(h[i] / h[j]),
+            ]
+            waves = [
+                wave(100 * feature / 1000 ** (number / 8))
+                for feature in relative
+                for number in range(8)
+                for wave in (math.sin, math.cos)
+            ]
+            row, start = bias.linear.weight[head].tolist(), bias.linear.bias[head].item()
+            factor = max(start + sum(a * b for a, b in zip(row, waves, strict=True)), 1e-6)
+            terms.append(factor * math.exp(float(q[i, head] @ k[j, head]) / math.sqrt(3)))
+        assert found[head, i].tolist() == pytest.approx([term / sum(terms) for term in terms])
+    assert relative_waves(torch.zeros(1, 2, 2, 4), 16).shape == (1, 2, 2, 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"geometry": "relatif"}, "choose from none, absolute, relative, content, query, key"),
+        ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
+        ({"branches": 0}, "branches must be at least 1"),
+        ({"cells": 0}, "cells must be at least 1"),
+        ({"window_size": 0}, "window_size must be at least 1"),
+        ({"window_halo": -1}, "window_halo must be 0 or more"),
+        ({"head_dim": 0}, "head_dim must be at least 1"),
+        ({"branch_drop": 1.0}, "branch_drop=1.0 must lie in 0..1"),
+        ({"head_drop": -0.1}, "head_drop=-0.1 must lie in 0..1"),
+        ({"branch_layers": (0,)}, "must name layers from 1 on"),
+        ({"attention_heads": 3}, "multiple of attention_heads=3"),
+    ],
+)
+def test_options_that_cannot_be(options, told):
+    with pytest.raises(UserError, match=told):
+        AttentionOptions(**options).check(DIM)
+
+
+def test_branches_hold_whatever_the_other_options_name():
+    built = create_self_attention(
+        AttentionOptions(branches=2, norm="in", geometry="query", distance="manhattan"), DIM, HEADS, dropout=0.1
+    )
+    assert isinstance(built, Branches)
+    for branch in built.branches:
+        assert branch.query_norm is not None
+        assert branch.score_bias is not None
+        assert branch.rescale is not None

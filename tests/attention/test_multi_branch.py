@@ -1,0 +1,103 @@
+"""Several branches: their mean, what training leaves out, and that one of them is the attention itself."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from legenda.attention import AttentionOptions, MultiHeadAttention, create_self_attention
+from legenda.attention import multi_branch as module
+from legenda.attention.multi_branch import Branch, Branches
+
+DIM, HEADS, DROP = 8, 2, 0.4
+MASK = torch.tensor([[True, True, True, True], [True, False, True, False]])
+
+
+def draw(seed=0):
+    return torch.randn(2, 4, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def build(count, *, normed, drop=0.0, dropout=0.0):
+    torch.manual_seed(1)
+    attentions = [MultiHeadAttention(DIM, HEADS, dropout=dropout) for _ in range(count)]
+    parts = [Branch(attention, DIM, dropout) for attention in attentions] if normed else attentions
+    built = Branches(parts, DIM, drop).double()
+    for parameter in built.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return built
+
+
+@torch.no_grad()
+def test_the_mean_of_raw_outputs_and_of_normed_branches():
+    x = draw()
+    raw = build(3, normed=False).eval()
+    expected = sum(branch(x, x, x, MASK).values for branch in raw.branches) / 3
+    torch.testing.assert_close(raw(x, x, x, MASK).values, expected)
+    normed = build(3, normed=True).eval()
+    expected = sum(branch.norm(x + branch.attention(x, x, x, MASK).values) for branch in normed.branches) / 3
+    torch.testing.assert_close(normed(x, x, x, MASK).values, expected)
+
+
+@torch.no_grad()
+def test_one_branch_is_the_attention_itself():
+    x, one = draw(), build(1, normed=False).eval()
+    assert torch.equal(one(x, x, x, MASK).values, one.branches[0](x, x, x, MASK).values)
+    assert isinstance(create_self_attention(AttentionOptions(), DIM, HEADS, dropout=0.1), MultiHeadAttention)
+    # A single branch is never left out, whatever the rate.
+    alone = create_self_attention(AttentionOptions(branch_drop=0.9, branch_residual=True), DIM, HEADS, dropout=0.0)
+    alone = alone.double().train()
+    assert all(torch.equal(alone(x, x, x).values, alone(x, x, x).values) for _ in range(20))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_mean_over_all_draws_is_what_evaluation_gives(normed, monkeypatch):
+    x, branches = draw(), build(3, normed=normed, drop=DROP)
+    branches.train()
+    mean = torch.zeros_like(x)
+    for kept in itertools.product([0, 1], repeat=3):
+        # The branch is kept where the number that is drawn is at least the rate.
+        drawn = torch.tensor([DROP if keep else DROP - 1e-6 for keep in kept], dtype=torch.float64)
+        monkeypatch.setattr(module.torch, "rand", lambda _, drawn=drawn: drawn)
+        found = branches(x, x, x, MASK).values
+        expected = [branch(x, x, x, MASK).values for branch, keep in zip(branches.branches, kept, strict=True) if keep]
+        torch.testing.assert_close(found, sum(expected, torch.zeros_like(x)) / (3 * (1 - DROP)))
+        mean += found * (1 - DROP) ** sum(kept) * DROP ** (3 - sum(kept))
+    torch.testing.assert_close(mean, branches.eval()(x, x, x, MASK).values)
+
+
+def test_what_is_left_out_is_not_computed_and_its_gradients_are_zero(monkeypatch):
+    x, branches = draw().requires_grad_(), build(3, normed=True, drop=DROP)
+    called = []
+    for number, branch in enumerate(branches.branches):
+        branch.register_forward_hook(lambda *_, number=number: called.append(number))
+    monkeypatch.setattr(module.torch, "rand", lambda _: torch.tensor([0.9, 0.1, 0.5]))
+    branches.train()(x, x, x, MASK).values.square().sum().backward()
+    assert called == [0, 2]
+    for number, branch in enumerate(branches.branches):
+        sizes = [parameter.grad.abs().max() for parameter in branch.parameters()]
+        assert (max(sizes) == 0) == (number == 1)
+
+
+@torch.no_grad()
+def test_the_rate_of_what_is_left_out():
+    branches = build(2, normed=False, drop=DROP).train()
+    called = []
+    for branch in branches.branches:
+        branch.register_forward_hook(lambda *_: called.append(1))
+    torch.manual_seed(0)
+    x = draw()
+    for _ in range(500):
+        branches(x, x, x)
+    assert len(called) / 1000 == pytest.approx(1 - DROP, abs=0.04)
+
+
+def test_which_layers_have_branches():
+    options = AttentionOptions(branches=3, branch_drop=0.4, branch_layers=(1, 3))
+    built = [create_self_attention(options, DIM, HEADS, layer=layer, dropout=0.0) for layer in range(4)]
+    assert [isinstance(attention, Branches) for attention in built] == [True, False, True, False]
+    normed = AttentionOptions(branches=3, branch_drop=0.4, branch_layers=(2,), branch_residual=True)
+    built = [create_self_attention(normed, DIM, HEADS, layer=layer, dropout=0.0) for layer in range(3)]
+    assert [len(attention.branches) for attention in built] == [1, 3, 1]
+    assert [attention.drop for attention in built] == [0.0, 0.4, 0.0]

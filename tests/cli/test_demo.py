@@ -1,0 +1,119 @@
+"""The demo's page on two tiny runs, and its road through the command line; the whole demo is `make demo`."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from legenda.cli import demo
+from legenda.cli.main import main
+from legenda.datasets.scenes import TRUTHS
+from legenda.errors import UserError
+from legenda.training import is_finished
+from legenda.visualization.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, write_demo_report
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
+SHORT = "--training.epochs 2 --training.batch-size 3 --training.rows 1 --training.validation-beam 1"
+SCENES = "--data.train 30 --data.validation 3 --data.test 18"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two runs where the demo looks for its own, so that it finds them trained already."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name in demo.MODELS:
+        main(f"train scenes.{name} --out {folder / name} {TINY} {SHORT} {SCENES}".split())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(runs, tmp_path_factory) -> tuple[str, str]:
+    """The table that was printed, and the page."""
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    table = write_demo_report({name: runs / name for name in demo.MODELS}, path)
+    return table, path.read_text(encoding="utf-8")
+
+
+def test_the_table_has_a_line_for_each_model_with_all_scores(page, runs):
+    table, _ = page
+    head, *lines = [line for line in table.splitlines() if line][: 1 + len(demo.MODELS)]
+    assert head.split()[2:] == [*(column.label for column in COLUMNS), "parameters", "seconds"]
+    for name, line in zip(demo.MODELS, lines, strict=True):
+        scores = json.loads((runs / name / "evaluation_test.json").read_text())["scores"]
+        cells = line.split()
+        assert cells[0] == name
+        for column, cell in zip(COLUMNS, cells[1:], strict=False):
+            value = scores[column.key]
+            assert cell == "none" if value is None else float(cell) == pytest.approx(value, abs=6e-4)
+        assert int(cells[-2].replace(",", "")) > 1000
+
+
+def test_the_scores_kept_beside_the_page_are_what_evaluate_writes(page, runs):
+    """One format, so that whoever reads the file need not know which of the two wrote it."""
+    assert page
+    for name in demo.MODELS:
+        path = runs / name / "evaluation_test.json"
+        kept = path.read_bytes()
+        written = json.loads(kept)
+        settings = ["images", "split", "beam_size", "metrics", "decoding", "data"]
+        assert list(written) == [*settings, "scores", "captions"]
+        assert (written["split"], written["images"], len(written["captions"])) == ("test", 18, 18)
+        main(["evaluate", str(runs / name), "--split", "test", "--beam-size", str(written["beam_size"])])
+        assert path.read_bytes() == kept
+
+
+def test_a_run_of_another_recipe_in_the_place_of_the_demos_is_not_taken(runs):
+    assert is_finished(runs / "ngsan", "scenes.ngsan")
+    assert not is_finished(runs / "ngsan", "scenes.transformer")
+
+
+def test_the_page_has_scores_of_every_kind_curves_and_twelve_scenes_and_needs_no_network(page):
+    _, html = page
+    assert {column.key for column in COLUMNS} == {*TRUTHS, "CIDEr-D"}
+    assert len(re.findall(r'"identity": ?"test-0-\d{6}"', html)) == 3 * EXAMPLES_PER_FAMILY == 12
+    assert all(name in html for name in demo.MODELS)
+    assert "training loss" in html
+    assert "data:image/png;base64," in html
+    assert not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
+
+
+def test_the_demo_uses_what_is_trained_and_captions_a_fresh_picture_file(runs, tmp_path, capsys):
+    report = tmp_path / "report.html"
+    demo.run(["--runs", str(runs), "--report", str(report)])
+    said = capsys.readouterr().out
+    assert "ngsan is trained already" in said
+    assert "transformer is trained already" in said
+    assert str(report) in said
+    assert report.stat().st_size > 10_000
+    fresh = runs / "fresh.png"
+    assert fresh.read_bytes()[1:4] == b"PNG"
+    assert f"a fresh picture, {fresh}: " in said
+    assert f"caption PICTURE.png --model {runs / 'ngsan'}" in said
+
+
+def test_a_report_over_a_missing_run_names_it_and_writes_nothing(runs, tmp_path):
+    folders = {"transformer": runs / "transformer", "ngsan": tmp_path / "gone"}
+    with pytest.raises(UserError, match="gone"):
+        write_demo_report(folders, tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_training_that_fails_is_told_in_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "MODELS", ("absent",))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"):
+        demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_configuration_is_named(tmp_path):
+    for name in demo.MODELS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("[]")
+        for file in ("training_state.safetensors", "model.safetensors"):
+            (tmp_path / name / file).write_bytes(b"")
+    with pytest.raises(UserError, match=r"config\.json is no configuration of a run"):
+        demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])

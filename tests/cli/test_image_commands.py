@@ -1,0 +1,235 @@
+"""Captions in every form and from every source; conversion and extraction on the command line."""
+
+import csv
+import io
+import json
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from legenda.cli.main import main
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.features import FeatureStore, write_store
+from legenda.features.open import open_features
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
+SHORT = "--training.epochs 1 --training.batch-size 4 --training.rows 2 --training.validation-beam 1"
+SCENES = "--data.train 12 --data.validation 3 --data.test 4"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("scenes") / "run"
+    main(f"train scenes.ngsan --out {folder} {TINY} {SHORT} {SCENES}".split())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Five scenes, named as COCO's pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for number in range(5):
+        draw_scene(make_scene("fresh", number)).save(folder / f"COCO_val2014_{number:012d}.png")
+    return folder
+
+
+def test_batches_of_any_size_say_the_same(run, pictures, run_command):
+    said = {run_command(f"caption {pictures} --model {run} --batch-size {size}")[:2] for size in (1, 2, 16)}
+    assert len(said) == 1
+    ((code, out),) = said
+    assert code == 0
+    assert out.count("\n") == 5
+
+
+def test_a_picture_that_fails_spoils_no_batch(run, pictures, run_command, tmp_path):
+    for number, path in enumerate(sorted(pictures.iterdir())):
+        (tmp_path / f"{number}.png").write_bytes(path.read_bytes())
+    Image.new("RGB", (20, 20)).save(tmp_path / "1a.png")
+    code, out, err = run_command(f"caption {tmp_path} --model {run}")
+    assert code == 2
+    assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(5)]
+    assert "1a.png" in err.splitlines()[0]
+
+
+def test_several_captions_come_best_first_with_scores(run, pictures, run_command):
+    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3 --format json")
+    entries = json.loads(out)
+    assert [Path(entry["picture"]).name for entry in entries] == sorted(path.name for path in pictures.iterdir())
+    _, best, _ = run_command(f"caption {pictures} --model {run}")
+    for entry, line in zip(entries, best.splitlines(), strict=True):
+        scores = [told["score"] for told in entry["captions"]]
+        assert len(scores) == 3
+        assert scores == sorted(scores, reverse=True)
+        assert line == f"{entry['picture']}: {entry['captions'][0]['caption']}"
+    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3")
+    first = entries[0]["captions"][0]
+    assert out.splitlines()[0] == f"{entries[0]['picture']}: {first['score']:.3f} {first['caption']}"
+    assert out.count("\n") == 15
+
+
+def test_csv_and_cocos_form(run, pictures, run_command, tmp_path):
+    _, out, _ = run_command(f"caption {pictures} --model {run} --format csv --captions 2")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["rank"] for row in rows] == ["1", "2"] * 5
+    assert all(float(row["score"]) < 0 for row in rows)
+    path = tmp_path / "results.json"
+    assert run_command(f"caption {pictures} --model {run} --format coco --out {path}")[:2] == (0, "")
+    results = json.loads(path.read_text())
+    assert [entry["image_id"] for entry in results] == [0, 1, 2, 3, 4]
+    assert [entry["caption"] for entry in results] == [row["caption"] for row in rows[::2]]
+    assert [set(entry) for entry in results] == [{"image_id", "caption"}] * 5
+
+
+def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, run_command, tmp_path):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_text("no picture")
+    code, out, err = run_command(f"caption {tmp_path} --model {run} --format json")
+    assert (code, json.loads(out)) == (2, [])
+    assert "2 of 2 pictures were skipped" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--captions 4", "--captions is 4; it must lie between 1 and --beam-size 3"),
+        ("--captions 0", "--captions is 0"),
+        ("--captions 2 --format coco", "COCO's form has one caption"),
+        ("--batch-size 0", "--batch-size is 0"),
+        ("--format yaml", "yaml"),
+    ],
+)
+def test_options_that_cannot_work_are_one_sentence(run, pictures, run_command, options, said):
+    code, out, err = run_command(f"caption {pictures} --model {run} {options}")
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_cocos_form_needs_cocos_names(run, pictures, run_command, tmp_path):
+    (tmp_path / "holiday.png").write_bytes(next(pictures.iterdir()).read_bytes())
+    code, _, err = run_command(f"caption {tmp_path} --model {run} --format coco --out {tmp_path / 'r.json'}")
+    assert code == 2
+    assert "holiday.png has no name of COCO's" in err
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_the_standard_input_lists_pictures(run, pictures, run_command, monkeypatch):
+    first, second, *_ = sorted(pictures.iterdir())
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{second}\n\n{first}\n"))
+    _, out, _ = run_command(f"caption - --model {run}")
+    assert [line.split(":")[0] for line in out.splitlines()] == [str(second), str(first)]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert "the standard input names no picture" in run_command(f"caption - --model {run}")[2]
+
+
+@pytest.fixture
+def server(pictures):
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(pictures))) as serving:
+        thread = threading.Thread(target=serving.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+
+
+def test_urls_are_fetched_only_when_allowed(run, pictures, run_command, server):
+    url = f"{server}/COCO_val2014_000000000003.png"
+    code, out, err = run_command(f"caption {url} --model {run}")
+    assert (code, out) == (2, "")
+    assert f"{url} is a URL, and nothing is fetched unless --allow-urls says so" in err
+    code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
+    assert code == 2
+    _, expected, _ = run_command(f"caption {pictures / Path(url).name} --model {run}")
+    assert out == f"{url}: {expected.partition(': ')[2]}"
+    assert "gone.png cannot be fetched" in run_command(f"caption {server}/gone.png --model {run} --allow-urls")[2]
+
+
+def test_pictures_with_names_of_any_script(run, pictures, run_command, tmp_path):
+    path = tmp_path / "Straße_日本_🐕.png"
+    path.write_bytes(next(pictures.iterdir()).read_bytes())
+    code, out, _ = run_command(f"caption {tmp_path} --model {run} --format json")
+    assert code == 0
+    assert json.loads(out)[0]["picture"] == str(path)
+
+
+def test_features_are_converted_and_told_of(run_command, tmp_path):
+    box = np.array([[0.1, 0.1, 0.9, 0.9]])
+    write_store(tmp_path / "a.safetensors", [("1", np.ones((1, 4)), box), ("2", np.ones((1, 4)), box)], extractor="x-1")
+    code, out, _ = run_command(f"convert {tmp_path / 'a.safetensors'} {tmp_path / 'b.hdf5'} --float16")
+    assert code == 0
+    assert out.startswith(f"{tmp_path / 'b.hdf5'}: 2 images, 2 regions of width 4 in float16, with boxes, by x-1; ")
+    _, again, _ = run_command(f"convert {tmp_path / 'b.hdf5'} {tmp_path / 'c'} --float16")
+    assert again.split("checksum ")[1].split(";")[0] == out.split("checksum ")[1].split(";")[0]
+    assert open_features(tmp_path / "c").extractor == "x-1"
+    code, _, err = run_command(f"convert {tmp_path / 'a.safetensors'}")
+    assert code == 2
+    assert "name the feature stores to read and, last, the one to write" in err
+
+
+def test_a_model_trains_on_features_of_another_kind(run_command, tmp_path):
+    """An HDF5 file in COCO's pixels and a table of captions, through training to a caption's score."""
+    import h5py
+
+    rows = ["file,caption,split"]
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        for number in range(8):
+            file[f"{number}_features"] = np.random.default_rng(number).random((3, 4), np.float32)
+            file[f"{number}_boxes"] = np.array([[0, 0, 320, 480], [10, 20, 300, 400], [5, 5, 640, 480]])
+            file[f"{number}_size"] = np.array([480, 640])
+            rows.append(f"{number}.jpg,a dog number {number} runs,{'train' if number < 6 else 'val'}")
+    (tmp_path / "captions.csv").write_text("\n".join(rows))
+    data = f"--data.annotations {tmp_path / 'captions.csv'} --data.features {tmp_path / 'f.hdf5'} --data.min-count 1"
+    code, _, _ = run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}")
+    assert code == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["lists"] is None
+    code, out, _ = run_command(f"evaluate {tmp_path / 'run'}")
+    assert code == 0
+    assert "2 images of val" in out
+
+
+def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tmp_path):
+    code, _, err = run_command(f"extract {pictures} --with bottom-up --out {tmp_path / 'f'}")
+    assert code == 2
+    assert "bottom-up needs its weights" in err
+    assert "--half is for extractors with a name" in run_command(f"extract {pictures} --with scenes --half")[2]
+
+
+def test_workers_change_nothing(run_command, pictures, tmp_path):
+    for workers in (1, 3):
+        code, out, _ = run_command(
+            f"extract {pictures} --with scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
+        )
+        assert code == 0
+        assert "5 images by scenes" in out
+    assert (tmp_path / "1.safetensors").read_bytes() == (tmp_path / "3.safetensors").read_bytes()
+    assert len(FeatureStore.open(tmp_path / "1.safetensors")) == 5
+
+
+@pytest.mark.parametrize(
+    ("extractor", "said"),
+    [
+        ("bottom-up@12345678", "name its file, as in --with bottom-up:FILE"),
+        ("hf:mine@12345678", "name its file, as in --with hf:FILE"),
+        ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
+    ],
+)
+def test_a_run_has_its_extractor_by_name_or_says_what_is_missing(
+    run, pictures, run_command, tmp_path, monkeypatch, extractor, said
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    shutil.copytree(run, tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "extractor": extractor}))
+    code, out, err = run_command(f"caption {pictures} --model {tmp_path / 'run'}")
+    assert (code, out) == (2, "")
+    assert said in err

@@ -1,0 +1,202 @@
+"""`legenda report` on runs without training: scenes, photographs that are there or not, and models that differ."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from legenda.cli.main import main
+from legenda.cli.report import choose
+from legenda.datasets.captions import ScenesData
+from legenda.visualization.caption_attention import Looked
+from legenda.visualization.report.build import heads_fit
+from legenda.visualization.report.images import Subject
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENES = ScenesData(train=40, validation=9, test=3)
+
+
+@pytest.fixture(scope="module")
+def scene_runs(make_run) -> list[Path]:
+    return [make_run(name, SCENES) for name in ("ngsan", "xlan")]
+
+
+def _report(*arguments: object) -> dict:
+    """The data in the page that the command writes; its last argument is the page."""
+    main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
+    page = Path(str(arguments[-1])).read_text(encoding="utf-8")
+    found = re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_scenes_are_compared_with_scores_intervals_references_and_attention(scene_runs, tmp_path, capsys):
+    data = _report(*scene_runs, tmp_path / "report.html")
+    assert [run["name"] for run in data["runs"]] == ["ngsan", "xlan"]
+    assert [column["key"] for column in data["columns"]][:2] == ["truth", "pair"]
+    assert data["scoreName"] == "CIDEr-D"
+    for run in data["runs"]:
+        assert run["configuration"]["model"]["name"] == run["name"]
+        assert run["curves"] == {}  # it was never trained
+        low, high = run["intervals"]["BLEU-1"]
+        assert low <= run["scores"]["BLEU-1"] <= high
+    identities = [example["identity"] for example in data["examples"]]
+    assert identities == [f"val-0-{number:06d}" for number in range(9)]
+    for example in data["examples"]:
+        assert example["picture"].startswith("data:image/png;base64,")
+        assert example["kind"] in ("near", "size", "bind")
+        assert len(example["references"]) == 5
+        for caption in example["captions"].values():
+            assert caption["verdict"] in (True, False)
+            weights = np.array(caption["attention"]).reshape(len(caption["words"]), len(example["boxes"]))
+            np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
+            assert caption["heads"]["count"] == 2
+    assert "9 pictures, " in capsys.readouterr().out
+
+
+def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
+    run = make_run("mdsan", noisy_photographs.data)
+    data = _report(run, tmp_path / "report.html")
+    assert [example["identity"] for example in data["examples"]] == ["p3", "p4", "p5"]
+    for example in data["examples"]:
+        assert example["picture"].startswith("data:image/jpeg;base64,")
+        assert (len(example["boxes"]), example["kind"]) == (16, "")
+        assert example["captions"]["mdsan"]["verdict"] is None
+
+
+def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, noisy_photographs, tmp_path):
+    run = make_run("aoanet", noisy_photographs.data)
+    elsewhere = tmp_path / "elsewhere"
+    noisy_photographs.folder.rename(elsewhere)
+    try:
+        data = _report(run, tmp_path / "blank.html")
+        found = _report(run, "--pictures-folder", elsewhere, tmp_path / "found.html")
+    finally:
+        elsewhere.rename(noisy_photographs.folder)
+    assert all(example["picture"].startswith("data:image/png") for example in data["examples"])
+    assert any("3 pictures were not found" in note for note in data["footnotes"])
+    assert all(example["picture"].startswith("data:image/jpeg") for example in found["examples"])
+    assert not any("not found" in note for note in found["footnotes"])
+
+
+def test_fewer_pictures_than_images_are_chosen_and_the_page_says_so(scene_runs, tmp_path):
+    data = _report(*scene_runs, "--pictures", 4, tmp_path / "report.html")
+    assert len(data["examples"]) == 4
+    assert any(note.startswith("4 of 9 pictures are shown") for note in data["footnotes"])
+
+
+def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
+    data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--pictures", 2, tmp_path / "report.html")
+    spoken = [
+        f"{example['identity']}.{name}.png"
+        for example in data["examples"]
+        for name, caption in example["captions"].items()
+        if caption["words"]
+    ]
+    assert spoken
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(spoken)
+
+
+def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path, capsys):
+    shown = []
+    for number, head in enumerate(((), ("--head", 1))):
+        _report(scene_runs[0], "--overlays", tmp_path / str(number), *head, "--pictures", 1, tmp_path / "report.html")
+        shown.append([path.read_bytes() for path in (tmp_path / str(number)).iterdir()])
+    assert len(shown[0]) == len(shown[1]) == 1
+    assert shown[0] != shown[1]
+    assert "--head chooses what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
+
+
+def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("legenda.cli.evaluate.describe", lambda *_: pytest.fail("all were captioned"))
+    line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
+    assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(make_run, tmp_path):
+    folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
+    data = _report(*folders, "--overlays", tmp_path / "sheets", "--pictures", 2, tmp_path / "report.html")
+    spoken = {
+        f"{example['identity']}.{name.replace('/', '_')}.png"
+        for example in data["examples"]
+        for name, caption in example["captions"].items()
+        if caption["words"]
+    }
+    assert {name.split(".")[1] for name in spoken} == {"c_same", "d_same"}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")} == {
+        f"sheets/{name}" for name in spoken
+    }
+
+
+def test_runs_of_one_name_are_told_apart_by_their_folders(make_run, tmp_path):
+    folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
+    data = _report(*folders, "--pictures", 1, tmp_path / "report.html")
+    assert [run["name"] for run in data["runs"]] == ["a/same", "b/same"]
+
+
+def _refused(capsys, *arguments: object) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(["report", *map(str, arguments)])
+    assert left.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, noisy_photographs, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    other = make_run("nsan", ScenesData(train=40, validation=5))
+    assert "describes other images of val than" in _refused(capsys, scene_runs[0], other, "--out", page)
+    assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
+    assert "name at least one run folder" in _refused(capsys, "--out", page)
+    assert "--pictures must be 0 or more" in _refused(capsys, scene_runs[0], "--pictures", -1, "--out", page)
+    run = make_run("updown", noisy_photographs.data)
+    assert "is no folder" in _refused(capsys, run, "--pictures-folder", tmp_path / "gone", "--out", page)
+    (tmp_path / "empty").mkdir()
+    message = _refused(capsys, run, "--pictures-folder", tmp_path / "empty", "--out", page)
+    assert "holds none of the photographs, such as p3.jpg" in message
+    imported = make_run("gsan", SCENES, imported={"kind": "gsan"})
+    assert "was imported and has no data of its own" in _refused(capsys, imported, "--out", page)
+    assert not page.exists()
+
+
+def test_an_imported_run_is_reported_on_data_that_are_named(make_run, noisy_photographs, tmp_path):
+    run = make_run("xtransformer", noisy_photographs.data, imported={"kind": "xtransformer"})
+    named = ("--annotations", noisy_photographs.data.annotations, "--features", noisy_photographs.data.features)
+    data = _report(run, *named, tmp_path / "report.html")
+    assert len(data["examples"]) == 3
+
+
+def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between():
+    first = [float(number) for number in range(100)]
+    second = [number + (60.0 if number in (40, 41) else 0.0) for number in range(100)]
+    chosen = choose([first, second], 8)
+    assert len(chosen) == len(set(chosen)) == 8
+    assert {0, 1, 98, 99, 40, 41} <= set(chosen)
+    assert chosen == sorted(chosen)
+    assert choose([first, second], 100) == choose([first], 200) == list(range(100))
+    assert choose([first], 0) == []
+
+
+def test_single_heads_are_kept_as_long_as_the_page_stays_small():
+    def looked(heads: int, regions: int) -> dict[str, Looked]:
+        attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
+        return {str(n): Looked(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
+
+    assert heads_fit([looked(8, 49)] * 3)
+    assert not heads_fit([looked(16, 100)] * 3)
+    assert heads_fit([looked(16, 100), *[looked(2, 9)] * 3])  # the mean over the pictures counts
+    assert heads_fit([])
+
+
+def test_a_hundred_of_the_worst_photographs_stay_below_twenty_megabytes():
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
+    data, media_type = Subject(Image.fromarray(noise), "", lambda _: (None, "")).encoded
+    assert media_type == "image/jpeg"
+    assert max(Image.open(io.BytesIO(data)).size) >= 256
+    assert 100 * len(data) * 4 / 3 < 15e6

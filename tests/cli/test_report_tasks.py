@@ -1,0 +1,208 @@
+"""`legenda report` on runs of tasks that are not captioning, without training: what stands on each card, and scores."""
+
+import json
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from legenda.cli.main import main
+from legenda.datasets.expression_configs import RefsData, SceneExpressionsData
+from legenda.datasets.numerals import NumberWordsData
+from legenda.datasets.question_configs import DaquarData, SceneQuestionsData
+from legenda.errors import UserError
+from legenda.evaluation.runs import TASKS, describe_data
+from legenda.features.writer import write_store
+from legenda.visualization.report.images import find_by_name
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUESTIONS = SceneQuestionsData(train=6, validation=3, test=4)
+EXPRESSIONS = SceneExpressionsData(train=6, validation=3, test=4)
+NUMBERS = NumberWordsData(train=40, validation=3, test=6)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, sized) -> Callable[..., Path]:
+    """A run folder with a small model of random weights."""
+
+    def make(task: str, model: str, data: Any, seed: int = 0, **config: object) -> Path:
+        opened = data.open(lambda _: None)
+        torch.manual_seed(seed)
+        sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
+        created = TASKS[task](opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
+        extractor = getattr(opened.train, "extractor", None)
+        told = {"task": task, "data": describe_data(data), "extractor": extractor, **config}
+        return created.save(tmp_path_factory.mktemp("runs") / f"{model}{seed}", **told)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def question_run(made) -> Path:
+    return made("vqa", "mcan", QUESTIONS)
+
+
+def _report(*arguments: object) -> dict:
+    """The data in the page that the command writes; its last argument is the page."""
+    main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
+    found = re.search(r'id="report-data">(.*?)</script>', Path(str(arguments[-1])).read_text("utf-8"), re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def _evaluated(run: Path) -> dict:
+    main(["evaluate", str(run), "--split", "test"])
+    return json.loads((run / "evaluation_test.json").read_text())
+
+
+def _groups(data: dict) -> dict[str, tuple[str, int]]:
+    """The key and the number of examples of every group, by its label."""
+    return {row["label"]: (row["key"], row["count"]) for parts in data["breakdowns"] for row in parts["rows"]}
+
+
+def _expect_scores(data: dict, evaluated: dict) -> None:
+    """The first run has the scores of `legenda evaluate`, each within its interval."""
+    run, groups = data["runs"][0], _groups(data)
+    for name, percent in evaluated["scores"].items():
+        key = name if name in run["scores"] else groups[name][0]
+        assert run["scores"][key] == pytest.approx(percent / 100, abs=1e-4), name
+        low, high = run["intervals"][key]
+        assert low <= run["scores"][key] + 1e-9 <= high + 2e-9
+
+
+def test_questions_have_peoples_answer_and_those_of_the_models(question_run, made, tmp_path, capsys):
+    other = made("vqa", "mcan_gsa", QUESTIONS)
+    data = _report(question_run, other, "--split", "test", tmp_path / "report.html")
+    assert "16 questions, " in capsys.readouterr().out
+    evaluated = _evaluated(question_run)
+    _expect_scores(data, evaluated)
+    assert [parts["title"] for parts in data["breakdowns"]] == ["type of answer", "type of question"]
+    assert [sum(row["count"] for row in parts["rows"]) for parts in data["breakdowns"]] == [16, 16]
+    assert (data["noun"], data["scoreName"], data["verdicts"]) == ("questions", "probability", ["right", "wrong"])
+
+    split = QUESTIONS.split("test")
+    assert [example["identity"] for example in data["examples"]] == list(split.identities)
+    for example, question in zip(data["examples"], split.questions, strict=True):
+        answer = split.annotations[question.id].answers[0]
+        assert example["facts"] == [["question", question.text], ["answer", answer]]
+        assert example["kind"] == split.annotations[question.id].question_type
+        assert example["picture"].startswith("data:image/png")
+        for run in data["runs"]:
+            said = example["captions"][run["name"]]
+            assert len(said["words"]) == 1
+            assert 0 <= said["score"] <= 1
+            assert said["verdict"] == (said["words"][0] == answer)
+        assert example["captions"]["mcan0"]["words"] == [evaluated["predictions"][question.id]]
+
+
+def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
+    run = made("grounding", "mcan_grounding", EXPRESSIONS)
+    data = _report(run, "--split", "test", "--pictures", 5, tmp_path / "report.html")
+    evaluated = _evaluated(run)
+    _expect_scores(data, evaluated)
+    assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])
+    split = EXPRESSIONS.split("test")
+    for example in data["examples"]:
+        meant = split.expressions[split.identities.index(example["identity"])]
+        said = example["captions"]["mcan_grounding0"]
+        assert example["facts"] == [["expression", " ".join(meant.tokens)]]
+        np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)
+        predicted = np.array(evaluated["predictions"][meant.id])
+        np.testing.assert_allclose(np.array(said["box"]) * 320, predicted, atol=0.1)
+        assert said["verdict"] == (said["score"] >= 0.5)
+        assert said["words"] == []
+
+
+def test_sentences_have_their_references_and_no_picture(made, tmp_path):
+    pytest.importorskip("sacrebleu", reason="needs sacrebleu")
+    runs = [made("translation", name, NUMBERS) for name in ("translator", "translator_nsa")]
+    data = _report(*runs, "--split", "test", "--beam-size", 1, tmp_path / "report.html")
+    assert [column["key"] for column in data["columns"]] == ["BLEU", "chrF", "exact"]
+    assert [column["percent"] for column in data["columns"]] == [False, False, True]
+    assert sum("sacrebleu's signature" in note for note in data["footnotes"]) == 2
+    split = NUMBERS.split("test")
+    for example, sentence, references in zip(data["examples"], split.sentences, split.references, strict=True):
+        assert example["picture"] is None
+        assert example["facts"] == [["source", sentence], ["reference", references[0]]]
+        for said in example["captions"].values():
+            assert said["verdict"] is None
+            assert 0 <= said["score"] <= 100
+    for run in data["runs"]:
+        for name, (low, high) in run["intervals"].items():
+            assert low <= run["scores"][name] <= high
+
+
+def _refs(folder: Path) -> RefsData:
+    """Two pictures of 100 x 200 pixels, of which the second one, of val, is there as a file."""
+    sentences = [[{"sent_id": image, "tokens": ["the", "dog"]}] for image in (1, 2)]
+    entries = [
+        {"ann_id": image, "image_id": image, "split": split, "sentences": sentences[image - 1]}
+        for image, split in ((1, "train"), (2, "val"))
+    ]
+    instances = {
+        "images": [{"id": image, "width": 100, "height": 200} for image in (1, 2)],
+        "annotations": [{"id": image, "bbox": [10, 20, 30, 40]} for image in (1, 2)],
+    }
+    (folder / "refs.p").write_bytes(pickle.dumps(entries, protocol=0))
+    (folder / "instances.json").write_text(json.dumps(instances))
+    images = [(str(image), np.ones((1, 3)), np.array([[0.1, 0.1, 0.4, 0.3]], np.float32)) for image in (1, 2)]
+    write_store(folder / "features.safetensors", images, extractor="mine")
+    (folder / "photos").mkdir()
+    Image.new("RGB", (100, 200)).save(folder / "photos" / "COCO_train2014_000000000002.jpg")
+    return RefsData(
+        refs=folder / "refs.p", instances=folder / "instances.json", features=(folder / "features.safetensors",)
+    )
+
+
+def test_boxes_stand_on_a_blank_canvas_where_the_photograph_is_not_found(made, tmp_path):
+    run = made("grounding", "mcan_grounding", _refs(tmp_path))
+    (found,) = _report(run, tmp_path / "found.html")["examples"]
+    assert found["picture"].startswith("data:image/jpeg")
+    (tmp_path / "photos").rename(tmp_path / "photos.gone")
+    (tmp_path / "photos.gone" / "COCO_train2014_000000000002.jpg").unlink()
+    data = _report(run, tmp_path / "blank.html")
+    assert data["examples"][0]["picture"].startswith("data:image/png")
+    assert data["examples"][0]["box"] == [0.1, 0.1, 0.4, 0.3]
+    assert any(note.startswith("1 pictures were not found") for note in data["footnotes"])
+
+
+def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
+    photos = tmp_path / "photos"
+    (photos / "val2014").mkdir(parents=True)
+    Image.new("RGB", (8, 6)).save(photos / "image7.png")
+    Image.new("RGB", (6, 8)).save(photos / "val2014" / "COCO_val2014_000000000009.jpg")
+    data = DaquarData(questions=tmp_path / "photos", features=(tmp_path / "gone" / "f.safetensors",))
+    for folder in (None, photos):
+        found = find_by_name(data, "test", ["image7", "9", "image8"], folder)
+        sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "image8"))]
+        assert sizes == [(8, 6), (6, 8), None]
+    with pytest.raises(UserError, match="val2014 holds none of the photographs, such as that of image7"):
+        find_by_name(data, "test", ["image7"], photos / "val2014")
+    with pytest.raises(UserError, match="gone is no folder"):
+        find_by_name(data, "test", ["image7"], tmp_path / "gone")
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, make_run, tmp_path, run_command):
+    from legenda.datasets.captions import ScenesData
+
+    page = tmp_path / "report.html"
+    captioner = make_run("transformer", ScenesData(train=8, validation=2))
+    refused = {
+        f"{question_run} {captioner}": "was trained for vqa and",
+        f"{question_run} --overlays {tmp_path}": "--overlays is for captioners",
+        f"{question_run} --split testA": "scenes have no split 'testA'",
+        f"{question_run} {made('vqa', 'mcan', SceneQuestionsData(train=6, validation=2), 1)}": "other questions in val",
+        f"{made('vqa', 'mcan', QUESTIONS, 2, imported={'kind': 'mcan'})}": "has no data of its own",
+    }
+    for line, message in refused.items():
+        code, _, err = run_command(f"report {line} --out {page}")
+        assert code == 2
+        assert message in err
+    assert not page.exists()

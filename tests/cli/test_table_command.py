@@ -1,0 +1,259 @@
+"""`legenda table`: rows trained on a few scenes, killed, resumed, failing, and shown beside the paper's."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from legenda.cli._parallel import run_side_by_side
+from legenda.cli.main import main
+from legenda.cli.table import _places
+from legenda.evaluation.table_scores import score_table
+from legenda.recipes.tables import all_tables, get_table
+from legenda.visualization.score_table import Measured
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TABLE = "table ngsan.table2 --scenes --model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
+FEW = "--data.train 12 --data.validation 3 --data.test 18"
+SHORT = "--training.epochs 1 --training.batch-size 6 --training.validation-beam 1"
+ROWS = "--rows none in --beam-size 1"
+PATIENCE = 120
+"""Seconds that a busy machine may take."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> Path:
+    """The folder of a table that was killed when one of its two rows was done, and the other begun."""
+    out = tmp_path_factory.mktemp("table") / "out"
+    line = f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}"
+    table = subprocess.Popen(
+        [sys.executable, "-m", "legenda", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = time.monotonic() + PATIENCE
+    while not (out / "none" / "evaluation_test.json").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    table.send_signal(signal.SIGKILL)
+    assert table.wait() == -signal.SIGKILL
+    return out
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A table's folder after a second call, when its first row had been trained, and what the call said."""
+
+    out: Path
+    trained: float
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def resumed(killed) -> Resumed:
+    """The same folder after the same call."""
+    trained = (killed / "none" / "model.safetensors").stat().st_mtime
+    assert not (killed / "in" / "evaluation_test.json").exists()
+    said, told = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+        main(f"{TABLE} {FEW} {SHORT} {ROWS} --out {killed}".split())
+    return Resumed(killed, trained, said.getvalue(), told.getvalue())
+
+
+def test_a_killed_table_goes_on_and_trains_no_row_twice(resumed):
+    out = resumed.out
+    assert (out / "none" / "model.safetensors").stat().st_mtime == resumed.trained
+    assert "none  " not in resumed.stderr
+    assert "in  nsan  epoch 1" in resumed.stderr
+    assert json.loads((out / "in" / "config.json").read_text())["recipe"] == "scenes.ngsan.table2.in"
+
+
+def test_it_prints_the_paper_s_scores_and_ours_and_that_scenes_are_another_thing(resumed):
+    out, said = resumed.out, " ".join(resumed.stdout.split())
+    assert "SAN paper 38.4 28.6 58.4 128.6 22.6 – here" in said
+    assert "LN paper 38.5 28.6 58.3 128.2 22.5 – BN paper" in said
+    assert "not comparable" in said
+    assert said.endswith(f"{out}/table.html: the table as a page; {out}/table.md: as Markdown")
+    for row, label in (("none", "SAN"), ("in", "IN w/o γ, β")):
+        scores = json.loads((out / row / "evaluation_test.json").read_text())["scores"]
+        ours = [scores[name] for name in ("BLEU-4", "ROUGE-L", "CIDEr-D", "truth")]
+        four, rouge, cider, truth = (f"{100 * score:.1f}" for score in ours)
+        text = (out / "table.md").read_text()
+        assert f"| {label} | paper |" in text
+        assert f"|  | here | {four} | – | {rouge} | {cider} | – | {truth} |" in text
+
+
+def test_a_row_that_fails_is_named_and_the_others_are_shown(resumed, run_command):
+    out = resumed.out
+    (out / "bn").mkdir()
+    (out / "bn" / "of-somebody.txt").write_text("")
+    code, told, said = run_command(f"{TABLE} {FEW} {SHORT} --rows none bn in --beam-size 1 --out {out}")
+    assert code == 2
+    reason = f"legenda train: {out}/bn is not empty and holds no run; name another folder with --out"
+    assert f"legenda table: 1 of 3 trainings failed: bn ({reason}); mend that and call again" in said
+    assert told.count(" here ") == 2
+    assert f"- BN: training failed: {reason}" in (out / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("table ngsan.tabel2", "there is no table 'ngsan.tabel2'; did you mean ngsan.table2?"),
+        ("table ngsan.table2 --scenes --rows none inn", "ngsan.table2 has no row 'inn'; did you mean in?"),
+        ("table ngsan.table2 --scenes --seeds 0", "--seeds must be at least 1, not 0"),
+        ("table ngsan.table2 --scenes --processes 0", "--processes must be at least 1, not 0"),
+        ("table ngsan.table2 --scenes --seed 3", "there is no option --seed; did you mean --seeds?"),
+        ("table ngsan.table2 --scenes --seeds 2 --training.seed 3", "--seeds gives every run its seed; leave out"),
+        ("table ngsan.table2 --scenes --training.epoch 3", "row none: there is no option --training.epoch; did you"),
+        ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
+        ("table xlan.table1 --scenes --model.refiner-ff", "row xlan: there is no option --model.refiner-ff; did you"),
+        ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_begun(tmp_path, monkeypatch, run_command, line, told):
+    monkeypatch.chdir(tmp_path)
+    code, _, said = run_command(line)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert told in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"decoding": None}, {"scores": None}],
+)
+def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_command, monkeypatch, tmp_path, change):
+    """As `legenda evaluate` leaves it when it is called by hand with other options."""
+    out = tmp_path / "out"
+    shutil.copytree(resumed.out, out)
+    path = out / "none" / "evaluation_test.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
+    evaluation = ["evaluate", f"{out}/none", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
+    assert work == ({"none": [evaluation]} if change else {})
+
+
+def test_other_settings_need_another_folder(resumed, run_command):
+    out = resumed.out
+    before = (out / "table.md").read_text()
+    code, _, said = run_command(f"{TABLE} {FEW} {SHORT} --training.rows 2 --rows in --beam-size 1 --out {out}")
+    assert code == 2
+    assert f"{out} holds a table with other settings; name another folder with --out" in said
+    code, _, said = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")
+    assert f"{out.parent} is not empty and holds no table; name another folder with --out" in said
+    assert (out / "table.md").read_text() == before
+
+
+def test_without_a_table_it_lists_them(run_command):
+    code, said, _ = run_command("table")
+    assert code == 0
+    lines = said.splitlines()[:-2]
+    assert [line.split()[0] for line in lines] == list(all_tables())
+    assert lines[1].endswith("Which normalisation of the queries (Guo et al., CVPR 2020, Table 2)")
+
+
+def test_seeds_have_a_mean_and_a_spread():
+    found = {
+        "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],
+        "in": [{"CIDEr-D": 1.3, "BLEU-4": 0.393}],
+    }
+    table = score_table(get_table("ngsan.table2"), found, {"ln": "training failed"}, "test", 3, scenes=False)
+    assert table.metrics == ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+    san, ln, bn, _, without = table.rows
+    assert [str(score) for score in san.here] == ["38.3 ± 0.4", "None", "None", "128.6 ± 0.3", "None"]
+    assert san.lines()[1] == ("here", ["38.3 ± 0.4", "–", "–", "128.6 ± 0.3", "–"])
+    assert without.here[3] == Measured(130.0)
+    assert (ln.here, ln.note, bn.note) == (None, "training failed", "")
+    assert any("over seeds, 2 at most" in note for note in table.notes)
+    assert "not comparable" not in table.lead
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "processes", "places"),
+    [
+        (0, None, None, [{"OMP_NUM_THREADS": "8"}]),
+        (1, None, 3, [{"OMP_NUM_THREADS": "2"}] * 3),
+        (2, None, None, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+        (2, "5,7", 3, [{"CUDA_VISIBLE_DEVICES": device} for device in ("5", "7", "5")]),
+    ],
+)
+def test_each_row_has_a_device_or_its_share_of_the_cores(monkeypatch, devices, visible, processes, places):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert _places(processes) == places
+
+
+def test_work_side_by_side_runs_in_its_place_and_failures_do_not_spread(monkeypatch, capfd):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    work = {"a": [["train", "--help"], ["wrong"]], "b": [["train", "--help"]], "c": [["train"]]}
+    failed = run_side_by_side(work, [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}])
+    assert set(failed) == {"a", "c"}
+    assert failed["a"].startswith("legenda wrong: there is no such command")
+    assert failed["c"].startswith("legenda train: the recipe comes first")
+    assert f"c  {failed['c']}" in capfd.readouterr().err
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_worker_ends_with_the_process_that_started_it():
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "legenda.cli._worker", "train", "scenes.transformer", "--training.epochs", "100000"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker.stdin.close()  # as the system does for a process that is killed
+    assert worker.wait(PATIENCE) == 1
+    assert worker.stderr.read() == ""
+    worker.stderr.close()
+
+
+@pytest.mark.parametrize("name", ["ngsan.table4", "aoanet.table1", "xlan.table3", "mdsan.table12"])
+def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_path, run_command, name):
+    """All recipes are made and looked at; only the training itself is left out."""
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    code, said, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
+    assert code == 0
+    trained = [row for row in get_table(name).rows if row.recipe is not None]
+    assert list(work) == [f"{row.key}/seed{seed}" for row in trained for seed in (0, 1)]
+    key, recipe, out = trained[-1].key, trained[-1].recipe, f"{tmp_path}/out"
+    training, evaluation = work[f"{key}/seed1"]
+    assert training == [
+        *("train", f"scenes.{recipe}", "--out", f"{out}/{key}/seed1"),
+        *("--training.epochs", "2", "--training.seed", "1"),
+    ]
+    assert evaluation[:2] == ["evaluate", f"{out}/{key}/seed1"]
+    assert " here " not in said.partition("Lines")[0]
+
+
+def test_rows_on_photographs_are_judged_by_the_metrics_of_java_too(resumed, run_command, monkeypatch, tmp_path):
+    run = resumed.out / "none"
+    assert run_command(f"evaluate {run}")[0] == 0
+    fast = json.loads((run / "evaluation_val.json").read_text())["scores"]
+    assert run_command(f"evaluate {run} --metrics auto")[0] == 0
+    scores = json.loads((run / "evaluation_val.json").read_text())["scores"]
+    assert set(scores) - set(fast) == {"METEOR", "SPICE"}
+    assert {name: scores[name] for name in fast} == fast
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    captions, features = tmp_path / "captions.json", tmp_path / "features.safetensors"
+    for path in (captions, features):
+        path.write_text("")
+    line = f"table xlan.table3 --data.annotations {captions} --data.features {features} --out {tmp_path}/out"
+    assert run_command(line)[0] == 0
+    assert len(work) == 7
+    assert all(commands[1][-2:] == ["--metrics", "auto"] for commands in work.values())

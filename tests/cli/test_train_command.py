@@ -1,0 +1,171 @@
+"""`legenda train`, `recipes` and `evaluate` on runs of two stages, several seeds, and recipes of one's own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import legenda
+from legenda.cli.main import main
+from legenda.training.checkpoint import read_progress
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
+FEW = "--data.train 12 --data.validation 3 --data.test 3"
+SHORT = "--training.epochs 1 --training.batch-size 6 --training.validation-beam 1"
+DRAWN = "--training.objective self_critical --training.self-critical.samples 2 --training.self-critical.max-length 6"
+
+OWN = """
+import numpy as np
+from legenda.datasets.captions import ScenesData
+from legenda.recipes import Recipe
+from legenda.training import Constant, SelfCritical, Training
+
+def short(images, tokens):
+    return -(tokens != 0).sum(axis=-1).astype(float)
+
+rewards = {"short": short}
+drawn = SelfCritical(samples=2, max_length=6, rewards={"short": 1.0})
+mine = Recipe(
+    name="mine.small",
+    summary="a recipe of my own",
+    model="transformer",
+    options={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
+    data=ScenesData(train=12, validation=3, test=3),
+    training=Training(epochs=1, batch_size=6, validation_beam=1),
+    fine_tuning=Training(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory) -> Path:
+    """A folder with the runs of two seeds."""
+    folder = tmp_path_factory.mktemp("seeds")
+    main(f"train scenes.transformer --out {folder} --seeds 2 {SMALL} {FEW} {SHORT}".split())
+    return folder
+
+
+def config_of(folder: Path) -> dict:
+    return json.loads((folder / "config.json").read_text())
+
+
+def test_seeds_are_runs_of_their_own(seeds):
+    assert sorted(path.name for path in seeds.iterdir()) == ["seed0", "seed1"]
+    assert [config_of(seeds / f"seed{seed}")["training"]["seed"] for seed in (0, 1)] == [0, 1]
+    first, second = (legenda.load(seeds / f"seed{seed}").state_dict() for seed in (0, 1))
+    assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def test_runs_are_evaluated_together(seeds, capsys):
+    main(f"evaluate {seeds}/seed0 {seeds}/seed1 --split test --beam-size 2".split())
+    assert "CIDEr-D" in capsys.readouterr().out
+    written = json.loads((seeds / "seed0" / "evaluation_test_ensemble.json").read_text())
+    assert written["runs"] == [f"{seeds}/seed0", f"{seeds}/seed1"]
+    assert written["images"] == len(written["captions"]) == 3
+    assert not (seeds / "seed0" / "evaluation_test.json").exists()
+
+
+def test_a_run_and_itself_say_what_it_says_alone(seeds):
+    main(f"evaluate {seeds}/seed1 --split test".split())
+    main(f"evaluate {seeds}/seed1 {seeds}/seed1 --split test".split())
+    alone, together = (
+        json.loads((seeds / "seed1" / f"evaluation_test{end}.json").read_text())["captions"]
+        for end in ("", "_ensemble")
+    )
+    assert alone == together
+
+
+def test_a_run_starts_from_another(seeds, tmp_path, capsys):
+    out = tmp_path / "run"
+    # Another size is named in no option: it is that of the run.
+    main(
+        f"train scenes.ngsan --start {seeds}/seed0 --out {out} {FEW} {SHORT} {DRAWN} --training.schedule constant "
+        "--training.schedule.rate 1e-9".split()
+    )
+    config = config_of(out)
+    assert config["model"]["name"] == "transformer"
+    assert config["model"]["options"]["dim"] == 8
+    assert config["training"]["objective"] == "self_critical"
+    assert config["training"]["schedule"] == {"rate": 1e-9, "warmup_steps": 0}
+    assert config["start"] == str((seeds / "seed0").resolve())
+    before, after = legenda.load(seeds / "seed0").state_dict(), legenda.load(out).state_dict()
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=0)
+    assert f"next: legenda evaluate {out}" in capsys.readouterr().out
+
+
+def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    main(f"recipes --recipe-file {file}".split())
+    assert "a recipe of my own" in capsys.readouterr().out
+    main(f"recipes mine.small --recipe-file {file}".split())
+    assert json.loads(capsys.readouterr().out)["fine_tuning"]["self_critical"]["rewards"] == {"short": 1.0}
+    out = tmp_path / "run"
+    main(f"train mine.small --recipe-file {file} --out {out} --fine-tuning.epochs 2".split())
+    progress = read_progress(out)
+    assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
+    assert config_of(out)["fine_tuning"]["epochs"] == 2
+    first = tmp_path / "first"
+    main(f"train mine.small --recipe-file {file} --out {first} --stages first".split())
+    assert read_progress(first).finished
+    assert "fine_tuning" not in config_of(first)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no recipe; give it a variable"),
+        ("1/0", "cannot be run (ZeroDivisionError: division by zero); mend it"),
+        (f"{OWN}\nrewards = {{'short': 3}}", "has rewards that are no functions by name"),
+    ],
+)
+def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        main(f"train mine.small --recipe-file {file}".split())
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--training.schedule slow", "there is no schedule 'slow'; choose from"),
+        ("--training.schedule noan", "there is no schedule 'noan'; did you mean noam?"),
+        ("--training.schedule noam --training.schedule.rate 1", "there is no option --training.schedule.rate"),
+        ("--training.objective reward", "'cross_entropy', 'self_critical'"),
+        ("--start nowhere", "nowhere/config.json cannot be read"),
+        ("--recipe-file nowhere.py", "nowhere.py does not exist; --recipe-file takes a Python file"),
+        ("--seeds 0", "--seeds must be at least 1, not 0"),
+        ("--devices 0", "--devices must be at least 1, not 0"),
+        ("--stages first", "--stages first is for recipes of two stages"),
+        ("--fine-tuning.epochs 3", "there is no option --fine-tuning.epochs"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, capsys, line, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(f"train scenes.transformer {line}".split())
+    assert stop.value.code == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert said in told
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="runs processes on the CPU")
+def test_two_processes_are_started_by_the_command_and_one_of_them_speaks(tmp_path):
+    line = f"train scenes.transformer --out {tmp_path}/run --devices 2 {SMALL} {FEW} {SHORT}"
+    ended = subprocess.run(
+        [sys.executable, "-m", "legenda", *line.split()], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("next: legenda evaluate") == 1
+    assert read_progress(tmp_path / "run").finished

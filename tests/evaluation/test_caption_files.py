@@ -1,0 +1,139 @@
+"""Files of predictions and references in every layout, and what is wrong with others."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.evaluation.caption_files import read_predictions, read_references
+
+KARPATHY = {
+    "images": [
+        {"filename": "a.jpg", "cocoid": 5, "split": "test", "sentences": [{"raw": "A dog."}, {"raw": "Dogs."}]},
+        {"filename": "b.jpg", "split": "restval", "sentences": [{"raw": "A cat."}]},
+        {"filename": "c.jpg", "split": "test", "sentences": []},
+    ]
+}
+COCO = {
+    "images": [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "b.jpg"}],
+    "annotations": [
+        {"image_id": 8, "id": 1, "caption": "A dog."},
+        {"image_id": 7, "id": 2, "caption": "A cat."},
+        {"image_id": 8, "id": 3, "caption": "Dogs."},
+    ],
+}
+
+
+@pytest.fixture
+def file(tmp_path) -> Callable[[Any], Path]:
+    """Writes JSON, or text as it is."""
+
+    def write(content: Any) -> Path:
+        path = tmp_path / "some.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("content", "captions"),
+    [
+        ([{"image_id": 7, "caption": "A dog."}, {"image_id": "x", "caption": ""}], {"7": ["A dog."], "x": [""]}),
+        ({"7": "A dog.", "x": ""}, {"7": ["A dog."], "x": [""]}),
+        ({"7": ["A dog.", "Dogs."]}, {"7": ["A dog.", "Dogs."]}),
+        ({"split": "val", "scores": {"BLEU-1": 0.5}, "captions": {"a": "A dog."}}, {"a": ["A dog."]}),
+        ({"captions": "A dog."}, {"captions": ["A dog."]}),
+    ],
+)
+def test_predictions(file, content, captions):
+    assert read_predictions(file(content)) == captions
+
+
+@pytest.mark.parametrize(
+    ("content", "split", "captions"),
+    [
+        (COCO, None, {"8": ["A dog.", "Dogs."], "7": ["A cat."]}),
+        (KARPATHY, None, {"5": ["A dog.", "Dogs."], "b": ["A cat."]}),
+        (KARPATHY, "test", {"5": ["A dog.", "Dogs."]}),
+        (KARPATHY, "train", {"b": ["A cat."]}),
+        ({"a": ["A dog.", "Dogs."], "b": "A cat."}, None, {"a": ["A dog.", "Dogs."], "b": ["A cat."]}),
+    ],
+)
+def test_references(file, content, split, captions):
+    assert read_references(file(content), split=split) == captions
+
+
+def test_gzipped_files(tmp_path):
+    path = tmp_path / "captions.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(COCO).encode()))
+    assert list(read_references(path)) == ["8", "7"]
+
+
+def test_the_real_annotations(shared):
+    references = read_references(shared / "data/coco_captions/captions_val2014.json.gz")
+    assert len(references) == 40_504
+    assert sum(map(len, references.values())) == 202_654
+    flickr = read_references(shared / "data/flickr8k/dataset_flickr8k.json.gz", split="val")
+    assert {len(captions) for captions in flickr.values()} == {5}
+    assert len(flickr) == 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "cannot be read"),
+        ("3", "holds a JSON int"),
+        ("[]", "holds no captions"),
+        ("{}", "holds no captions"),
+        ('{"a": "x", "b": "y", "a": "z"}', r"cannot be read \(a is given twice\)"),
+        (
+            [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
+            "more than one caption for image 1; leave",
+        ),
+        ([{"image_id": 1, "caption": "a"}, {"image_id": "1", "caption": "b"}], "more than one caption for image 1"),
+        ([{"image_id": 1}], "entry 0 has no 'image_id' and 'caption'"),
+        (["a dog"], "entry 0 has no 'image_id'"),
+        ([{"image_id": 1.5, "caption": "a"}], "the 'image_id' of entry 0 is float"),
+        ([{"image_id": True, "caption": "a"}], "the 'image_id' of entry 0 is bool"),
+        ([{"image_id": 1, "caption": None}], "the caption of image 1 is NoneType, not text"),
+        ({"a": 3}, "the caption of image a is int, not text"),
+        ({"a": ["x", None]}, "the caption of image a is NoneType"),
+        ({"a": []}, "no caption for image a"),
+    ],
+)
+def test_mistakes_in_predictions_are_named(file, content, message):
+    path = file(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_predictions(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "split", "message"),
+    [
+        ([{"image_id": 1, "caption": "a"}], None, "holds a JSON list"),
+        ({"a": []}, None, "no caption for image a"),
+        ({"a": ["x", 3]}, None, "the caption of image a is int"),
+        ({"images": [{"id": 1}], "annotations": []}, None, "holds no references"),
+        (COCO, "val", "does not say which images are of the split val"),
+        (KARPATHY, "val", "holds no references for the split val"),
+        ({"images": [{"id": 1}]}, None, r"images\[0\] has no 'filename'"),
+        ({"annotations": [{"image_id": 1, "caption": 5}]}, None, "the caption of image 1 is int"),
+    ],
+)
+def test_mistakes_in_references_are_named(file, content, split, message):
+    path = file(content)
+    with pytest.raises(UserError, match=message) as caught:
+        read_references(path, split=split)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for read in (read_predictions, read_references):
+        with pytest.raises(UserError, match=r"nothing\.json cannot be read"):
+            read(tmp_path / "nothing.json")

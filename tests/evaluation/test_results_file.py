@@ -1,0 +1,44 @@
+"""What a run's folder keeps of an evaluation, and whose scores are taken for whose."""
+
+import json
+
+import pytest
+
+from legenda.errors import UserError
+from legenda.evaluation.results_file import caption_settings, evaluation_path, read_scores, write_evaluation
+
+CONFIG = {"model": {"name": "ngsan", "decoding": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
+
+
+def test_scores_are_those_of_a_file_with_the_same_settings_alone(tmp_path):
+    settings = caption_settings(CONFIG, "test", 3, "fast")
+    path = evaluation_path(tmp_path, "test")
+    assert path.name == "evaluation_test.json"
+    assert write_evaluation(path, {"images": 1, **settings}, "captions", {"a": "a dog"}, lambda: {"truth": 0.5}) == {
+        "truth": 0.5
+    }
+    assert read_scores(path, settings) == {"truth": 0.5}
+    longer = {**CONFIG, "model": {"name": "ngsan", "decoding": {"max_length": 30}}}
+    for other in (
+        caption_settings(CONFIG, "val", 3, "fast"),
+        caption_settings(CONFIG, "test", 2, "fast"),
+        caption_settings(CONFIG, "test", 3, "auto"),
+        caption_settings(CONFIG, "test", 3, "fast", {"kind": "karpathy"}),
+        caption_settings(longer, "test", 3, "fast"),
+    ):
+        assert read_scores(path, other) is None
+    path.write_text("[]")
+    assert read_scores(path, settings) is None
+
+
+def test_predictions_stay_where_scoring_fails_and_are_no_scores(tmp_path):
+    def fail() -> dict[str, float | None]:
+        raise UserError("no Java")
+
+    settings = caption_settings(CONFIG, "test", 3, "auto")
+    path = evaluation_path(tmp_path, "test", ensemble=True)
+    with pytest.raises(UserError, match="no Java"):
+        write_evaluation(path, settings, "captions", {"a": "a dog"}, fail)
+    written = json.loads(path.read_text())
+    assert (written["scores"], written["captions"]) == (None, {"a": "a dog"})
+    assert read_scores(path, settings) is None

@@ -1,0 +1,117 @@
+"""`legenda evaluate --submit`: the files of COCO's server, and what it needs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.cli.main import main
+from legenda.evaluation.submission import IMAGES, coco_id, write_submission
+from legenda.features import write_store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --data.min-count 1"
+SHORT = "--training.epochs 1 --training.batch-size 2 --training.rows 2 --training.validation-beam 1"
+VAL = {391895: "train", 522418: "val", 7: "test"}
+OTHER = {9: "train", 11: "train"}
+TEST = ("COCO_test2014_000000000001", "42")
+
+
+def store(path: Path, ids: tuple[str, ...], extractor: str = "mine-1") -> Path:
+    generator = np.random.default_rng(0)
+    write_store(path, [(name, generator.random((2, 4), np.float32), None) for name in ids], extractor=extractor)
+    return path
+
+
+@pytest.fixture(scope="module")
+def coco(tmp_path_factory) -> Path:
+    """A model of a COCO of five pictures, three of them in val2014, and the features of two of test2014."""
+    folder = tmp_path_factory.mktemp("coco")
+    images = [
+        {
+            "filepath": part,
+            "filename": f"COCO_{part}_{number:012d}.jpg",
+            "cocoid": number,
+            "split": split,
+            "sentences": [{"raw": "A dog."}, {"raw": "Dogs run."}],
+        }
+        for part, numbers in (("val2014", VAL), ("train2014", OTHER))
+        for number, split in numbers.items()
+    ]
+    (folder / "dataset_coco.json").write_text(json.dumps({"images": images}))
+    store(folder / "features.safetensors", tuple(map(str, (*VAL, *OTHER))))
+    store(folder / "test.safetensors", TEST)
+    data = f"--data.annotations {folder}/dataset_coco.json --data.features {folder}/features.safetensors"
+    main(f"train flickr8k.transformer --out {folder}/my_run.2 {data} {TINY} {SHORT}".split())
+    return folder
+
+
+@pytest.fixture
+def submit(coco, run_command, monkeypatch, tmp_path):
+    """Submits the run, with COCO's parts as small as here; gives exit code, standard output and standard error."""
+    monkeypatch.setitem(IMAGES, "val2014", 3)
+    monkeypatch.setitem(IMAGES, "test2014", 2)
+
+    return lambda line: run_command(f"evaluate {coco}/my_run.2 --submit {tmp_path}/server {line}")
+
+
+def test_both_files_are_written_as_the_server_wants_them(submit, coco, tmp_path):
+    code, out, err = submit(f"--test-features {coco}/test.safetensors --beam-size 2")
+    assert (code, err) == (0, "")
+    files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "server").iterdir()}
+    assert sorted(files) == ["captions_test2014_my-run-2_results.json", "captions_val2014_my-run-2_results.json"]
+    numbers = {name.split("_")[1]: [entry["image_id"] for entry in entries] for name, entries in files.items()}
+    assert numbers == {"val2014": list(VAL), "test2014": [1, 42]}
+    assert all(isinstance(entry["caption"], str) and len(entry) == 2 for part in files.values() for entry in part)
+    assert out.splitlines() == [
+        f"{tmp_path}/server/captions_val2014_my-run-2_results.json: 3 images",
+        f"{tmp_path}/server/captions_test2014_my-run-2_results.json: 2 images",
+    ]
+
+
+def test_the_algorithm_may_be_named(submit, coco, tmp_path):
+    code, _, _ = submit(f"--test-features {coco}/test.safetensors --algorithm Ours_v2")
+    assert code == 0
+    assert (tmp_path / "server/captions_val2014_Ours-v2_results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "extractor", "said"),
+    [
+        (None, "", "--submit also captions test2014; name its features with --test-features"),
+        (("1",), "mine-1", "names 1 pictures of test2014, and COCO's server takes captions of all 2 or none"),
+        (("1", "COCO_test2014_000000000001"), "mine-1", "names 1 pictures of test2014"),
+        (("1", "dog"), "mine-1", "holds dog, no picture of test2014"),
+        (("1", "COCO_val2014_000000391895"), "mine-1", "holds COCO_val2014_000000391895, no picture of test2014"),
+        (TEST, "yours-1", "was made by the extractor yours-1, but"),
+    ],
+)
+def test_what_is_missing_is_named(submit, tmp_path, ids, extractor, said):
+    option = "" if ids is None else f"--test-features {store(tmp_path / 't.safetensors', ids, extractor)}"
+    code, out, err = submit(option)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert not (tmp_path / "server").exists()
+
+
+def test_other_data_sets_are_refused(submit, coco, monkeypatch):
+    monkeypatch.setitem(IMAGES, "val2014", 40_504)
+    code, _, err = submit(f"--test-features {coco}/test.safetensors")
+    assert code == 2
+    assert "dataset_coco.json names 3 pictures of val2014, and COCO's server takes captions of all 40504 or none" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("42", 42), ("COCO_val2014_000000391895", 391895), ("dog", None), ("1000268201_693b08cb0e", None), ("", None)],
+)
+def test_ids_of_coco(name, number):
+    assert coco_id(name) == number
+
+
+def test_a_name_of_signs_alone_becomes_a_word(tmp_path):
+    (path,) = write_submission(tmp_path, "__", {"val2014": {"1": "a dog"}})
+    assert path.name == "captions_val2014_captions_results.json"
+    assert json.loads(path.read_text()) == [{"image_id": 1, "caption": "a dog"}]

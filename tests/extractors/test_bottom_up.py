@@ -1,0 +1,150 @@
+"""The Visual Genome detector: names, shapes and arithmetic of the public weights, on tiny random ones."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torchvision.ops import nms
+
+from legenda.errors import UserError
+from legenda.extractors import load_extractor
+from legenda.extractors.bottom_up import (
+    BottomUp,
+    cell_anchors,
+    choose_regions,
+    extract_regions,
+    fill,
+    load_bottom_up,
+    overlapped,
+    place_anchors,
+    shift_boxes,
+)
+
+TINY = {"width": 2, "blocks": (1, 1, 1, 1), "proposer": 4, "classes": 7, "attributes": 5, "embedding": 3}
+
+
+def tiny(seed: int = 0) -> BottomUp:
+    torch.manual_seed(seed)
+    return BottomUp(**TINY, attribute_width=6).eval()
+
+
+def picture(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8))
+
+
+def test_names_and_shapes_are_those_of_the_public_weights():
+    with torch.device("meta"):
+        state = BottomUp().state_dict()
+    shapes = {name: tuple(value.shape) for name, value in state.items()}
+    # of bua-caffe-frcn-r101_with_attributes.pth, as its program builds it
+    expected = {
+        "backbone.stem.conv1.weight": (64, 3, 7, 7),
+        "backbone.stem.conv1.norm.running_var": (64,),
+        "backbone.res2.0.shortcut.weight": (256, 64, 1, 1),
+        "backbone.res3.0.conv1.weight": (128, 256, 1, 1),
+        "backbone.res4.22.conv3.norm.bias": (1024,),
+        "proposal_generator.rpn_head.conv.weight": (512, 1024, 3, 3),
+        "proposal_generator.rpn_head.objectness_logits.weight": (24, 512, 1, 1),
+        "proposal_generator.rpn_head.anchor_deltas.bias": (48,),
+        "roi_heads.res5.0.shortcut.norm.weight": (2048,),
+        "roi_heads.res5.2.conv2.weight": (512, 512, 3, 3),
+        "roi_heads.box_predictor.cls_score.weight": (1601, 2048),
+        "roi_heads.box_predictor.bbox_pred.weight": (6404, 2048),
+        "roi_heads.box_predictor.cls_embed.weight": (1601, 256),
+        "roi_heads.box_predictor.attr_linear1.weight": (512, 2304),
+        "roi_heads.box_predictor.attr_linear2.bias": (401,),
+    }
+    assert {name: shapes.get(name) for name in expected} == expected
+    assert sum(name.startswith("backbone.res4.") and name.endswith("conv2.weight") for name in shapes) == 23
+
+
+def test_anchors_are_caffes():
+    # the table that py-faster-rcnn's generate_anchors.py prints in its source, less one: pixels count from 0 here
+    known = [[-84, -40, 99, 55], [-176, -88, 191, 103], [-360, -184, 375, 199], [-56, -56, 71, 71]]
+    known += [[-120, -120, 135, 135], [-248, -248, 263, 263], [-36, -80, 51, 95], [-80, -168, 95, 183]]
+    anchors = cell_anchors()
+    assert anchors.shape == (12, 4)
+    assert anchors[[1, 2, 3, 5, 6, 7, 9, 10]].tolist() == known
+    placed = place_anchors(2, 3).reshape(2, 3, 12, 4)
+    torch.testing.assert_close(placed[1, 2], anchors + torch.tensor([32.0, 16.0, 32.0, 16.0]))
+
+
+def test_boxes_are_shifted_and_stretched():
+    boxes = torch.tensor([[0.0, 0.0, 9.0, 19.0]])
+    assert shift_boxes(boxes, torch.zeros(1, 4)).tolist() == [[0, 0, 10, 20]]
+    moved = shift_boxes(boxes, torch.tensor([[0.5, -0.25, torch.log(torch.tensor(2.0)), 0.0]]))
+    torch.testing.assert_close(moved, torch.tensor([[0.0, -5.0, 20.0, 15.0]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_classes_at_once_keep_what_each_alone_keeps(seed):
+    torch.manual_seed(seed)
+    corners = torch.rand(30, 2) * 60
+    boxes = torch.cat([corners, corners + 5 + torch.rand(30, 2) * 40], dim=1)
+    chances = torch.rand(30, 6)
+    out = overlapped(boxes, chances)
+    for kind in range(6):
+        kept = nms(boxes + torch.tensor([0.0, 0, 1, 1]), chances[:, kind], 0.3)
+        assert sorted(kept.tolist()) == (~out[:, kind]).nonzero().flatten().tolist()
+
+
+@pytest.mark.parametrize(("sure", "expected"), [(0, 10), (5, 10), (40, 40), (130, 100)])
+def test_ten_to_a_hundred_regions_are_chosen(sure, expected):
+    far = torch.arange(150.0).unsqueeze(1) * 100
+    boxes = torch.cat([far, far, far + 10, far + 10], dim=1)
+    chances = torch.full((150, 2), 0.01)
+    chances[:sure, 1] = 0.5 + torch.arange(sure) / 1000
+    chosen = choose_regions(boxes, chances)
+    assert len(chosen) == expected
+    assert len(set(chosen.tolist()) & set(range(sure))) == min(sure, expected)
+
+
+@pytest.mark.parametrize("size", [(90, 60), (60, 90), (300, 20), (1, 1), (2, 400)])
+def test_pictures_of_every_shape_have_regions_within_them(size):
+    ((features, boxes),) = extract_regions(tiny(), [picture(*size)])
+    assert boxes is not None
+    assert 1 <= len(features) <= 100
+    assert features.shape[1] == 64
+    assert np.isfinite(features).all()
+    assert ((boxes >= 0) & (boxes <= 1)).all()
+    assert (boxes[:, 2:] > boxes[:, :2]).all()
+
+
+def test_attributes_are_told_of_regions():
+    model = tiny()
+    classes, attributes = model.attributes(torch.randn(4, 64))
+    assert (classes.shape, attributes.shape) == ((4, 7), (4, 5))
+    torch.testing.assert_close(attributes.sum(dim=1), torch.ones(4))
+
+
+def test_weights_go_in_under_their_names(tmp_path):
+    source, target = tiny(1), tiny(2)
+    state = {name: value for name, value in source.state_dict().items() if "num_batches" not in name}
+    fill(target, state, tmp_path / "w.pth")
+    first, second = (extract_regions(model, [picture(80, 60)])[0] for model in (source, target))
+    np.testing.assert_array_equal(first[0], second[0])
+
+
+@pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
+def test_other_weights_are_refused_by_name(tmp_path, name):
+    path = tmp_path / name
+    state = {"backbone.stem.conv1.weight": torch.zeros(2, 3, 7, 7)}
+    if name.endswith("pth"):
+        torch.save({"model": state}, path)
+    else:
+        save_file(state, path)
+    with pytest.raises(UserError, match=rf"{name} has \(2, 3, 7, 7\) as backbone.stem.conv1.weight, where \(64, 3"):
+        load_bottom_up(path)
+
+
+def test_missing_unreadable_and_dangerous_weights_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.pth does not exist; name bua-caffe"):
+        load_extractor(f"bottom-up:{tmp_path / 'gone.pth'}")
+    with pytest.raises(UserError, match="bottom-up needs its weights"):
+        load_extractor("bottom-up")
+    (tmp_path / "text.pth").write_text("no weights")
+    torch.save({"model": Image.Image}, tmp_path / "code.pth")
+    for name in ("text.pth", "code.pth"):
+        with pytest.raises(UserError, match=rf"{name} cannot be read"):
+            load_extractor(f"bottom-up:{tmp_path / name}")

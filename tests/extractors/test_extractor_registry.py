@@ -1,0 +1,233 @@
+"""Extractors by name, on tiny random networks of the libraries; nothing is fetched."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from legenda.errors import UserError
+from legenda.extractors import extract_store, load_extractor
+from legenda.extractors.registry import is_named, needs_no_file
+from legenda.extractors.torchvision_backend import make_extract
+
+transformers = pytest.importorskip("transformers")
+SIDE = 32
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
+def picture(seed: int, size: tuple[int, int] = (50, 40)) -> Image.Image:
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8))
+
+
+def processor(folder: Path, **extra) -> None:
+    settings = {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": SIDE, "width": SIDE},
+        "image_mean": [0.5, 0.4, 0.3],
+        "image_std": [0.2, 0.3, 0.4],
+        **extra,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": SIDE, "patch_size": 8}
+VISION = {**SMALL, "intermediate_size": 16}
+TEXT = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 20}
+
+
+def backbones():
+    t = transformers
+    return {
+        "vit": lambda: t.ViTModel(t.ViTConfig(**VISION)),
+        "dinov2": lambda: t.Dinov2Model(t.Dinov2Config(**SMALL, mlp_ratio=1)),
+        "dinov2_registers": lambda: t.Dinov2WithRegistersModel(
+            t.Dinov2WithRegistersConfig(**SMALL, mlp_ratio=1, num_register_tokens=4)
+        ),
+        "clip": lambda: t.CLIPModel(t.CLIPConfig(text_config=TEXT, vision_config=VISION)),
+        "siglip": lambda: t.SiglipModel(t.SiglipConfig(text_config=TEXT, vision_config=VISION)),
+        "resnet": lambda: t.ResNetModel(
+            t.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+        ),
+        "swin": lambda: t.SwinModel(
+            t.SwinConfig(image_size=SIDE, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4)
+        ),
+    }
+
+
+CELLS = {"resnet": 16, "swin": 64}
+
+
+@pytest.mark.parametrize("kind", backbones())
+def test_any_backbone_gives_a_grid_with_the_boxes_of_its_cells(tmp_path, kind):
+    torch.manual_seed(0)
+    backbones()[kind]().save_pretrained(tmp_path)
+    processor(tmp_path)
+    extractor = load_extractor(f"hf:{tmp_path}")
+    both = extractor.extract([picture(0), picture(1)])
+    (one,) = extractor.extract([picture(1)])
+    cells = CELLS.get(kind, 16)
+    for features, boxes in both:
+        assert features.shape == (cells, 16)
+        assert boxes is not None
+        assert boxes.shape == (cells, 4)
+        assert boxes[0].tolist() == [0, 0, cells**-0.5, cells**-0.5]
+    np.testing.assert_allclose(both[1][0], one[0], atol=1e-5)
+    assert np.abs(both[0][0] - both[1][0]).max() > 1e-4
+
+
+def test_cells_follow_their_tokens_line_by_line(tmp_path):
+    """A change of the last cell's pixels changes the embedding of that cell before attention mixes them."""
+    torch.manual_seed(0)
+    model = transformers.ViTModel(transformers.ViTConfig(**{**VISION, "num_hidden_layers": 0}))
+    model.save_pretrained(tmp_path)
+    processor(tmp_path)
+    extract = load_extractor(f"hf:{tmp_path}").extract
+    plain = np.full((SIDE, SIDE, 3), 100, np.uint8)
+    marked = plain.copy()
+    marked[0:8, 24:32] = 200  # the first row, the last column
+    (before, _), (after, _) = extract([Image.fromarray(plain), Image.fromarray(marked)])
+    assert np.abs(before - after).max(axis=1).nonzero()[0].tolist() == [3]
+
+
+def detr() -> torch.nn.Module:
+    config = transformers.DetrConfig(
+        use_timm_backbone=False,
+        use_pretrained_backbone=False,
+        backbone=None,
+        backbone_config=transformers.ResNetConfig(
+            embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", out_features=["stage2"]
+        ),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        num_queries=14,
+        num_labels=5,
+    )
+    return transformers.DetrForObjectDetection(config)
+
+
+def rt_detr() -> torch.nn.Module:
+    config = transformers.RTDetrConfig(
+        backbone_config=transformers.RTDetrResNetConfig(
+            embedding_size=8, hidden_sizes=[8, 8, 8, 8], depths=[1, 1, 1, 1], layer_type="basic",
+            out_features=["stage2", "stage3", "stage4"],
+        ),
+        encoder_hidden_dim=16, encoder_in_channels=[8, 8, 8], encoder_ffn_dim=16, encoder_attention_heads=2,
+        d_model=16, num_queries=14, decoder_in_channels=[16, 16, 16], decoder_ffn_dim=16, decoder_layers=1,
+        decoder_attention_heads=2, decoder_n_points=2, num_denoising=0, num_labels=5, encoder_layers=1,
+    )  # fmt: skip
+    return transformers.RTDetrForObjectDetection(config)
+
+
+@pytest.mark.parametrize(("make", "kind"), [(detr, "DetrImageProcessor"), (rt_detr, "RTDetrImageProcessor")])
+def test_a_detr_gives_the_regions_of_its_queries(tmp_path, make, kind):
+    torch.manual_seed(0)
+    make().save_pretrained(tmp_path)
+    size = {"height": 64, "width": 64} if kind.startswith("RT") else {"shortest_edge": 48, "longest_edge": 80}
+    processor(tmp_path, image_processor_type=kind, size=size)
+    extractor = load_extractor(f"hf:{tmp_path}")
+    for features, boxes in extractor.extract([picture(0), picture(1, (30, 60))]):
+        assert boxes is not None
+        assert 1 <= len(features) == len(boxes) <= 14
+        assert features.shape[1] == 16
+        assert (boxes[:, 2:] > boxes[:, :2]).all()
+        assert ((boxes >= 0) & (boxes <= 1)).all()
+
+
+def faster_rcnn() -> torch.nn.Module:
+    from torchvision.models.detection import FasterRCNN
+    from torchvision.models.detection.rpn import AnchorGenerator
+
+    torch.manual_seed(0)
+    backbone = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, 8, 1), torch.nn.ReLU())
+    backbone.out_channels = 8
+    anchors = AnchorGenerator(((16, 32),), ((0.5, 1.0),))
+    box_head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 49, 12))
+    box_head.out_channels = 12
+    from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
+    from torchvision.ops import MultiScaleRoIAlign
+
+    pool = MultiScaleRoIAlign(["0"], 7, 2)
+    return FasterRCNN(
+        backbone, rpn_anchor_generator=anchors, box_roi_pool=pool, box_head=box_head,
+        box_predictor=FastRCNNPredictor(12, 4), min_size=64, max_size=96,
+    )  # fmt: skip
+
+
+def test_a_faster_rcnn_gives_the_features_of_its_boxes():
+    extract = make_extract(faster_rcnn())
+    (features, boxes), (_, others) = extract([picture(0), picture(1)])
+    (alone, alone_boxes) = extract([picture(0)])[0]
+    assert features.shape[1] == 12
+    assert boxes is not None
+    assert others is not None
+    assert len(boxes) == len(features) >= 1
+    assert ((others >= 0) & (others <= 1)).all()
+    np.testing.assert_allclose(alone_boxes, boxes, atol=1e-4)
+    np.testing.assert_allclose(alone, features, atol=1e-4)
+
+
+def test_a_faster_rcnn_that_sees_nothing_gives_the_whole_picture():
+    model = faster_rcnn()
+    with torch.no_grad():
+        model.roi_heads.box_predictor.cls_score.bias[0] = 100.0
+    ((features, boxes),) = make_extract(model)([picture(0)])
+    assert features.shape == (1, 12)
+    assert boxes is not None
+    assert boxes.tolist() == [[0, 0, 1, 1]]
+
+
+def test_a_name_tells_model_weights_and_precision(tmp_path):
+    torch.manual_seed(0)
+    backbones()["vit"]().save_pretrained(tmp_path / "mine")
+    processor(tmp_path / "mine")
+    name = load_extractor(f"hf:{tmp_path / 'mine'}").name
+    half = load_extractor(f"hf:{tmp_path / 'mine'}", half=True)
+    assert name.startswith("hf:mine@")
+    assert half.name == f"{name}@half"
+    assert half.extract([picture(0)])[0][0].dtype == np.float32
+    torch.manual_seed(1)
+    backbones()["vit"]().save_pretrained(tmp_path / "mine")
+    assert load_extractor(f"hf:{tmp_path / 'mine'}").name != name
+    assert [needs_no_file(n) for n in (name, "hf:facebook/dinov2-base", "torchvision:x@half", "bottom-up@12")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    assert [is_named(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, False]
+
+
+def test_a_store_is_made_by_name(tmp_path):
+    torch.manual_seed(0)
+    backbones()["dinov2"]().save_pretrained(tmp_path / "mine")
+    processor(tmp_path / "mine")
+    for number in range(3):
+        picture(number).save(tmp_path / f"{number}.png")
+    extractor = load_extractor(f"hf:{tmp_path / 'mine'}")
+    report = extract_store(
+        [tmp_path / f"{n}.png" for n in range(3)], extractor, tmp_path / "f.safetensors", batch_size=2
+    )
+    assert report.images == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
+        ("hf:", "cannot be loaded"),
+        ("torchvision:fasterrcnn_resnet50", "did you mean fasterrcnn_resnet50_fpn"),
+        ("torchvision:fasterrcnn_resnet50_fpn:gone.pth", r"gone\.pth cannot be read|gone\.pth does not exist"),
+    ],
+)
+def test_what_cannot_be_had_is_named(name, said):
+    with pytest.raises(UserError, match=said):
+        load_extractor(name)

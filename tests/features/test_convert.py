@@ -1,0 +1,122 @@
+"""Converting between kinds of stores keeps every number, and says so by a checksum."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.errors import UserError
+from legenda.features import write_store
+from legenda.features.convert import convert
+from legenda.features.open import open_features
+
+IDS = ("9", "25", "30")
+BOX = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
+
+
+def make(
+    path: Path, ids: tuple[str, ...] = IDS, *, boxes: bool = True, extractor: str = "ours-1", width: int = 5
+) -> Path:
+    rng = np.random.default_rng(len(ids))
+    regions = [(i, rng.standard_normal((2, width)).astype(np.float32), BOX if boxes else None) for i in ids]
+    write_store(path, regions, extractor=extractor, dtype="float32")
+    return path
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype):
+    source = make(tmp_path / "a.safetensors", boxes=boxes)
+    checksums, heard = set(), []
+    for before, after in (("a.safetensors", "b.hdf5"), ("b.hdf5", "c"), ("c", "d.h5"), ("d.h5", "e.safetensors")):
+        report = convert(
+            [tmp_path / before], tmp_path / after, dtype=dtype, progress=lambda done, total: heard.append((done, total))
+        )
+        assert (report.images, report.regions, report.feature_dim, report.has_boxes) == (3, 6, 5, boxes)
+        assert report.extractor == "ours-1"
+        assert heard[-1] == (3, 3)
+        checksums.add(report.checksum)
+    first, last = open_features(source).read(IDS), open_features(tmp_path / "e.safetensors").read(IDS)
+    np.testing.assert_array_equal(first.features.astype(dtype), last.features)
+    if boxes:
+        assert first.boxes is not None
+        assert last.boxes is not None
+        np.testing.assert_array_equal(first.boxes, last.boxes)
+    assert len(checksums) == 1
+
+
+def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
+    source = make(tmp_path / "a.safetensors", ("1", "2", "3"))
+    outs = ("b.safetensors", "b.hdf5", "b")
+    assert len({convert([source], tmp_path / out, dtype="float16").checksum for out in outs}) == 1
+    other = make(tmp_path / "other.safetensors", ("1", "2", "4"))
+    assert len({convert([path], tmp_path / f"{path.stem}.h5").checksum for path in (source, other)}) == 2
+
+
+def test_49_regions_without_boxes_stay_without(tmp_path):
+    write_store(tmp_path / "a.safetensors", [("1", np.ones((49, 2)), None)], extractor="ours-1")
+    assert not convert([tmp_path / "a.safetensors"], tmp_path / "b.hdf5").has_boxes
+
+
+def test_parts_are_joined_in_their_order(tmp_path):
+    parts = [make(tmp_path / "a.safetensors", ("9", "3")), make(tmp_path / "b.safetensors", ("7",))]
+    convert(parts, tmp_path / "all.safetensors")
+    assert open_features(tmp_path / "all.safetensors").ids == ("9", "3", "7")
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"ids": ("7",), "extractor": "theirs-1"}, "made by the extractor ours-1, but .* by theirs-1"),
+        ({"ids": ("7", "25")}, "image '25' is in .*a.safetensors and in .*b.safetensors"),
+        ({"ids": ("7",), "width": 6}, "image '7' .*width 6, but those before 5"),
+        ({"ids": ("7",), "boxes": False}, "image '7' .*no boxes, unlike those before"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(tmp_path, second, said):
+    parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", **second)]
+    with pytest.raises(UserError, match=said):
+        convert(parts, tmp_path / "all.safetensors")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
+
+
+@pytest.mark.parametrize("out", ["all.hdf5", "all"])
+@pytest.mark.parametrize("second", [{"width": 6}, {"boxes": False}])
+def test_mixed_widths_are_refused_in_every_kind(tmp_path, out, second):
+    parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", ("7",), **second)]
+    with pytest.raises(UserError, match="image '7'"):
+        convert(parts, tmp_path / out)
+    assert not (tmp_path / out).exists()
+
+
+def test_an_unnamed_extractor_can_be_named_once(tmp_path):
+    shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "1.npz", feat=np.ones((2, 3)))
+    convert([tmp_path / "folder"], tmp_path / "a.hdf5", extractor="bottom-up")
+    assert open_features(tmp_path / "a.hdf5").extractor == "bottom-up"
+    convert([tmp_path / "a.hdf5"], tmp_path / "b", extractor="bottom-up")
+    assert json.loads((tmp_path / "b" / "legenda.json").read_text()) == {"extractor": "bottom-up"}
+    with pytest.raises(UserError, match="made by the extractor bottom-up; it cannot become other"):
+        convert([tmp_path / "b"], tmp_path / "c.hdf5", extractor="other")
+
+
+@pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
+def test_too_large_for_float16_is_named_and_nothing_is_written(tmp_path, out):
+    write_store(tmp_path / "a.safetensors", [("1", np.full((1, 2), 1e5), None)], extractor="x", dtype="float32")
+    with pytest.raises(UserError, match=rf"{out} is not written: image '1'.*100000, where float16 ends"):
+        convert([tmp_path / "a.safetensors"], tmp_path / out, dtype="float16")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_where_to_write_is_checked(tmp_path):
+    source = make(tmp_path / "a.safetensors")
+    (tmp_path / "folder").mkdir()
+    for out, said in (("b.lmdb", "ends in .lmdb"), ("folder", "exists already"), ("a.safetensors", "is one of the")):
+        with pytest.raises(UserError, match=said):
+            convert([source], tmp_path / out)
+    with pytest.raises(UserError, match="at least one feature store"):
+        convert([], tmp_path / "b.hdf5")
+    assert open_features(source).ids == IDS

@@ -1,0 +1,294 @@
+"""The packed feature store: what is written is read, in any order; what is faulty is named."""
+
+import json
+import pickle
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from legenda.errors import UserError
+from legenda.features import FeatureStore, write_store
+from legenda.features.validate import find_fault
+
+Image = tuple[str, np.ndarray, np.ndarray | None]
+
+
+def make_images(counts: list[int], width: int, *, boxes: bool = True, seed: int = 0) -> list[Image]:
+    rng = np.random.default_rng(seed)
+    images: list[Image] = []
+    for number, count in enumerate(counts):
+        corner = rng.uniform(0, 0.5, (count, 2))
+        xyxy = np.concatenate([corner, corner + rng.uniform(0.1, 0.5, (count, 2))], 1).astype(np.float32)
+        features = rng.standard_normal((count, width)).astype(np.float32)
+        images.append((f"img{number}", features, xyxy if boxes else None))
+    return images
+
+
+def write(path: Path, images: list[Image], dtype: str = "float32") -> FeatureStore:
+    write_store(path, images, extractor="ours-1", dtype=dtype)
+    return FeatureStore.open(path)
+
+
+def assert_holds(store: FeatureStore, images: list[Image], order: list[int]) -> None:
+    """Reading `order` gives those images, padded with zeros to the longest."""
+    read = store.read(order)
+    longest = max((len(images[index][1]) for index in order), default=0)
+    assert read.features.shape == (len(order), longest, store.feature_dim)
+    assert read.mask.shape == (len(order), longest)
+    for row, index in enumerate(order):
+        _, features, boxes = images[index]
+        assert read.mask[row].tolist() == [True] * len(features) + [False] * (longest - len(features))
+        np.testing.assert_array_equal(read.features[row, : len(features)], features)
+        assert not read.features[row, len(features) :].any()
+        if boxes is None:
+            assert read.boxes is None
+        else:
+            assert read.boxes is not None
+            np.testing.assert_array_equal(read.boxes[row, : len(features)], boxes)
+            assert not read.boxes[row, len(features) :].any()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(1, 5), st.booleans())
+def test_every_store_gives_back_what_was_written_in_any_order(data, counts, width, boxes):
+    images = make_images(counts, width, boxes=boxes, seed=data.draw(st.integers(0, 99)))
+    order = data.draw(st.lists(st.integers(0, len(counts) - 1), max_size=8))
+    with tempfile.TemporaryDirectory() as folder:
+        store = write(Path(folder, "f.safetensors"), images)
+        assert store.ids == tuple(image for image, _, _ in images)
+        assert_holds(store, images, order)
+        by_id = store.read([store.ids[index] for index in order])
+        np.testing.assert_array_equal(by_id.features, store.read(np.array(order, np.int64)).features)
+        store.check()
+
+
+def test_every_finite_float16_is_read_to_the_bit(tmp_path):
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)].reshape(-1, 64)
+    images: list[Image] = [("all", halves[:700], None), ("rest", halves[700:], None)]
+    read = write(tmp_path / "f.safetensors", images, "float16").read(["rest", "all"])
+    assert read.features.dtype == np.float16
+    np.testing.assert_array_equal(read.features[1, :700].view(np.uint16), halves[:700].view(np.uint16))
+    np.testing.assert_array_equal(read.features[0, : len(halves) - 700].view(np.uint16), halves[700:].view(np.uint16))
+
+
+def test_float16_rounds_to_the_nearest(tmp_path):
+    images = make_images([3, 5], 8)
+    read = write(tmp_path / "f.safetensors", images, "float16").read([1])
+    np.testing.assert_allclose(read.features[0], images[1][1], rtol=2**-11, atol=2**-25)
+
+
+def test_the_file_is_an_ordinary_safetensors_file(tmp_path):
+    images = make_images([2, 3], 4)
+    write(tmp_path / "f.safetensors", images)
+    arrays = load_file(tmp_path / "f.safetensors")
+    assert arrays["offsets"].tolist() == [0, 2, 5]
+    np.testing.assert_array_equal(arrays["features"], np.concatenate([features for _, features, _ in images]))
+    boxes = [boxes for _, _, boxes in images if boxes is not None]
+    np.testing.assert_array_equal(arrays["boxes"], np.concatenate(boxes))
+
+
+def test_a_store_tells_what_it_holds(tmp_path):
+    store = write(tmp_path / "f.safetensors", make_images([2, 3], 4, boxes=False))
+    assert (len(store), store.feature_dim, store.has_boxes, store.extractor) == (2, 4, False, "ours-1")
+    assert store.index("img1") == 1
+    assert len(repr(store)) < 400
+
+
+def test_a_pickled_store_opens_the_file_anew(tmp_path):
+    images = make_images([400, 600], 64)
+    store = write(tmp_path / "f.safetensors", images)
+    travelling = pickle.dumps(store)
+    assert len(travelling) < 1000
+    assert_holds(pickle.loads(travelling), images, [1, 0])
+
+
+def test_reading_leaves_the_store_untouched(tmp_path):
+    images = make_images([2], 4)
+    store = write(tmp_path / "f.safetensors", images)
+    store.read([0]).features[:] = 9
+    assert_holds(store, images, [0])
+
+
+@pytest.mark.parametrize("wanted", [["img0", "nobody"], [2], [-1]])
+def test_an_image_that_is_not_there_is_refused(tmp_path, wanted):
+    store = write(tmp_path / "f.safetensors", make_images([2, 3], 4))
+    with pytest.raises(UserError, match=r"f\.safetensors (holds no features of image 'nobody'|has 2 images)"):
+        store.read(wanted)
+
+
+def test_boxes_barely_outside_are_cut_to_the_picture(tmp_path):
+    boxes = np.array([[-0.0005, 0, 0.5, 1.0005]], np.float32)
+    store = write(tmp_path / "f.safetensors", [("a", np.ones((1, 2)), boxes)])
+    read = store.read(["a"]).boxes
+    assert read is not None
+    assert read.tolist() == [[[0, 0, 0.5, 1]]]
+
+
+ONE = np.ones((2, 3), np.float32)
+BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        ([("a", ONE, None), ("b", np.array([[1, np.nan, 2]]), None)], "'b'.*NaN or infinite"),
+        ([("a", np.array([[1, -np.inf, 2]]), None)], "'a'.*NaN or infinite"),
+        ([("a", np.array([[1, 1e300, 2]]), None)], "'a'.*NaN or infinite"),
+        ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where float16 ends at 65504"),
+        ([("a", ONE, None), ("b", np.ones((1, 4)), None)], "'b'.*width 4, but those before 3"),
+        ([("a", np.ones((0, 3)), None)], "'a'.*at least one region"),
+        ([("a", np.ones(3), None)], "'a'.*shape"),
+        ([("a", ONE, BOXES[:1])], "'a'.*boxes of shape .1, 4. for 2 regions"),
+        ([("a", ONE, BOXES * 224)], "'a'.*leaves 0..1"),
+        ([("a", ONE, BOXES * np.nan)], "'a'.*leaves 0..1"),
+        ([("a", ONE, BOXES[:, [2, 1, 0, 3]])], "'a'.*is empty"),
+        ([("a", ONE, BOXES * [1, 0, 1, 0])], "'a'.*is empty"),
+        ([("a", ONE, BOXES), ("b", ONE, None)], "'b'.*no boxes, unlike those before"),
+        ([("a", ONE, None), ("b", ONE, BOXES)], "'b'.* has boxes, unlike those before"),
+        ([("a", ONE, None), ("a", ONE, None)], "'a'.*come before"),
+        ([], "no image to store"),
+    ],
+)
+def test_what_no_model_could_use_is_not_written(tmp_path, images, said):
+    with pytest.raises(UserError, match=rf"f\.safetensors.*{said}"):
+        write_store(tmp_path / "f.safetensors", images, extractor="ours-1")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_writing_keeps_the_older_file(tmp_path):
+    images = make_images([2], 4)
+    write(tmp_path / "f.safetensors", images)
+    with pytest.raises(UserError, match="no image"):
+        write_store(tmp_path / "f.safetensors", [], extractor="ours-1")
+    assert_holds(FeatureStore.open(tmp_path / "f.safetensors"), images, [0])
+
+
+def test_a_folder_is_no_place_for_a_store(tmp_path):
+    with pytest.raises(UserError, match="is a folder"):
+        write_store(tmp_path, make_images([1], 2), extractor="ours-1")
+
+
+def write_foreign(path: Path, changes: dict[str, np.ndarray | None], metadata: dict[str, str | None]) -> Path:
+    """A store of three images as another program would write it, with some arrays or entries changed or left out."""
+    features, boxes = np.ones((6, 3), np.float16), np.tile(BOXES, (3, 1))
+    arrays = {"features": features, "boxes": boxes, "offsets": np.array([0, 2, 4, 6]), **changes}
+    entries = {"format": "legenda.features.1", "ids": json.dumps(["a", "b", "c"]), "extractor": "theirs", **metadata}
+    kept = {name: array for name, array in arrays.items() if array is not None}
+    save_file(kept, path, {key: value for key, value in entries.items() if value is not None})
+    return path
+
+
+def changed(array: np.ndarray, row: int, value: float) -> np.ndarray:
+    copy = array.copy()
+    copy[row, 1] = value
+    return copy
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, value, dtype):
+    path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
+    store = FeatureStore.open(path)
+    store.read(["a", "c"])
+    with pytest.raises(UserError, match="'b' has features that are NaN or infinite"):
+        store.read(["c", "b", "a"])
+    with pytest.raises(UserError, match="'b'"):
+        store.check()
+
+
+def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
+    path = write_foreign(tmp_path / "f.safetensors", {"boxes": changed(np.tile(BOXES, (3, 1)), 5, 0.9)}, {})
+    store = FeatureStore.open(path)
+    with pytest.raises(UserError, match=r"'c' has the box .* is empty"):
+        store.read(["a", "c"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "metadata", "said"),
+    [
+        ({}, {"format": None}, "no feature store"),
+        ({}, {"ids": None}, "'ids'"),
+        ({}, {"ids": "[1, 2, 3]"}, "'ids'"),
+        ({}, {"ids": "[]"}, "'ids'"),
+        ({}, {"ids": "{"}, "cannot be read"),
+        ({}, {"ids": '["a", "b", "a"]'}, "twice"),
+        ({}, {"ids": '["a", "b"]'}, "'offsets'.*2 images"),
+        ({"offsets": None}, {}, "no array 'offsets'"),
+        ({"features": None}, {}, "no array 'features'"),
+        ({"offsets": np.array([0, 2, 2, 6])}, {}, "'offsets'"),
+        ({"offsets": np.array([0, 4, 2, 6])}, {}, "'offsets'"),
+        ({"offsets": np.array([0, 2, 4, 7])}, {}, "'offsets'"),
+        ({"offsets": np.array([[0, 2, 4, 6]])}, {}, "'offsets'"),
+        ({"offsets": np.array([0, 2, 4, 6], np.int32)}, {}, "'offsets' of .*I32, not I64"),
+        ({"features": np.ones((6, 3), np.float64)}, {}, "'features' of .*F64, not F16 or F32"),
+        ({"features": np.ones((3, 2, 3), np.float16)}, {}, "wrong shape"),
+        ({"boxes": BOXES}, {}, "wrong shape"),
+    ],
+)
+def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, said):
+    with pytest.raises(UserError, match=said) as error:
+        FeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
+    assert "f.safetensors" in str(error.value)
+
+
+def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
+    store = FeatureStore.open(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
+    store.check()
+    assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("theirs", False, 6)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
+    whole = tmp_path / "whole.safetensors"
+    write(whole, make_images([2, 3], 4))
+    content = whole.read_bytes()
+    for length in {*range(0, len(content), 7), 8, len(content) - 1}:
+        (tmp_path / "cut.safetensors").write_bytes(content[:length])
+        with pytest.raises(UserError, match=r"cut\.safetensors"):
+            FeatureStore.open(tmp_path / "cut.safetensors")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a store, but a text of some length", b"\x02" + b"\0" * 7 + b"[]"])
+def test_a_file_of_another_kind_is_refused(tmp_path, content):
+    (tmp_path / "f.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"f\.safetensors cannot be read"):
+        FeatureStore.open(tmp_path / "f.safetensors")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"absent\.safetensors does not exist"):
+        FeatureStore.open(tmp_path / "absent.safetensors")
+
+
+BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
+
+
+@pytest.mark.parametrize(
+    ("features", "boxes", "said"),
+    [
+        (np.ones((1, 3)), BOX, None),
+        (np.ones((1, 3)), None, None),
+        (np.full((1, 3), 1e30, np.float32), BOX, None),  # float32 holds it, though no store of float16
+        (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the picture
+        (np.ones(3), None, r"features of shape \(3,\)"),
+        (np.ones((0, 3)), np.ones((0, 4)), r"features of shape \(0, 3\), .* at least one region"),
+        (np.ones((2, 0)), None, r"features of shape \(2, 0\)"),
+        (np.ones((2, 3)), BOX, r"boxes of shape \(1, 4\) for 2 regions"),
+        (np.full((1, 3), np.nan), BOX, "features that are NaN or infinite"),
+        (np.full((1, 3), -np.inf), None, "features that are NaN or infinite"),
+        (np.ones((1, 3)), BOX * np.nan, "which leaves 0..1"),
+        (np.ones((1, 3)), BOX * 640, "which leaves 0..1"),
+        (np.ones((1, 3)), -BOX, "which leaves 0..1"),
+        (np.ones((1, 3)), BOX[:, [2, 1, 0, 3]], "which is empty"),
+        (np.ones((1, 3)), BOX[:, [0, 1, 2, 1]], "which is empty"),
+    ],
+)
+def test_what_is_wrong_with_one_images_regions_is_told(features, boxes, said):
+    fault = find_fault(features, boxes)
+    assert fault is None if said is None else re.search(said, str(fault))

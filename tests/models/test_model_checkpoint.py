@@ -1,0 +1,188 @@
+"""A model's folder: what is written, and what is told when any part of it is damaged."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+
+import legenda
+from legenda import UserError
+from legenda.decoding import DecodingRule
+from legenda.text import Vocabulary
+
+WORDS = ("<end>", "<unk>", "a", "dog", "runs")
+SMALL = {"vocab_size": len(WORDS), "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 24}
+
+
+def build(**options):
+    torch.manual_seed(0)
+    model = legenda.create_model("ngsan", **{**SMALL, **options})
+    model.vocabulary = Vocabulary(WORDS)
+    return model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    build().save(tmp_path / "model", training={"epochs": 3})
+    return tmp_path / "model"
+
+
+def test_what_is_written(folder):
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "vocabulary.txt"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model"]["name"] == "ngsan"
+    assert config["model"]["options"].items() >= {**SMALL, "norm": "in", "geometry": "query"}.items()
+    assert config["training"] == {"epochs": 3}
+    assert (folder / "vocabulary.txt").read_text().split() == list(WORDS)
+    assert set(safetensors.torch.load_file(folder / "model.safetensors")) == set(build().state_dict())
+
+
+def test_it_comes_back_with_its_words(folder, draw_regions):
+    model, loaded = build().eval(), legenda.load(str(folder))
+    assert loaded.vocabulary == model.vocabulary
+    assert not loaded.training
+    regions = draw_regions((4, 2), dim=6)
+    captions = loaded.caption(regions, beam_size=2, max_length=4)
+    assert captions == model.caption(regions, beam_size=2, max_length=4)
+    assert len(captions) == 2
+    assert set(" ".join(captions).split()) <= set(WORDS)
+
+
+def test_its_rule_of_search_comes_back(tmp_path):
+    model = build()
+    model.decoding = DecodingRule(banned_ids=(1, 3), max_length=7, length_penalty=0.5, finished="aside")
+    model.save(tmp_path)
+    assert legenda.load(tmp_path).decoding == model.decoding
+    told = json.loads((tmp_path / "config.json").read_text())["model"]["decoding"]
+    assert told.items() >= {"begin_id": 0, "end_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
+    assert (told["banned_ids"], told["finished"]) == ([1, 3], "aside")
+
+
+def test_a_model_without_words_is_saved_without_them(tmp_path, draw_regions):
+    model = legenda.create_model("transformer", **SMALL)
+    loaded = legenda.load(model.save(tmp_path))
+    assert not (tmp_path / "vocabulary.txt").exists()
+    assert loaded.vocabulary is None
+    with pytest.raises(UserError, match="no vocabulary"):
+        loaded.caption(draw_regions((2,), dim=6))
+
+
+def test_saving_again_replaces_everything(folder):
+    other = build(num_layers=2)
+    other.save(folder)
+    assert legenda.load(folder).config == other.config
+    assert "training" not in json.loads((folder / "config.json").read_text())
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path):
+    (tmp_path / "model").write_text("no folder")
+    with pytest.raises(UserError, match=r"vocabulary\.txt could not be written"):
+        build().save(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    with pytest.raises(UserError, match="model is not a folder"):
+        legenda.load(tmp_path / "model")
+
+
+def test_no_folder(tmp_path):
+    with pytest.raises(UserError, match="runs is not a folder"):
+        legenda.load(tmp_path / "runs")
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def rewrite(change):
+    def damage(path):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps(change(content)))
+
+    return damage
+
+
+def with_options(**options):
+    def change(content):
+        content["model"]["options"].update(options)
+        return content
+
+    return rewrite(change)
+
+
+def with_decoding(**rule):
+    def change(content):
+        content["model"]["decoding"].update(rule)
+        return content
+
+    return rewrite(change)
+
+
+def with_tensors(change):
+    def damage(path):
+        tensors = safetensors.torch.load_file(path)
+        change(tensors)
+        safetensors.torch.save_file(tensors, path)
+
+    return damage
+
+
+CONFIG = {
+    "missing": lambda path: path.unlink(),
+    "cut": cut,
+    "empty": lambda path: path.write_text(""),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\x00\x01"),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a list": rewrite(lambda content: [content]),
+    "a number": rewrite(lambda content: 3),  # noqa: ARG005
+    "no model": rewrite(lambda content: {"training": content["training"]}),
+    "no name": rewrite(lambda content: {"model": {"options": content["model"]["options"]}}),
+    "a list for a name": rewrite(lambda content: {"model": {**content["model"], "name": ["ngsan"]}}),
+    "no options": rewrite(lambda content: {"model": {"name": content["model"]["name"]}}),
+    "a list of options": rewrite(lambda content: {"model": {**content["model"], "options": [1]}}),
+    "an unknown model": rewrite(lambda content: {"model": {**content["model"], "name": "ngsam"}}),
+    "no rule": rewrite(lambda content: {"model": {k: v for k, v in content["model"].items() if k != "decoding"}}),
+    "a list for a rule": rewrite(lambda content: {"model": {**content["model"], "decoding": [20]}}),
+    "a rule unheard of": with_decoding(beams=3),
+    "banned ids that are none": with_decoding(banned_ids=1),
+    "an unknown option": with_options(heads=2),
+    "a wrong type": with_options(dim="16"),
+    "a wrong value": with_options(num_heads=3),
+}
+WEIGHTS = {
+    "missing": lambda path: path.unlink(),
+    "cut": cut,
+    "empty": lambda path: path.write_bytes(b""),
+    "no safetensors": lambda path: path.write_bytes(b"words" * 100),
+    "a tensor too few": with_tensors(lambda tensors: tensors.pop("encoder.input.bias")),
+    "a tensor too many": with_tensors(lambda tensors: tensors.update(surplus=torch.zeros(1))),
+    "another shape": with_tensors(lambda tensors: tensors.update({"encoder.input.bias": torch.zeros(3)})),
+}
+VOCABULARY = {
+    "missing": lambda path: path.unlink(),
+    "cut": cut,
+    "empty": lambda path: path.write_text(""),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe\x00\x01"),
+    "a word too many": lambda path: path.write_text("\n".join((*WORDS, "cat")) + "\n"),
+    "a word twice": lambda path: path.write_text("\n".join((*WORDS[:-1], "a")) + "\n"),
+    "no specials": lambda path: path.write_text("\n".join(("begin", *WORDS[1:])) + "\n"),
+}
+DAMAGES = [
+    pytest.param(file, damage, id=f"{file}: {name}")
+    for file, damages in (("config.json", CONFIG), ("model.safetensors", WEIGHTS), ("vocabulary.txt", VOCABULARY))
+    for name, damage in damages.items()
+]
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGES)
+def test_damage_is_told_in_one_sentence_with_the_file(folder, file, damage):
+    damage(folder / file)
+    with pytest.raises(UserError) as caught:
+        legenda.load(folder)
+    assert str(folder / file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_different_models_are_told(folder):
+    with_options(ff_dim=20)(folder / "config.json")
+    with pytest.raises(UserError, match=r"model\.safetensors holds .* the two files belong to different models"):
+        legenda.load(folder)

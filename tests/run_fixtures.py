@@ -1,0 +1,100 @@
+"""What the tests of commands share: a way to call one, and models to serve."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import legenda
+from legenda.cli.main import main
+from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
+from legenda.evaluation.runs import describe_data, open_run
+from legenda.extractors import extract_store, load_extractor
+
+if TYPE_CHECKING:
+    from legenda.serving.engine import Served
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Runs one command line, given whole or in parts; gives exit code, standard output and standard error."""
+
+    def call(*line: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = 0
+        try:
+            main([part for text in line for part in text.split()])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
+    """A run folder with a model of random weights, small, but with a long way to its end."""
+
+    def make(name: str, data: DataSettings, folder: str = "", **sections: object) -> Path:
+        opened = data.open(lambda _: None)
+        torch.manual_seed(len(name))
+        small = sized(name, dim=8, num_heads=2, num_layers=1, ff_dim=8, geometry_dim=4, dropout=0.0)
+        model = legenda.create_model(
+            name, vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small
+        ).eval()
+        model.vocabulary = opened.vocabulary
+        path = tmp_path_factory.mktemp("runs") / (folder or name)
+        told = {"recipe": f"scenes.{name}", "data": describe_data(data), "extractor": opened.train.extractor}
+        return model.save(path, **(told | sections))
+
+    return make
+
+
+@dataclass(frozen=True)
+class Photographs:
+    """A tiny data set: its folder of pictures and its settings."""
+
+    folder: Path
+    data: KarpathyData
+
+
+@pytest.fixture(scope="session")
+def noisy_photographs(tmp_path_factory) -> Photographs:
+    """Six noisy pictures of their own width beside their annotations, read from a grid of 4 x 4 cells."""
+    root = tmp_path_factory.mktemp("photographs")
+    folder = root / "images"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    entries = []
+    for number in range(6):
+        pixels = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"p{number}.jpg")
+        sentences = [{"raw": f"a dog number {word} runs"} for word in ("one", "two", "one")]
+        split = "train" if number < 3 else "val"
+        entries.append({"filename": f"p{number}.jpg", "split": split, "sentences": sentences})
+    (root / "dataset.json").write_text(json.dumps({"images": entries}))
+    extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
+    extract_store(sorted(folder.iterdir()), extractor, root / "features.safetensors")
+    data = KarpathyData(annotations=root / "dataset.json", features=root / "features.safetensors", min_count=1)
+    return Photographs(folder, data)
+
+
+@pytest.fixture(scope="session")
+def served(make_run) -> dict[str, "Served"]:
+    """Two small models of scenes with random weights."""
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    from legenda.serving.engine import Served
+
+    runs = [open_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
+    return {run.model.name: Served(run, run.extractor(None)) for run in runs}

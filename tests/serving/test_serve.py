@@ -1,0 +1,270 @@
+"""`legenda serve` from the outside: captions, limits, mistakes, and many clients at once."""
+
+import io
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import legenda
+from legenda.cli.main import main
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.errors import UserError
+from legenda.serving.limits import Rate
+from legenda.visualization.caption_attention import Looked
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("multipart", reason="needs the extra serve")
+
+from fastapi.testclient import TestClient
+
+from legenda.serving.app import Limits, create_app
+from legenda.serving.engine import MOST_WAITING, BusyError, Engine, Served, Wish
+from legenda.serving.samples import sample_pictures
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory) -> dict[str, Path]:
+    return sample_pictures(tmp_path_factory.mktemp("samples"), [], scenes=True)
+
+
+@pytest.fixture(scope="module")
+def client(served, samples) -> Iterator[TestClient]:
+    with TestClient(create_app(served, samples, Limits(most_bytes=200_000, per_minute=100_000))) as client:
+        yield client
+
+
+def _scene(number: int = 0) -> Image.Image:
+    return draw_scene(make_scene("asked", number))
+
+
+def _png(picture: Image.Image) -> bytes:
+    data = io.BytesIO()
+    picture.save(data, "PNG")
+    return data.getvalue()
+
+
+def _ask(client: TestClient, data: bytes, path: str = "/api/captions", name: str = "a.png", **fields: object):
+    return client.post(path, files={"picture": (name, data)}, data={key: str(value) for key, value in fields.items()})
+
+
+@pytest.mark.parametrize("model", ["ngsan", "xlan"])
+def test_captions_are_those_of_the_model_with_attention_over_its_boxes(client, served, model):
+    answer = _ask(client, _png(_scene()), model=model, beam_size=2, captions=2).json()
+    ((features, boxes),) = served[model].extractor.extract([_scene()])
+    regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
+    assert answer["captions"][0]["text"] == served[model].run.model.caption(regions, beam_size=2)[0]
+    assert answer["model"] == model
+    assert len(answer["captions"]) == 2
+    np.testing.assert_allclose(answer["boxes"], boxes, atol=1e-4)
+    for caption in answer["captions"]:
+        assert caption["text"].split() == caption["words"]
+        np.testing.assert_allclose(np.sum(caption["attention"], axis=1), 1, atol=1e-3)
+        assert np.shape(caption["attention"]) == (len(caption["words"]), len(boxes))
+
+
+def test_sampling_follows_its_seed(client):
+    def texts(seed: int) -> list[str]:
+        answer = _ask(client, _png(_scene()), temperature=1.5, captions=4, seed=seed).json()
+        return [caption["text"] for caption in answer["captions"]]
+
+    assert len(texts(1)) == 4
+    assert texts(1) == texts(1)
+    assert texts(1) != texts(2)
+
+
+@pytest.mark.parametrize("model", ["ngsan", "xlan"])
+def test_each_head_is_told_where_it_is_asked_for(client, model):
+    assert _ask(client, _png(_scene()), model=model).json()["captions"][0]["heads"] is None
+    caption = _ask(client, _png(_scene()), model=model, heads=True).json()["captions"][0]
+    heads = np.array(caption["heads"])
+    assert heads.shape[:2] == (len(caption["words"]), 2)
+    np.testing.assert_allclose(heads.mean(axis=1), caption["attention"], atol=1e-4)
+    assert abs(heads[:, 0] - heads[:, 1]).max() > 1e-3
+
+
+def test_a_sheet_shows_one_head_or_all_captions(client):
+    mean = _ask(client, _png(_scene()), "/api/attention.png").content
+    one = _ask(client, _png(_scene()), "/api/attention.png", head=1).content
+    assert one != mean
+    assert Image.open(io.BytesIO(one)).size == Image.open(io.BytesIO(mean)).size
+    several = _ask(client, _png(_scene()), "/api/attention.png", captions=2).content
+    assert Image.open(io.BytesIO(several)).height > 1.5 * Image.open(io.BytesIO(mean)).height
+
+
+def test_the_sheet_is_a_picture_with_a_tile_a_word(client):
+    words = _ask(client, _png(_scene())).json()["captions"][0]["words"]
+    answer = _ask(client, _png(_scene()), "/api/attention.png")
+    assert answer.headers["content-type"] == "image/png"
+    width = Image.open(io.BytesIO(answer.content)).size[0]
+    assert width == min(5, len(words) + 1) * 330 + 10
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "code", "message"),
+    [
+        (b"no picture", {}, 422, "holiday.jpg is not a picture of a known kind"),
+        (b"", {}, 422, "holiday.jpg is not a picture of a known kind"),
+        (_png(_scene())[:900], {}, 422, "holiday.jpg"),
+        (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the picture shows 0 things"),
+        (bytes(300_000), {}, 413, "the picture is too large"),
+        (_png(_scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
+        (_png(_scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
+        (_png(_scene()), {"temperature": "hot"}, 422, "temperature: Input should be a valid number"),
+    ],
+)
+def test_what_cannot_be_captioned_is_answered_in_a_sentence(client, data, fields, code, message):
+    answer = _ask(client, data, name="holiday.jpg", **fields)
+    assert answer.status_code == code
+    assert message in answer.json()["detail"]
+    assert "/tmp" not in answer.json()["detail"]
+
+
+def test_a_head_that_is_not_there_is_answered_in_a_sentence(client):
+    answer = _ask(client, _png(_scene()), "/api/attention.png", head=7)
+    assert (answer.status_code, answer.json()["detail"]) == (
+        422,
+        "there is no head 7; choose from 0 to 1, or leave it out for their mean",
+    )
+
+
+def test_a_request_without_picture_or_length_is_refused(client):
+    assert client.post("/api/captions", data={"model": "ngsan"}).json()["detail"] == "picture: Field required"
+    streamed = client.post("/api/captions", content=iter([b"a", b"b"]), headers={"content-type": "multipart/form-data"})
+    assert streamed.status_code == 411
+
+
+def test_one_address_may_ask_so_often_and_no_more(served):
+    with TestClient(create_app(served, {}, Limits(per_minute=3))) as client:
+        answers = [_ask(client, _png(_scene())) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert "too many requests from this address; try again in" in answers[3].json()["detail"]
+        assert int(answers[3].headers["retry-after"]) >= 1
+        assert client.get("/health").status_code == 200
+
+
+def test_the_rate_refills_evenly_and_for_each_address():
+    now = [0.0]
+    rate = Rate(6, clock=lambda: now[0])
+    assert [rate.admit("a") for _ in range(7)] == [0] * 6 + [10]
+    assert rate.admit("b") == 0
+    now[0] = 10.0
+    assert [rate.admit("a"), rate.admit("a")] == [0, 10]
+
+
+def test_only_its_own_names_are_answered(served):
+    with TestClient(create_app(served, {}, Limits(hosts=("localhost",)))) as client:
+        assert client.get("/health", headers={"host": "localhost:8000"}).status_code == 200
+        assert client.get("/health", headers={"host": "elsewhere.example"}).status_code == 400
+
+
+def test_health_models_and_samples_are_told(client, samples):
+    assert client.get("/health").json()["models"] == ["ngsan", "xlan"]
+    first = client.get("/api/models").json()[0]
+    assert (first["name"], first["kind"], first["extractor"]) == ("ngsan", "ngsan", "scenes")
+    assert client.get("/api/samples").json() == list(samples) == [f"scene-{number}.png" for number in range(1, 7)]
+    assert client.get("/api/samples/scene-1.png").headers["content-type"] == "image/png"
+    assert client.get("/api/samples/..%2Fsecret").status_code == 404
+
+
+def test_pages_load_nothing_from_elsewhere(client):
+    for path in ("/", "/docs"):
+        page = client.get(path)
+        assert "default-src 'none'" in page.text
+        assert "connect-src 'self'" in page.text
+        assert [part for part in page.text.split() if part.startswith(('src="http', 'href="http'))] == []
+    described = client.get("/openapi.json").json()
+    assert set(described["paths"]) == {
+        "/health",
+        "/api/models",
+        "/api/samples",
+        "/api/samples/{name}",
+        "/api/captions",
+        "/api/attention.png",
+    }
+
+
+def test_no_variable_of_the_environment_starts_telemetry(served, monkeypatch, caplog):
+    """FastAPI, left to itself, would look for exporters here and warn that none is installed."""
+    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    with TestClient(create_app(served, {}, Limits())) as client:
+        assert client.get("/health").status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.name == "fastapi"] == []
+
+
+def test_eight_clients_lose_nothing_and_are_answered_together(served):
+    with TestClient(create_app(served, {}, Limits(per_minute=100_000))) as client:
+        pictures = [_png(_scene(number)) for number in range(8)]
+        alone = [_ask(client, picture).json()["captions"][0]["text"] for picture in pictures]
+        before = client.get("/health").json()
+
+        def work(number: int) -> list[str]:
+            answers = [_ask(client, pictures[number]) for _ in range(5)]
+            return [answer.json()["captions"][0]["text"] for answer in answers]
+
+        with ThreadPoolExecutor(8) as pool:
+            told = list(pool.map(work, range(8)))
+        after = client.get("/health").json()
+    assert told == [[text] * 5 for text in alone]
+    assert after["answered"] - before["answered"] == 40
+    assert after["batches"] - before["batches"] < 40
+
+
+def test_a_bad_picture_spoils_no_other_of_its_batch(served):
+    engine = Engine(served)
+    answers = [engine.ask(Wish("ngsan"), picture, "x") for picture in (_scene(), Image.new("RGB", (9, 9)), _scene())]
+    assert answers[0].result(20)[0].words == answers[2].result(20)[0].words
+    with pytest.raises(UserError, match="0 things"):
+        answers[1].result(20)
+    engine.close()
+    assert not engine.worker.is_alive()
+
+
+def test_a_full_line_says_so_and_is_worked_off(served):
+    gate = threading.Event()
+    extract = served["ngsan"].extractor.extract
+
+    def slow(pictures: list[Image.Image]):
+        gate.wait(20)
+        return extract(pictures)
+
+    models = {"ngsan": Served(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
+    engine = Engine(models)
+    waiting: list[Future[list[Looked]]] = []
+
+    def fill() -> None:
+        for _ in range(1000):
+            waiting.append(engine.ask(Wish("ngsan"), _scene(), "x"))
+
+    with pytest.raises(BusyError):
+        fill()
+    assert len(waiting) >= MOST_WAITING
+    assert waiting[-1].cancel()  # one leaves; the others are answered all the same
+    gate.set()
+    engine.close()
+    assert all(answer.result(0) for answer in waiting[:-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name at least one run folder"),
+        (["gone"], "gone"),
+        (["x", "--rate", "0"], "--rate and --megabytes must be 1 or more"),
+        (["x", "--port", "99999"], "--port must lie in 0..65535"),
+    ],
+)
+def test_mistakes_of_the_command_are_told_in_a_sentence(arguments, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["serve", *arguments])
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err

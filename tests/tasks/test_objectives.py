@@ -1,0 +1,57 @@
+"""Cross-entropy against sums made by hand."""
+
+import math
+
+import pytest
+import torch
+
+from legenda.tasks import cross_entropy
+
+
+def by_hand(logits: torch.Tensor, targets: torch.Tensor, smoothing: float) -> float:
+    """Word by word, with plain Python numbers."""
+    losses = []
+    V = logits.shape[-1]
+    for row, target in zip(logits.flatten(0, -2).tolist(), targets.flatten().tolist(), strict=True):
+        if target >= 0:
+            total = math.log(sum(math.exp(value) for value in row))
+            wanted = [smoothing / V + (1 - smoothing) * (word == target) for word in range(V)]
+            losses.append(-sum(share * (value - total) for share, value in zip(wanted, row, strict=True)))
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_the_loss_is_the_mean_over_real_words(smoothing):
+    torch.manual_seed(0)
+    logits = torch.randn(2, 3, 4, 7) * 3
+    targets = torch.randint(0, 7, (2, 3, 4))
+    targets[0, 1, 2:] = -1
+    targets[1, 2] = -1
+    expected = by_hand(logits, targets, smoothing)
+    assert cross_entropy(logits, targets, smoothing).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_case_that_fits_on_paper():
+    """Two words, one with probability 3/4 and one padded: the loss is -ln 3/4; smoothing mixes in the other half."""
+    logits = torch.tensor([[[[math.log(3.0), 0.0], [5.0, -5.0]]]])
+    targets = torch.tensor([[[0, -1]]])
+    assert cross_entropy(logits, targets).item() == pytest.approx(-math.log(0.75))
+    smoothed = -0.9 * math.log(0.75) - 0.1 * math.log(0.25)
+    assert cross_entropy(logits, targets, 0.2).item() == pytest.approx(smoothed)
+
+
+def test_padding_gets_no_gradient():
+    logits = torch.zeros(1, 1, 3, 5, requires_grad=True)
+    cross_entropy(logits, torch.tensor([[[2, 4, -1]]]), 0.1).backward()
+    assert logits.grad is not None
+    assert logits.grad[0, 0, :2].abs().sum() > 0
+    assert not logits.grad[0, 0, 2].any()
+
+
+def test_half_precision_logits_are_summed_in_full_precision():
+    torch.manual_seed(0)
+    logits = torch.randn(2, 2, 3, 300).bfloat16()
+    targets = torch.randint(0, 300, (2, 2, 3))
+    loss = cross_entropy(logits, targets)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(by_hand(logits.float(), targets, 0.0), rel=1e-5)

@@ -1,0 +1,335 @@
+"""Self-critical training: its gradient is that of the expected reward, and its losses are the releases'."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+import legenda
+from legenda import Regions, UserError
+from legenda.datasets.captions import CaptionSet
+from legenda.decoding import Decoded, beam_search
+from legenda.models.xtransformer import positions
+from legenda.tasks import advantages, cross_entropy, policy_gradient
+from legenda.tasks.base import Batch
+from legenda.tasks.captioning import CrossEntropy
+from legenda.tasks.objectives import denominator, spoken
+from legenda.tasks.rewards import Rewards
+from legenda.tasks.self_critical import SelfCriticalObjective, log_probs_of
+from legenda.training import SelfCritical, Training
+
+RELEASED = Path(__file__).parents[1] / "importers" / "data"
+END, BANNED, V, LONGEST = 0, 3, 4, 2
+NOTHING = CaptionSet((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
+"""A split that these tests read nothing of."""
+
+CAPTIONS = [
+    list(caption)
+    for length in range(1, LONGEST + 1)
+    for caption in itertools.product(range(V), repeat=length)
+    if BANNED not in caption and END not in caption[:-1] and (caption[-1] == END or length == LONGEST)
+]
+"""Every caption of up to two of the words 1 and 2: 1 + 2 that end, and 4 that are cut off."""
+
+
+def captioner(*, dropout: float = 0.0) -> legenda.models.Captioner:
+    torch.manual_seed(0)
+    model = legenda.create_model(
+        "transformer", vocab_size=V, feature_dim=3, dim=4, num_heads=2, num_layers=1, ff_dim=4, dropout=dropout
+    ).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    model.decoding = replace(model.decoding, begin_id=END, end_id=END, banned_ids=(BANNED,))
+    return model
+
+
+def picture() -> Regions:
+    return Regions(torch.randn(1, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+
+
+def reward_of(caption: list[int]) -> float:
+    """Any function of a caption will do."""
+    return float(np.sin(1 + sum(word * 5**place for place, word in enumerate(caption)))) + len(caption)
+
+
+def judge(images: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    assert images.tolist() == [7]
+    return np.array([[reward_of(_cut(row)) for row in rows] for rows in tokens.tolist()])
+
+
+def _cut(row: list[int]) -> list[int]:
+    return row[: row.index(END) + 1] if END in row else row
+
+
+def padded(captions: list[list[int]]) -> torch.Tensor:
+    longest = max(map(len, captions))
+    return torch.tensor([[caption + [END] * (longest - len(caption)) for caption in captions]])
+
+
+def probability(model, regions: Regions, caption: list[int]) -> torch.Tensor:
+    """Of one caption, word by word, among the words that are not banned."""
+    inputs = torch.tensor([[[END, *caption[:-1]]]])
+    probabilities = model(regions, inputs)[0, 0].softmax(dim=-1)
+    allowed = probabilities[:, [word for word in range(V) if word != BANNED]].sum(dim=-1)
+    return torch.stack([probabilities[t, word] / allowed[t] for t, word in enumerate(caption)]).prod()
+
+
+def gradient(model) -> torch.Tensor:
+    found = torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in model.parameters()]
+    )
+    model.zero_grad()
+    return found
+
+
+def task_with(model, **settings) -> SelfCriticalObjective:
+    settings = {"mean": "captions", "max_length": LONGEST, "rewards": {"mine": 1.0}} | settings
+    training = Training(self_critical=SelfCritical(**settings))
+    return SelfCriticalObjective(model, training, NOTHING, Rewards([(1.0, judge)]))
+
+
+def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
+    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
+    return {"features": regions.features, "mask": regions.valid, "captions": captions, **boxes}
+
+
+def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tensor | None = None) -> torch.Tensor:
+    captions = torch.tensor([[[END, 1, END]]]) if captions is None else captions
+    batch = batch_of(regions, captions)
+    prepared = task.prepare(np.array([7]), batch, 1)
+    loss = prepared.finish(task(batch, *prepared.inputs))
+    shares = zip(task.shares, loss.sums, prepared.counts, strict=True)
+    return sum((share * total / count for share, total, count in shares), torch.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "drawn", "share"),
+    [("greedy", 1, 1.0), ("mean_of_others", 2, 1.0), ("mean", 2, 0.5)],
+)
+def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, baseline, drawn, share):
+    """All that can be drawn is drawn, each weighed by its probability; the sum must be the exact gradient."""
+    model, regions = captioner(), picture()
+    chances = [probability(model, regions, caption) for caption in CAPTIONS]
+    assert sum(chance.item() for chance in chances) == pytest.approx(1.0)
+    sum(-chance * reward_of(caption) for chance, caption in zip(chances, CAPTIONS, strict=True)).backward()
+    exact = gradient(model)
+    assert exact.norm() > 0.1
+    task = task_with(model, baseline=baseline, samples=drawn)
+    estimated = torch.zeros_like(exact)
+    for chosen in itertools.product(range(len(CAPTIONS)), repeat=drawn):
+        tokens = padded([CAPTIONS[number] for number in chosen])
+        decoded = Decoded(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
+        monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, decoded=decoded, **__: decoded)
+        loss_of(task, regions).backward()
+        weight = float(np.prod([chances[number].item() for number in chosen]))
+        estimated += weight * gradient(model)
+    torch.testing.assert_close(estimated, share * exact, atol=1e-10, rtol=1e-8)
+
+
+def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
+    model, regions = captioner(), picture()
+    task = task_with(model, samples=5000)
+    torch.manual_seed(3)
+    said = [
+        tuple(_cut(row))
+        for row in task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs[1][0].tolist()
+    ]
+    for caption in CAPTIONS:
+        chance = probability(model, regions, caption).item()
+        spread = (chance * (1 - chance) / len(said)) ** 0.5
+        assert said.count(tuple(caption)) / len(said) == pytest.approx(chance, abs=5 * spread + 1e-9)
+
+
+def test_beams_are_all_kept_and_each_once():
+    model, regions = captioner(), picture()
+    task = task_with(model, sampling="beam", baseline="mean", samples=4)
+    inputs, said, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
+    found = beam_search(model, regions, beam_size=4, rule=task.rule)
+    assert torch.equal(said, found.tokens)
+    assert len({tuple(row) for row in said[0].tolist()}) == 4
+    assert (inputs[..., 0] == END).all()
+    assert torch.equal(inputs[..., 1:], said[..., :-1])
+
+
+def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
+    model, regions = captioner(), picture()
+    task = task_with(model, sampling="beam", baseline="mean", samples=3)
+    tokens, scores = padded([[1, END], [2, 1, END], [END]]), torch.tensor([[-1.0, -2.0, -torch.inf]])
+    decoded = Decoded(tokens, torch.zeros(tokens.shape), scores)
+    monkeypatch.setattr("legenda.tasks.self_critical.beam_search", lambda *_, **__: decoded)
+    loss = loss_of(task, regions)
+    log_one, log_other = (probability(model, regions, c).log() for c in ([1, END], [2, 1, END]))
+    half = (reward_of([1, END]) - reward_of([2, 1, END])) / 2
+    assert loss.item() == pytest.approx((-(log_one - log_other) * half / 2).item())
+
+
+@pytest.mark.parametrize(("mean", "count"), [("tokens", 2 + 3), ("captions", 2), ("places", 2 * LONGEST)])
+def test_what_the_sum_is_divided_by(mean, count):
+    """The end counts as a word, what follows it does not; a caption that was cut off counts all its words."""
+    counted = spoken(padded([[1, END], [2, 1, 1]]), END)
+    assert counted.tolist() == [[[True, True, False], [True, True, True]]]
+    assert denominator(mean, counted, LONGEST) == count
+
+
+def test_advantages_on_paper():
+    rewards = torch.tensor([[1.0, 2.0, 6.0]])
+    assert advantages(rewards, "greedy", torch.tensor([[2.0]])).tolist() == [[-1.0, 0.0, 4.0]]
+    assert advantages(rewards, "mean_of_others").tolist() == [[-3.0, -1.5, 4.5]]
+    assert advantages(rewards, "mean").tolist() == [[-2.0, -1.0, 3.0]]
+    real = torch.tensor([[True, True, False]])
+    assert advantages(rewards, "mean", real=real).tolist() == [[-0.5, 0.5, 0.0]]
+    assert advantages(rewards, "mean_of_others", real=real).tolist() == [[-1.0, 1.0, 0.0]]
+
+
+def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch):
+    model, regions = captioner(dropout=0.5), picture()
+    modes = {}
+    for name in ("greedy", "sample"):
+        original = getattr(legenda.decoding, name)
+
+        def noted(of, *args, name=name, original=original, **options):
+            modes.setdefault(name, []).append(of.training)
+            return original(of, *args, **options)
+
+        monkeypatch.setattr(f"legenda.tasks.self_critical.{name}", noted)
+    model.train()
+    loss_of(task_with(model, baseline="greedy"), regions)
+    loss_of(task_with(model, baseline="greedy", dropout=False), regions)
+    assert modes == {"greedy": [False, False], "sample": [True, False]}
+    assert model.training
+
+
+def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
+    model, regions = captioner(), picture()
+    tokens = padded([[1, END], [2, 1, END]])
+    decoded = Decoded(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
+    monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, **__: decoded)
+    captions = torch.tensor([[[END, 1, 2, END], [END, 2, END, -1]]])
+    alone = loss_of(task_with(model, samples=2), regions, captions)
+    mixed = loss_of(task_with(model, samples=2, cross_entropy=0.25), regions, captions)
+    plain, batch = CrossEntropy(model, Training(), NOTHING), batch_of(regions, captions)
+    prepared = plain.prepare(np.array([7]), batch, 1)
+    total = plain(batch, *prepared.inputs)
+    assert prepared.counts == (5.0,)
+    assert mixed.item() == pytest.approx((0.75 * alone + 0.25 * total / 5).item())
+
+
+def test_autocast_leaves_the_gradient_where_it_belongs():
+    """Weights that were cast while nothing had a gradient must not be taken for those of the pass that has one."""
+    model, regions = captioner().float(), picture()
+    regions = Regions(regions.features.float())
+    task = task_with(model, samples=64)  # so many that not all are rewarded alike
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        batch = batch_of(regions, torch.tensor([[[0, 1, 0]]]))
+        prepared = task.prepare(np.array([7]), batch, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = task(batch, *prepared.inputs)
+    prepared.finish(output).sums[0].backward()
+    missing = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert missing == []
+    assert model.decoder.output.weight.grad.abs().sum() > 0
+
+
+def test_xlan_and_xtransformer_as_released():
+    for kind, expected in (("xlan", -0.16806668043136597), ("xtransformer", -0.1063413918018341)):
+        given = _arrays(kind)
+        weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+        if kind == "xtransformer":
+            weights["decoder.embed_positions.pe"] = positions(0, 5000, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
+        model = legenda.importers.load(kind, weights, num_heads=4)
+        regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
+        tokens = given["out/sample_ids"].unflatten(0, (len(regions), -1))
+        advantage = given["in/sample_rewards"].view(tokens.shape[:2])
+        counted = spoken(tokens, 0)
+        log_probs = log_probs_of(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+        loss = policy_gradient(log_probs, advantage, counted) / denominator("tokens", counted, 17)
+        assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_aoanet_as_released():
+    given = _arrays("aoanet_full")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("aoanet", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_masks"] > 0, given["in/fc_feats"])
+    tokens = given["out/greedy_seq"].unsqueeze(1)
+    counted = spoken(tokens, 0)
+    log_probs = log_probs_of(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+    loss = policy_gradient(log_probs, given["in/reward"][:, :1], counted) / denominator("tokens", counted, 20)
+    assert loss.item() == pytest.approx(given["loss/reward_on_greedy"].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mdsan_grid_padded", "mdsan_region_injected", "m2_nomemory"])
+def test_mdsan_as_released(name):
+    """Drawn by beam search, compared with the mean of the beams, divided by 5 beams times 20 places."""
+    whole = load_file(RELEASED / f"{name}.safetensors")
+    weights = {key.removeprefix("weights/"): value for key, value in whole.items() if key.startswith("weights/")}
+    given = {key.removeprefix("io/"): value for key, value in whole.items() if key.startswith("io/")}
+    model = legenda.importers.load("mdsan", weights, num_heads=4)
+    regions = Regions.from_grid(given["features"], 7, 7) if "boxes" not in given else _injected(given)
+    rewards = given["scst_rewards"].double().numpy()
+    settings = SelfCritical(
+        samples=5, sampling="beam", dropout=False, baseline="mean", mean="places", rewards={"given": 1.0}
+    )
+    fixed = Rewards([(1.0, lambda *_: rewards)])
+    task = SelfCriticalObjective(model, Training(self_critical=settings), NOTHING, fixed)
+    nothing = torch.zeros(len(regions), 1, 2, dtype=torch.long)
+    batch = batch_of(regions, nothing)
+    prepared = task.prepare(np.arange(len(regions)), batch, 1)
+    model.eval()
+    loss = prepared.finish(task(batch, *prepared.inputs))
+    found = loss.sums[0].item() / prepared.counts[0]
+    assert found == pytest.approx(given["scst_loss"].item(), rel=1e-3, abs=1e-6)
+
+
+def _injected(given: dict[str, torch.Tensor]) -> Regions:
+    return Regions(given["features"], given["boxes"] / given["image_wh"].repeat(1, 2).unsqueeze(1))
+
+
+def test_smoothing_as_released():
+    """AoANet shares 0.2 out, X-LAN's code 0.1, among all words but the target, and both tell a divergence."""
+    given = _arrays("aoanet_full")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("aoanet", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_masks"] > 0, given["in/fc_feats"])
+    labels, real = given["in/labels"][:, None], given["in/label_masks"][:, None, 1:] > 0
+    logits, targets = model(regions, labels[..., :-1]), labels[..., 1:].masked_fill(~real, -1)
+    assert cross_entropy(logits, targets).item() == pytest.approx(given["loss/xe"].item(), rel=1e-5)
+    smoothed = cross_entropy(logits, targets, 0.2, "others")
+    assert smoothed.item() == pytest.approx(given["loss/ls02"].item(), rel=1e-5)
+    summed = cross_entropy(logits, targets, 0.2, "others", reduction="sum")
+    assert summed.item() == pytest.approx(smoothed.item() * int(real.sum()), rel=1e-5)
+
+    given = _arrays("xlan")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("xlan", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
+    inputs, targets = (given[key].unflatten(0, (len(regions), -1)) for key in ("in/seq", "in/target"))
+    smoothed = cross_entropy(model(regions, inputs), targets, 0.1, "others")
+    assert smoothed.item() == pytest.approx(7.8800368309021, rel=1e-5)
+
+
+def _arrays(name: str) -> dict[str, torch.Tensor]:
+    with np.load(RELEASED / f"{name}.npz", allow_pickle=False) as arrays:
+        return {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"samples": 0}, "needs samples and max_length of at least 1"),
+        ({"max_length": 0}, "needs samples and max_length of at least 1"),
+        ({"samples": 1}, "a baseline mean_of_others needs training.self_critical.samples of at least 2"),
+        ({"rewards": {}}, "needs at least one reward"),
+        ({"rewards": {"CIDEr-D": float("nan")}}, "each with a finite weight"),
+        ({"cross_entropy": 1.0}, "cross_entropy must lie in 0..1, below 1"),
+    ],
+)
+def test_settings_that_no_training_can_follow_are_refused(wrong, said):
+    with pytest.raises(UserError, match=said):
+        SelfCritical(**wrong)

@@ -1,0 +1,103 @@
+"""The training state: what is put away comes back, and a damaged file is named."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from legenda.errors import UserError
+from legenda.training.checkpoint import STATE, Progress, load_state, read_progress, save_state, state_of
+from legenda.training.history import HISTORY, add_record, begin_history, read_history
+
+PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
+
+
+def trained(width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A layer after two steps of Adam, so that the optimiser holds something."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.randn(5, width)).square().sum().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a saved state."""
+    save_state(tmp_path, PROGRESS, state_of(*trained()))
+    return tmp_path
+
+
+def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_path):
+    model, optimizer = trained()
+    save_state(tmp_path, PROGRESS, state_of(model, optimizer))
+    drawn = torch.rand(3)
+    other, other_optimizer = trained()
+    for parameter in other.parameters():
+        nn.init.zeros_(parameter)
+    assert load_state(tmp_path, other, other_optimizer) == PROGRESS == read_progress(tmp_path)
+    assert torch.equal(torch.rand(3), drawn)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+    ours, theirs = optimizer.state_dict()["state"], other_optimizer.state_dict()["state"]
+    assert ours.keys() == theirs.keys()
+    for index, values in ours.items():
+        assert values.keys() == theirs[index].keys()
+        assert all(torch.equal(value, theirs[index][name]) for name, value in values.items())
+
+
+def test_one_file_is_written_and_it_holds_no_pickle(folder):
+    assert [path.name for path in folder.iterdir()] == [STATE]
+    assert "random.0.cpu" in safetensors.torch.load_file(folder / STATE)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_truncated_file_is_named(folder, keep):
+    path = folder / STATE
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UserError, match=f"{STATE}.*delete it to train from the start"):
+        load_state(folder, *trained())
+    with pytest.raises(UserError, match=STATE):
+        read_progress(folder)
+
+
+def test_a_state_of_another_model_is_named(folder):
+    with pytest.raises(UserError, match=f"{STATE} is no training state of this run"):
+        load_state(folder, *trained(width=5))
+
+
+@pytest.mark.parametrize("metadata", [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}])
+def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
+    safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
+    with pytest.raises(UserError, match=f"{STATE} is no training state"):
+        read_progress(tmp_path)
+
+
+def test_history_drops_what_was_written_after_the_last_state(tmp_path):
+    begin_history(tmp_path, 0)
+    for step in (20, 40, 60):
+        add_record(tmp_path, {"step": step, "loss": 1 / step})
+    begin_history(tmp_path, 40)
+    assert read_history(tmp_path) == [{"step": 20, "loss": 0.05}, {"step": 40, "loss": 0.025}]
+
+
+def test_a_last_line_that_was_cut_off_is_left_out_and_another_is_named(tmp_path):
+    whole = json.dumps({"step": 20})
+    (tmp_path / HISTORY).write_text(f'{whole}\n{{"step": 4')
+    assert read_history(tmp_path) == [{"step": 20}]
+    begin_history(tmp_path, 20)
+    assert (tmp_path / HISTORY).read_text() == f"{whole}\n"
+    (tmp_path / HISTORY).write_text(f'{whole}\n{{"step": 4\n{whole}\n')
+    with pytest.raises(UserError, match=rf"{HISTORY} is damaged in line 2"):
+        read_history(tmp_path)
+
+
+@pytest.mark.parametrize("line", ["5", "[1, 2]", "null", '"step"', "{}", '{"step": null}'])
+def test_a_line_of_history_that_is_no_record_is_named(tmp_path, line):
+    (tmp_path / HISTORY).write_text(f'{line}\n{{"step": 20}}\n')
+    with pytest.raises(UserError, match=rf"{HISTORY} is damaged in line 1; train the run again"):
+        read_history(tmp_path)

@@ -1,0 +1,63 @@
+"""Batches that are read ahead are those that are asked for, whole or with their error."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from legenda.errors import UserError
+from legenda.training.prefetch import ReadAhead
+
+CPU = torch.device("cpu")
+
+
+def test_what_was_begun_is_read_once_and_in_another_thread():
+    seen = []
+
+    def read(positions):
+        seen.append((positions.tolist(), threading.current_thread() is threading.main_thread()))
+        return {"features": torch.from_numpy(positions) * 2}
+
+    reader = ReadAhead(read, CPU)
+    reader.begin(np.array([3, 1]))
+    assert reader.take(np.array([3, 1]))["features"].tolist() == [6, 2]
+    assert reader.take(np.array([5]))["features"].tolist() == [10]
+    assert seen == [([3, 1], False), ([5], True)]
+
+
+def test_the_next_batch_is_read_while_this_one_is_computed():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read(positions):
+        begun.set()
+        assert go_on.wait(60)
+        return {"features": torch.from_numpy(positions)}
+
+    reader = ReadAhead(read, CPU)
+    reader.begin(np.array([0]))
+    assert begun.wait(60)  # reading is under way, and nobody waits for it
+    go_on.set()
+    assert reader.take(np.array([0]))["features"].tolist() == [0]
+
+
+def test_an_error_is_raised_where_its_batch_is_taken():
+    def read(positions):
+        if 2 in positions:
+            raise UserError("the features of image 2 are damaged; extract them again")
+        return {"features": torch.from_numpy(positions)}
+
+    reader = ReadAhead(read, CPU)
+    reader.begin(np.array([1, 2]))
+    reader.begin(np.array([3]))
+    assert reader.take(np.array([3]))["features"].tolist() == [3]
+    with pytest.raises(UserError, match="image 2 are damaged"):
+        reader.take(np.array([1, 2]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_takes_it_from_locked_memory():
+    reader = ReadAhead(lambda positions: {"features": torch.from_numpy(positions)}, torch.device("cuda"))
+    reader.begin(np.array([4]))
+    assert reader._begun[np.array([4]).tobytes()].result()["features"].is_pinned()
+    assert reader.take(np.array([4]))["features"].tolist() == [4]

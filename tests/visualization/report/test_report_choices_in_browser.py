@@ -1,0 +1,124 @@
+"""What a reader may choose in the report: pictures by kind, score and length, and the head whose attention is shown."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from legenda.visualization.report import Report
+
+pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+
+
+def test_filters_hide_and_count_examples(report, opened):
+    page = opened(report)
+    cards = page.locator(".card:visible")
+    assert cards.count() == 12
+    page.get_by_role("button", name="near 4").click()
+    assert cards.locator(".kind").all_text_contents() == ["near"] * 4
+    page.get_by_role("button", name="models disagree 3").click()
+    assert page.get_by_role("status").text_content() == "3 of 12 pictures"
+    assert cards.count() == 3
+    page.get_by_role("button", name="all 9").click()
+    assert cards.count() == 9
+    assert cards.locator(".is-false").count() == 9
+    page.get_by_role("button", name="models disagree").click()
+    assert cards.count() == 12
+
+
+@pytest.mark.parametrize(
+    ("view", "numbers"),
+    [
+        ("the best by CIDEr-D", [11, 10, 9]),
+        ("the worst by CIDEr-D", [0, 1, 2]),
+        ("the best of transformer by CIDEr-D", [0, 1, 2]),
+        ("the worst of transformer by CIDEr-D", [11, 10, 9]),
+        ("the most different by CIDEr-D", [11, 10, 9]),  # 2.4, 2.0 and 1.6 apart; the first is 1.0
+        ("all, in the order of the data", list(range(12))),
+    ],
+)
+def test_the_best_the_worst_and_the_most_different_are_shown_in_their_order(ranked, opened, view, numbers):
+    page = opened(ranked)
+    choice = page.get_by_role("combobox", name="Show")
+    choice.select_option(label="the worst of ngsan by CIDEr-D")
+    choice.select_option(label=view)
+    shown = page.locator(".card:visible .identity").all_text_contents()
+    assert shown == [f"test-{number:04d}" for number in numbers]
+    assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 pictures"
+
+
+def test_captions_are_chosen_by_length(ranked, opened):
+    page = opened(ranked)
+    choice = page.get_by_role("combobox", name="Length")
+    labels = choice.locator("option").all_text_contents()
+    assert labels == ["any length", "up to 4 words", "5 to 6 words", "7 words and more"]
+    counts = []
+    for label in labels:
+        choice.select_option(label=label)
+        counts.append(page.locator(".card:visible").count())
+    assert counts == [12, 4, 4, 4]
+    page.get_by_role("combobox", name="Show").select_option(label="the best by CIDEr-D")
+    assert page.locator(".card:visible .identity").all_text_contents() == ["test-0011", "test-0010"]
+
+
+@pytest.fixture
+def headed(report) -> Report:
+    """Three pictures; one model has three heads with weights of their own, the other a single one."""
+    random = np.random.default_rng(1)
+    examples = []
+    for example in report.examples[:3]:
+        words, regions = len(example.captions["ngsan"].words), len(example.boxes)
+        own = replace(example.captions["ngsan"], attention=random.dirichlet(np.ones(regions), (words, 3)))
+        examples.append(replace(example, captions={**example.captions, "ngsan": own}))
+    return replace(report, examples=examples)
+
+
+def _word(page, model: str, word: int):
+    card = page.locator(".card").nth(1)
+    return card.get_by_role("toolbar", name=f"Words of the caption by {model}").get_by_role("button").nth(word)
+
+
+def _expect_lit(page, weights: np.ndarray) -> None:
+    windows = page.locator(".card").nth(1).locator("mask rect[fill='black']")
+    revealed = windows.evaluate_all("rects => rects.map(rect => Number(rect.getAttribute('fill-opacity')))")
+    np.testing.assert_allclose(revealed, weights / weights.max(), atol=5e-3)
+    label = page.locator(".card").nth(1).locator(".attention-weight").text_content()
+    assert abs(float(label or "nan") - weights.max()) <= 0.0051
+
+
+def test_one_head_or_the_mean_of_all_is_shown_and_a_lit_word_follows(headed, opened):
+    page = opened(headed)
+    attention = headed.examples[1].captions["ngsan"].attention
+    choice = page.get_by_role("combobox", name="Attention")
+    assert choice.locator("option").all_text_contents() == ["all heads averaged", "head 0", "head 1", "head 2"]
+    word = _word(page, "ngsan", 2)
+    word.click()
+    page.mouse.move(2, 2)
+    _expect_lit(page, attention[2].mean(axis=0))
+    for head in (2, 0):
+        choice.select_option(label=f"head {head}")
+        _expect_lit(page, attention[2, head])
+        best = attention[2, head].argmax() + 1
+        assert f"strongest region {best} of" in (word.get_attribute("aria-label") or "")
+    assert page.locator(".card").nth(1).locator(".attention-head:visible").all_text_contents() == [
+        "no head 0: mean",
+        "head 0",
+    ]
+    _word(page, "transformer", 1).hover()
+    _expect_lit(page, headed.examples[1].captions["transformer"].attention[1])
+    choice.select_option(label="all heads averaged")
+    _word(page, "ngsan", 4).hover()
+    _expect_lit(page, attention[4].mean(axis=0))
+    assert page.locator(".attention-head:visible").count() == 0
+
+
+def test_the_keyboard_chooses_a_head(headed, opened):
+    page = opened(headed)
+    page.get_by_role("combobox", name="Attention").focus()
+    page.keyboard.press("ArrowDown")
+    _word(page, "ngsan", 0).focus()
+    _expect_lit(page, headed.examples[1].captions["ngsan"].attention[0, 0])
+
+
+def test_models_of_one_head_leave_no_choice(report, opened):
+    assert opened(report).get_by_role("combobox", name="Attention").count() == 0

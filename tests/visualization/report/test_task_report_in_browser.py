@@ -1,0 +1,120 @@
+"""The report of other tasks in a real browser: questions, boxes over pictures, sentences, and scores by group."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from legenda.visualization.report import Breakdown, CaptionView, Report
+
+pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+
+TRUTH, NEAR, FAR = (0.1, 0.1, 0.4, 0.4), (0.15, 0.1, 0.4, 0.45), (0.6, 0.5, 0.9, 0.9)
+
+
+@pytest.fixture
+def located(report) -> Report:
+    """Twelve expressions of three kinds: ngsan finds all of them, the transformer every fourth."""
+    examples = []
+    for number, example in enumerate(report.examples):
+        captions = {
+            "transformer": CaptionView((), None, number % 4 == 0, score=0.02, box=NEAR if number % 4 == 0 else FAR),
+            "ngsan": CaptionView((), None, True, score=0.81, box=NEAR),
+        }
+        facts = [("expression", "the thing next to the red circle")]
+        examples.append(replace(example, boxes=(), references=(), captions=captions, facts=facts, box=TRUTH))
+    scores = [{"kind: near": 0.25, "kind: size": 0.5}, {"kind: near": 1.0}]
+    runs = [
+        replace(run, scores={**run.scores, **own}, intervals={"kind: near": (0.125, 0.5)})
+        for run, own in zip(report.runs, scores, strict=True)
+    ]
+    rows = [("kind: near", "near", 8), ("kind: size", "size", 1234)]
+    return replace(
+        report,
+        examples=examples,
+        runs=runs,
+        score_name="IoU",
+        noun="expressions",
+        verdicts=("right", "wrong"),
+        breakdowns=[Breakdown("kind of expression", rows)],
+    )
+
+
+def test_boxes_lie_over_the_picture_in_the_colours_of_the_models(located, opened):
+    page = opened(located)
+    card = page.locator(".card").nth(1)
+    marks = card.locator(".mark-line, .mark-truth")
+    found = marks.evaluate_all(
+        "rects => rects.map(rect => ['x', 'y', 'width', 'height'].map(name => Number(rect.getAttribute(name))))"
+    )
+    expected = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in (FAR, NEAR, TRUTH)]
+    np.testing.assert_allclose(found, np.array(expected) * 100, atol=0.02)
+    strokes = marks.evaluate_all("rects => rects.map(rect => getComputedStyle(rect).stroke)")
+    swatches = card.locator(".attention-swatch").evaluate_all(
+        "nodes => nodes.map(node => getComputedStyle(node).backgroundColor)"
+    )
+    assert strokes == [*swatches, "rgb(255, 255, 255)"]
+    widths = marks.evaluate_all("rects => rects.map(rect => parseFloat(rect.getAttribute('stroke-width')))")
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 3
+    assert card.locator(".attention-words").count() == 0
+    assert card.locator(".facts").inner_text().split("\n") == ["expression", "the thing next to the red circle"]
+    assert card.locator(".attention-verdict").all_text_contents() == ["✗ wrong", "✓ right"]
+    assert card.locator(".attention-score").all_text_contents() == ["IoU 0.02", "IoU 0.81"]
+    assert page.locator(".hint").text_content().startswith("The dashed box is the true one")
+
+
+def test_mistakes_are_filtered_and_counted_beside_the_kinds(located, opened):
+    page = opened(located)
+    status = page.get_by_role("status")
+    assert status.text_content() == "12 of 12 expressions"
+    page.get_by_role("button", name="mistakes 9").click()
+    assert status.text_content() == "9 of 12 expressions"
+    page.get_by_role("button", name="near 3").click()
+    assert page.locator(".card:visible").count() == 3
+    page.get_by_role("button", name="mistakes 3").click()
+    assert status.text_content() == "4 of 12 expressions"
+
+
+def test_no_model_that_errs_leaves_no_choice_of_mistakes(located, opened):
+    right = [replace(example, captions={"ngsan": example.captions["ngsan"]}) for example in located.examples]
+    assert opened(replace(located, examples=right)).get_by_role("button", name="mistakes").count() == 0
+
+
+def test_a_second_table_has_the_scores_by_group(located, opened):
+    page = opened(located)
+    table = page.get_by_role("region", name="Scores by kind of expression")
+    assert table.locator("thead th").all_text_contents() == [
+        "kind of expression",
+        "expressions",
+        "transformer",
+        "ngsan",
+    ]
+    assert table.locator("tbody th").all_text_contents() == ["near", "size"]
+    cells = table.locator("tbody td")
+    assert cells.nth(0).text_content() == "8"
+    assert cells.nth(1).text_content() == "25.0 %, interval 12.5 – 50.0 %"
+    assert cells.nth(2).locator("strong").text_content() == "100.0 % (best)"
+    assert [cells.nth(n).text_content() for n in (3, 4, 5)] == ["1,234", "50.0 %", "—"]
+
+
+def test_examples_without_picture_are_read_as_text(located, opened):
+    captions = {
+        name: CaptionView(("ein", "Mann"), None, None, score=57.25) for name in (run.name for run in located.runs)
+    }
+    facts = [("source", "a man"), ("reference", "ein Mann"), ("reference", "ein Kerl")]
+    sentence = replace(
+        located.examples[0], kind="", picture=None, media_type="", captions=captions, facts=facts, box=None
+    )
+    page = opened(replace(located, examples=[sentence], score_name="chrF", noun="sentences"))
+    card = page.locator(".card")
+    assert card.locator("img").count() == 0
+    assert card.locator(".facts dt").all_text_contents() == ["source", "reference", "reference"]
+    assert card.locator(".attention-words").all_text_contents() == ["einMann", "einMann"]
+    assert page.locator(".hint").count() == 0
+    assert "null" not in page.locator("#examples").inner_text()
+
+
+def test_a_phone_shows_the_groups_without_sideways_scrolling(located, opened):
+    page = opened(located, width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390

@@ -1,0 +1,124 @@
+"""`legenda caption --attention`: where each word looked, as pictures, for models of every kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import legenda
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.decoding import beam_search
+from legenda.evaluation.runs import open_run
+from legenda.visualization.overlay import draw_words
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SCENES = ScenesData(train=40, validation=2)
+RED = (224, 0, 43)
+
+
+@pytest.fixture(scope="module")
+def run(make_run) -> Path:
+    return make_run("ngsan", SCENES)
+
+
+@pytest.fixture
+def picture(tmp_path) -> Path:
+    path = tmp_path / "a.png"
+    draw_scene(make_scene("asked", 2)).save(path)
+    return path
+
+
+def _searched(run: Path, picture: Path, **options) -> tuple[list[list[str]], np.ndarray, np.ndarray]:
+    """Words, attention (captions, words, heads, regions) and boxes, straight from the search."""
+    opened = open_run(run)
+    ((features, boxes),) = opened.extractor(None).extract([Image.open(picture)])
+    regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
+    found = beam_search(opened.model.eval(), regions, need_attention=True, **options)
+    assert found.attention is not None
+    assert opened.model.vocabulary is not None
+    words = [opened.model.vocabulary.decode(row).split() for row in found.tokens[0].tolist()]
+    return words, found.attention[0].detach().numpy(), boxes
+
+
+@pytest.mark.parametrize("name", ["transformer", "ngsan", "aoanet", "updown", "xlan", "xtransformer", "mdsan"])
+def test_each_kind_of_model_is_drawn_as_its_search_looked(make_run, run_command, picture, tmp_path, name):
+    run = make_run(name, SCENES)
+    code, out, _ = run_command(f"caption {picture} --model {run} --attention {tmp_path / 'sheets'}")
+    assert code == 0
+    words, attention, boxes = _searched(run, picture, beam_size=3)
+    assert out == f"{picture}: {' '.join(words[0])}\n"
+    weights = attention[0, : len(words[0])].mean(axis=1)
+    title = f"{picture}: {' '.join(words[0])}"
+    expected = draw_words(Image.open(picture), boxes, words[0], weights, title=title)
+    drawn = Image.open(tmp_path / "sheets" / "a.png.png")
+    np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
+    assert (np.asarray(drawn) == RED).all(axis=-1).any()
+
+
+def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_path):
+    words, attention, boxes = _searched(run, picture, beam_size=3)
+    for head in (0, 1):
+        run_command(f"caption {picture} --model {run} --attention {tmp_path / str(head)} --head {head}")
+        title = f"{picture}: {' '.join(words[0])} (head {head})"
+        expected = draw_words(Image.open(picture), boxes, words[0], attention[0, : len(words[0]), head], title=title)
+        drawn = Image.open(tmp_path / str(head) / "a.png.png")
+        np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
+
+
+def test_captions_of_one_picture_stand_below_each_other(run, run_command, picture, tmp_path):
+    words, _, _ = _searched(run, picture, beam_size=3, results=3)
+    run_command(f"caption {picture} --model {run} --captions 3 --attention {tmp_path / 'sheets'}")
+    rows = sum(-(-(len(said) + 1) // 5) for said in words)
+    height = Image.open(tmp_path / "sheets" / "a.png.png").height
+    assert height == rows * (240 + 26 + 10) + len(words) * (10 + 26 + 10)
+
+
+def test_pictures_of_one_name_have_sheets_of_their_own(run, run_command, picture, tmp_path):
+    other = tmp_path / "other" / "a.png"
+    other.parent.mkdir()
+    draw_scene(make_scene("asked", 3)).save(other)
+    (tmp_path / "other" / "b.png").write_text("no picture")
+    code, _, err = run_command(f"caption {picture} {other.parent} --model {run} --attention {tmp_path / 'sheets'}")
+    assert code == 2
+    assert "b.png" in err
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["a.png.2.png", "a.png.png"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--head 0", "--head chooses what --attention FOLDER draws"),
+        ("--attention {folder} --head 2", "there is no head 2; choose from 0 to 1"),
+        ("--attention {picture}/sheets", "could not be written"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_in_a_sentence(run, run_command, picture, tmp_path, options, said):
+    folder = tmp_path / "sheets"
+    code, out, err = run_command(f"caption {picture} --model {run} {options.format(folder=folder, picture=picture)}")
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not folder.exists()
+
+
+BOXLESS = """import numpy as np
+
+
+def extract(pictures):
+    return [(np.ones((5, 3), np.float32), None) for _ in pictures]
+"""
+
+
+def test_regions_without_boxes_have_no_place(noisy_photographs, make_run, run_command, tmp_path):
+    extractor = tmp_path / "boxless.py"
+    extractor.write_text(BOXLESS)
+    run = make_run("aoanet", noisy_photographs.data, imported={"kind": "aoanet"})
+    picture = noisy_photographs.folder / "p0.jpg"
+    told = f"caption {picture} --model {run} --with {extractor}"
+    assert run_command(told)[0] == 0
+    code, _, err = run_command(f"{told} --attention {tmp_path / 'sheets'}")
+    assert code == 2
+    assert f"the regions of {picture} have no boxes" in err
