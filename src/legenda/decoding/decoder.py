@@ -11,8 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.errors import UserError
-from legenda.models.fields import fits
-from legenda.models.products import repeated_products
 from legenda.regions import Memory
 
 
@@ -44,6 +42,8 @@ class DecodingRule:
     trigram_penalty: float = 0.0
 
     def __post_init__(self) -> None:
+        from legenda.models.fields import fits
+
         for name, hint in get_type_hints(type(self)).items():
             if not fits(getattr(self, name), hint):
                 raise UserError(f"decoding.{name} cannot be {getattr(self, name)!r}")
@@ -143,6 +143,8 @@ class Decoder(nn.Module):
 
     def looping(self, rows: int) -> AbstractContextManager[None]:
         """What is to stand around the steps of a search for `rows` rows in all; it makes products on CPUs faster."""
+        from legenda.models.products import repeated_products
+
         weight = next(self.parameters(), None)
         return repeated_products(rows) if weight is not None and weight.device.type == "cpu" else nullcontext()
 
