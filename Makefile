@@ -1,51 +1,54 @@
-# Every target sets up what it needs in .venv, once; only Python 3.11, pip, make and git must be there.
+# Every target sets up what it needs in VENV, once; only Python 3.11 or newer, pip, make and git must be there.
+# A second interpreter takes a folder of its own: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-all lint format clean
 
-demo: .venv/core
+demo: $(VENV)/core
 	$(BIN)/legenda demo
 
-test: .venv/test
-	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
+test: $(VENV)/test
+	$(PYTEST)
 
-test-slow: .venv/test
-	OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 -m slow
+test-all: $(VENV)/test
+	$(PYTEST) -m ''
 
-lint: .venv/lint
+lint: $(VENV)/lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyrefly check
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 
-format: .venv/lint
+format: $(VENV)/lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv build src/*.egg-info
+	rm -rf $(VENV) build src/*.egg-info
 
-.venv/made:
+$(VENV)/made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Legenda needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-.venv/core: .venv/made pyproject.toml constraints.txt
-	@echo "Installing Legenda into .venv (once, a few minutes at most) ..."
+$(VENV)/core: $(VENV)/made pyproject.toml constraints.txt
+	@echo "Installing Legenda into $(VENV) (once, a few minutes at most) ..."
 	@$(INSTALL) .
 	@touch $@
 
-.venv/test: .venv/core
+$(VENV)/test: $(VENV)/core
 	@echo "Installing what the tests need ..."
 	@$(INSTALL) '.[test]'
 	@touch $@
 
-.venv/lint: .venv/test
+$(VENV)/lint: $(VENV)/test
 	@echo "Installing the linter and the type checker ..."
 	@$(INSTALL) '.[lint]'
 	@touch $@
