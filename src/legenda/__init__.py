@@ -32,7 +32,7 @@ _MODULES = (
 )
 
 __all__ = [*_NAMES, *_MODULES]
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 
 def __getattr__(name: str) -> Any:
