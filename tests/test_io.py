@@ -33,6 +33,15 @@ def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
+def test_a_reader_that_has_opened_the_old_file_reads_it_to_its_end(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    with path.open() as reader:
+        write_text(path, "new")
+        assert reader.read() == "old"  # the file was replaced, not overwritten
+    assert path.read_text() == "new"
+
+
 @pytest.mark.parametrize("failure", [ValueError("a bug"), KeyboardInterrupt(), UserError("a mistake")])
 @pytest.mark.parametrize("before", ["old", None])
 def test_nothing_is_left_when_the_body_raises(tmp_path, failure, before):
