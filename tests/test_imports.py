@@ -1,6 +1,7 @@
 """The rooms of the house: imports point one way only, and the doors open fast."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ _ORDER = (
     "errors",
     "io",
     "unpickling",
+    "plugins",
+    "config",
     "text",
     "metrics",
     "regions",
@@ -96,10 +99,15 @@ def _imports(path: Path) -> Iterator[_Import]:
             assert node.level == 0, f"{file} line {node.lineno}: imports name the whole path"
             found = [(node.module or "", tuple(alias.name for alias in node.names))]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+            if file == "plugins.py":  # imports what a registry names, checked where the registry is
+                continue
             argument = node.args[0]
             start = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
             assert isinstance(start, ast.Constant), f"{file} line {node.lineno}: what is imported cannot be told"
             found = [(str(start.value), ())]
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"legenda[\w.]*:\w+", str(node.value)):  # of a registry
+            yield _Import(file, str(node.value).split(":")[0], (), True)
+            continue
         else:
             continue
         for module, names in found:

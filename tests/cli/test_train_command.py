@@ -121,7 +121,7 @@ def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, ca
     ("text", "said"),
     [
         ("", "has no recipe; give it a variable"),
-        ("1/0", "cannot be run (ZeroDivisionError: division by zero); mend it"),
+        ("1/0", "fails while it is loaded (ZeroDivisionError: division by zero); correct it"),
         (f"{OWN}\nrewards = {{'short': 3}}", "has rewards that are no functions by name"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
         ("--training.schedule noam --training.schedule.rate 1", "there is no option --training.schedule.rate"),
         ("--training.objective reward", "'cross_entropy', 'self_critical'"),
         ("--start nowhere", "nowhere/config.json cannot be read"),
-        ("--recipe-file nowhere.py", "nowhere.py does not exist; --recipe-file takes a Python file"),
+        ("--recipe-file nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),
         ("--seeds 0", "--seeds must be at least 1, not 0"),
         ("--devices 0", "--devices must be at least 1, not 0"),
         ("--stages first", "--stages first is for recipes of two stages"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from legenda.cli.options import parse
+from legenda.config import merge
 from legenda.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
             ("strategy", Literal["ddp", "fsdp"], "ddp"),
             ("stages", Literal["all", "first"], "all"),
             ("recipe_file", Path | None, None),
-            ("model", model, model(**own)),
+            ("model", model, merge(model, own, recipe.model)),
             ("data", type(recipe.data), recipe.data),
             ("training", type(recipe.training), recipe.training),
             *second,
@@ -189,11 +190,8 @@ def _started(recipe: "Recipe", start: Path) -> "Recipe":
         name, options = described["model"]["name"], dict(described["model"]["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f'{path} has no usable "model" part; --start takes the folder of a trained run') from error
-    options = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in options.items()
-        if key not in describe_model(name).config.derived
-    }
+    derived = describe_model(name).config.derived
+    options = {key: value for key, value in options.items() if key not in derived}
     if recipe.fine_tuning is not None:
         recipe = dataclasses.replace(recipe, training=recipe.fine_tuning, fine_tuning=None)
     return dataclasses.replace(recipe, model=name, options=options)

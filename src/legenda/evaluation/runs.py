@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import legenda
+from legenda.config import merge, to_json
 from legenda.datasets.captions import KarpathyData, ScenesData
 from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExpressionsData
 from legenda.datasets.numerals import NumberWordsData
@@ -23,7 +22,6 @@ from legenda.extractors.registry import is_named, needs_no_file
 from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import CONFIG, load_any
-from legenda.models.fields import fits
 from legenda.models.model import Model
 from legenda.recipes.recipe import Data
 from legenda.tasks.base import Task
@@ -84,13 +82,12 @@ class AnyRun:
         try:
             described = dict(self.config["data"])
             kind = _DATA[described.pop("kind")]
-            hints = typing.get_type_hints(kind)
-            values = {name: _from_json(value, hints[name]) for name, value in described.items()}
-            if not all(fits(value, hints[name]) for name, value in values.items()):
-                raise TypeError("a value does not fit its field")
-            return kind(**values)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
+        try:
+            return merge(kind, described, "data")
+        except UserError as error:
+            raise UserError(f"{self.folder / CONFIG}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -148,20 +145,4 @@ def open_any(folder: str | Path) -> AnyRun:
 def describe_data(data: Data) -> dict[str, Any]:
     """The "data" part of config.json."""
     kinds: dict[type, str] = {kind: name for name, kind in _DATA.items()}
-    assert dataclasses.is_dataclass(data)
-    return {"kind": kinds[type(data)], **{name: _to_json(value) for name, value in vars(data).items()}}
-
-
-def _to_json(value: Any) -> Any:
-    """Paths as texts that hold wherever the run is opened from."""
-    if isinstance(value, tuple):
-        return [_to_json(part) for part in value]
-    return str(value.resolve()) if isinstance(value, Path) else value
-
-
-def _from_json(value: Any, hint: Any) -> Any:
-    """What `_to_json` made a text or a list of, for a field with that type."""
-    parts = typing.get_args(hint)
-    if isinstance(value, list):
-        return tuple(_from_json(part, parts[0] if parts else Any) for part in value)
-    return Path(value) if isinstance(value, str) and (hint is Path or Path in parts) else value
+    return {"kind": kinds[type(data)], **to_json(data)}

@@ -1,11 +1,10 @@
 """From pictures to a feature store with an extractor: a Python file of the user's, or one of our own."""
 
 import hashlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
@@ -13,6 +12,7 @@ from PIL import Image
 from legenda.errors import UserError
 from legenda.extractors.registry import is_named, load_named
 from legenda.features.validate import find_fault
+from legenda.plugins import reason_of, run_source
 
 Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
 
@@ -52,23 +52,10 @@ def load_extractor(
             f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(pictures){known}"
         ) from error
     name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
-    extract = getattr(_run_module(path, source, name), "extract", None)
+    extract = getattr(run_source(path, source, f"legenda_extractor_{name}"), "extract", None)
     if not callable(extract):
         raise UserError(f"{path} defines no function extract(pictures); add it")
     return Extractor(name, extract)
-
-
-def _run_module(path: Path, source: bytes, name: str) -> ModuleType:
-    # run from the very bytes that were hashed: no compiled file is left in the user's folder or taken from there
-    module = ModuleType(f"legenda_extractor_{name}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up
-    try:
-        exec(compile(source, path, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
-        del sys.modules[module.__name__]
-        raise UserError(f"{path} fails while it is loaded ({_reason(error)}); mend that extractor") from error
-    return module
 
 
 def run_extractor(
@@ -82,7 +69,7 @@ def run_extractor(
     try:
         given = extractor.extract(pictures)
     except Exception as error:
-        raise UserError(f"{where} failed ({_reason(error)}); mend it") from error
+        raise UserError(f"{where} failed ({reason_of(error)}); mend it") from error
     if not isinstance(given, list) or len(given) != len(pictures):
         count = f" of {len(given)}" if isinstance(given, list | tuple) else ""
         raise UserError(f"{where} gave a {type(given).__name__}{count}; it must give a list with one entry per picture")
@@ -97,8 +84,3 @@ def run_extractor(
         if fault is not None:
             raise UserError(f"{where} gave {fault} for {path.name}; mend it")
     return given
-
-
-def _reason(error: BaseException) -> str:
-    """One line about an exception of somebody else's code."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -6,7 +6,6 @@ translates.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import safetensors.torch
 import torch
 
+from legenda.config import merge, to_json
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
 from legenda.io import checked, read_json, whole_file, write_json
@@ -42,10 +42,10 @@ def save_weights(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
 
 def describe(model: Model) -> dict[str, Any]:
     """The "model" part of config.json: name, options, rule of search, and whether a vocabulary lies beside it."""
-    rule = {} if model.decoding is None else {"decoding": dataclasses.asdict(model.decoding)}
+    rule = {} if model.decoding is None else {"decoding": to_json(model.decoding)}
     return {
         "name": model.name,
-        "options": dataclasses.asdict(model.config),
+        "options": to_json(model.config),
         **rule,
         "vocabulary": model.vocabulary is not None,
     }
@@ -71,10 +71,9 @@ def load_any(folder: str | Path) -> Model:
     described = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
     try:
         section = described["model"]
-        options = _tuples(section["options"])
-        model = build_model(section["name"], options)
+        model = build_model(section["name"], section["options"])
         if model.decoding is not None:
-            model.decoding = DecodingRule(**_tuples(section["decoding"]))
+            model.decoding = merge(DecodingRule, section["decoding"], "decoding")
             if max(model.decoding.ids) >= model.config.vocab_size:
                 raise UserError("decoding names ids outside the vocabulary")
     except (KeyError, TypeError, AttributeError) as error:
@@ -91,11 +90,6 @@ def load_any(folder: str | Path) -> Model:
                 f"{section['options']['vocab_size']}; put back the vocabulary the model was trained with"
             )
     return model.eval()
-
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Values as they were before JSON made lists of them."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
 
 
 def load_weights(model: Model, path: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import typing
 from collections.abc import Mapping
 from typing import Any
 
+from legenda.config import merge
 from legenda.errors import UserError, nearest
 from legenda.models.captioner import Captioner
 from legenda.models.config import ModelConfig, read_decoder
-from legenda.models.fields import fits, named
 from legenda.models.model import Config, Model
 from legenda.models.model_table import MODELS, Entry
 
@@ -56,19 +55,7 @@ def build_model(name: str, options: Mapping[str, Any]) -> Model:
 def configure(name: str, options: Mapping[str, Any]) -> Config:
     """The configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
-    hints = typing.get_type_hints(entry.config)
-    fields = {f.name: f for f in dataclasses.fields(entry.config)}
-    for key, value in options.items():
-        if key not in fields:
-            raise UserError(f"{name} has no option {key!r}; {nearest(key, fields)}")
-        if not fits(value, hints[key]):
-            raise UserError(f"{name} takes {key} as {named(hints[key])}, not {value!r}")
-    options = {key: float(value) if hints[key] is float else value for key, value in options.items()}
-    for key, field in fields.items():
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and key not in options:
-            such = ", the number of words with the special ids, such as 9488" if key == "vocab_size" else ""
-            raise UserError(f"{name} needs {key}{such}")
-    return entry.config(**{**entry.settings, **options})
+    return merge(entry.config, {**entry.settings, **options}, name)
 
 
 def _decoder_config(name: str, config: ModelConfig) -> ModelConfig | None:

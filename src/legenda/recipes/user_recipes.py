@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from legenda.errors import UserError
+from legenda.plugins import run_file
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.rewards import Reward
 
@@ -26,12 +26,7 @@ def read_recipes(path: str | Path) -> OwnRecipes:
     Raises UserError for a file that cannot be run, or that has no recipe.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; --recipe-file takes a Python file with recipes")
-    try:
-        found = runpy.run_path(str(path))
-    except Exception as error:  # a file of the user's may fail in every way there is
-        raise UserError(f"{path} cannot be run ({type(error).__name__}: {error}); mend it") from error
+    found = vars(run_file(path))
     recipes = {value.name: value for value in found.values() if isinstance(value, Recipe)}
     if not recipes:
         raise UserError(f"{path} has no recipe; give it a variable such as mine = Recipe(name=...)")

@@ -1,0 +1,144 @@
+"""Configurations: frozen dataclasses, checked against the types of their fields, merged and written as JSON.
+
+A field may be annotated with the registry that its name must be in: `norm: Annotated[str, NORMS] = "none"`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from legenda.errors import UserError, nearest
+from legenda.plugins import Registry
+
+T = TypeVar("T")
+
+
+class _MismatchError(Exception):
+    """A value does not have the type of its field."""
+
+
+def merge(base: type[T] | T, changes: Mapping[str, Any], name: str) -> T:
+    """Return a configuration with `changes` over `base`: an instance, or a class with its defaults.
+
+    The changes may come from Python or from JSON: lists become tuples, texts become paths, whole numbers become floats
+    and mappings become nested dataclasses where the field has that type. `name` is what messages call it, such as
+    "ngsan" or "data". Raises UserError for an unknown key (the nearest one is named), for a value of the wrong type
+    (the right one is named) and for a field that has no value.
+    """
+    kind: Any = base if isinstance(base, type) else type(base)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    values = {} if isinstance(base, type) else {key: getattr(base, key) for key in fields}
+    hints = get_type_hints(kind, include_extras=True)
+    for key, value in changes.items():
+        if key not in fields:
+            raise UserError(f"{name} has no option {key!r}; {nearest(str(key), fields)}")
+        try:
+            values[key] = _convert(value, hints[key], f"{name}.{key}", values.get(key))
+        except _MismatchError:
+            raise UserError(f"{name} takes {key} as {describe_type(hints[key])}, not {value!r}") from None
+    for key, field in fields.items():
+        if key not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise UserError(f"{name} needs {key}; give it a value of type {describe_type(hints[key])}")
+    return kind(**values)
+
+
+def check_types(config: Any, name: str) -> None:
+    """Raise UserError when a field of a dataclass holds a value of the wrong type; for `__post_init__`."""
+    hints = get_type_hints(type(config), include_extras=True)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        try:
+            converted = _convert(value, hints[field.name], f"{name}.{field.name}")
+        except _MismatchError:
+            converted = None
+        if converted != value:
+            raise UserError(f"{name} takes {field.name} as {describe_type(hints[field.name])}, not {value!r}")
+
+
+def to_json(value: Any) -> Any:
+    """Return a configuration as JSON can hold it: nested dictionaries and lists, paths as absolute texts."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_json(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_json(part) for part in value]
+    return str(value.resolve()) if isinstance(value, Path) else value
+
+
+def describe_type(hint: Any) -> str:
+    """Return the type of a field in words."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(map(repr, parts))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(describe_type, parts))
+    if origin is Annotated:
+        return describe_type(parts[0])
+    if origin is tuple:
+        return f"tuple of {describe_type(parts[0])}"
+    if origin is not None:
+        return f"{origin.__name__} of {' to '.join(map(describe_type, parts))}".lower()
+    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+
+
+def _convert(value: Any, hint: Any, name: str, current: Any = None) -> Any:
+    """Return the value as its field holds it; raise _MismatchError when it does not have that type.
+
+    `current` is the value so far, into which a mapping is merged where it is a dataclass.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin is Annotated:
+        value = _convert(value, parts[0], name, current)
+        for registry in parts[1:]:
+            if isinstance(registry, Registry) and value not in registry:
+                registry.get(value)  # raises
+        return value
+    if origin is Literal:
+        return _require(value, any(value == part and type(value) is type(part) for part in parts))
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, parts, name, current)
+    if origin is tuple:
+        _require(value, isinstance(value, tuple | list))
+        repeated = parts[1:] == (Ellipsis,)
+        _require(value, repeated or len(parts) == len(value))
+        each = parts[:1] * len(value) if repeated else parts
+        return tuple(_convert(part, kind, name) for part, kind in zip(value, each, strict=True))
+    if origin is not None and issubclass(origin, Mapping):
+        _require(value, isinstance(value, Mapping))
+        key_type, value_type = parts
+        return {_convert(key, key_type, name): _convert(part, value_type, name) for key, part in value.items()}
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return merge(current if isinstance(current, hint) else hint, value, name)  # pyrefly: ignore
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint in (int, float):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        return hint(_require(value, whole or (hint is float and isinstance(value, float))))
+    return _require(value, isinstance(value, origin or hint))
+
+
+def _convert_union(value: Any, kinds: tuple[Any, ...], name: str, current: Any) -> Any:
+    """Return the value as the first of several types that it has."""
+    several = sum(map(dataclasses.is_dataclass, kinds)) > 1
+    for kind in kinds:
+        try:
+            return _convert(value, kind, name, current)
+        except _MismatchError:
+            continue
+        except UserError:
+            if not several:
+                raise
+    raise _MismatchError
+
+
+def _require(value: Any, condition: bool) -> Any:
+    if not condition:
+        raise _MismatchError
+    return value
