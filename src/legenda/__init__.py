@@ -12,6 +12,10 @@ _NAMES = {
     "create_model": "legenda.models",
     "list_models": "legenda.models",
     "load": "legenda.models",
+    "CheckpointError": "legenda.errors",
+    "ConfigError": "legenda.errors",
+    "DataError": "legenda.errors",
+    "LegendaError": "legenda.errors",
     "UserError": "legenda.errors",
 }
 _MODULES = (

@@ -1,18 +1,37 @@
-"""The one exception for mistakes a user can mend, and how its sentence names what was meant."""
+"""Errors that one sentence explains: what was expected, what was found, and the remedy."""
 
 import difflib
 from collections.abc import Iterable
 
 
-class UserError(Exception):
-    """A mistake of the caller that one sentence explains: it names the file, option or key, and the remedy.
+class LegendaError(Exception):
+    """Base class of the errors that this package raises for the caller's mistakes.
 
-    The command line prints the sentence and leaves with exit code 2; a library user sees an ordinary exception.
+    The message is one sentence that names the file, option or key, and the remedy. The command line prints it and
+    exits with code 2.
     """
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence that names the nearest known word, or all of them."""
+class ConfigError(LegendaError):
+    """An option, a setting or an argument has a wrong name, type or value."""
+
+
+class DataError(LegendaError):
+    """A data file (annotations, features, images, predictions, tensors) is missing, damaged or inconsistent."""
+
+
+class CheckpointError(LegendaError):
+    """A run folder, a checkpoint or released weights are missing, damaged or do not fit the model."""
+
+
+UserError = LegendaError
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence that suggests the closest known word, or lists all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+
+
+nearest = did_you_mean
