@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 import tyro
-from legenda.training.heap import keep_heap
 
 from legenda.io import write_json
 from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, quieten, save_figure
@@ -54,7 +53,6 @@ def main() -> None:
     """Measures, writes after each model, and draws."""
     options = tyro.cli(Options, description=__doc__)
     torch.set_num_threads(1)
-    keep_heap()
     found = []
     for name in options.models:
         for axis in options.axes:
