@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from legenda.errors import UserError
-from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, intervals
-from legenda.metrics.significance import _meteor, _parts
+from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, intervals
+from legenda.metrics.significance import _corpus_sums, _meteor
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
 
@@ -35,11 +35,11 @@ def of_means(values: list[float | None]) -> Scores:
 @pytest.mark.parametrize("predictions", [BETTER, WORSE, dict.fromkeys(WORSE, "")])
 def test_sums_over_all_images_give_the_scores(predictions):
     scores = scored(predictions)
-    for name, part in _parts(scores).items():
+    assert list(_corpus_sums(scores)) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4"]
+    for name, part in _corpus_sums(scores).items():
         assert float(part.score(part.sums.sum(0))) == pytest.approx(scores[name], rel=1e-12)
-        if name.startswith("BLEU"):
-            alone = [values[name] for values in scores.per_image.values()]
-            assert part.score(part.sums) == pytest.approx(alone, rel=1e-9)
+        alone = [values[name] for values in scores.per_image.values()]
+        assert part.score(part.sums) == pytest.approx(alone, rel=1e-9)
 
 
 def test_the_formula_of_meteor_equals_the_program():
@@ -68,8 +68,15 @@ def test_intervals_hold_their_scores_and_depend_on_the_seed_alone():
     assert all(found[name].low < scores[name] < found[name].high for name in ("BLEU-1", "ROUGE-L", "CIDEr-D"))
     assert intervals(scores, resamples=300) == found
     assert intervals(scores, resamples=300, seed=1) != found
-    narrow = intervals(scores, resamples=300, confidence=0.5)["BLEU-1"]
-    assert found["BLEU-1"].low < narrow.low < narrow.high < found["BLEU-1"].high
+    narrow = intervals(scores, resamples=300, confidence=0.5)
+    for name in ("BLEU-1", "CIDEr-D"):
+        assert found[name].low < narrow[name].low < narrow[name].high < found[name].high
+
+
+def test_one_image_has_an_interval_without_width():
+    alone = of_means([0.5])
+    assert intervals(alone, resamples=10)["SPICE"] == Interval(0.5, 0.5)
+    assert compare(alone, of_means([0.25]), resamples=10)["SPICE"] == Difference(0.25, 0.25, 0.25, 1.0)
 
 
 def test_images_alike_have_no_spread():
@@ -119,8 +126,9 @@ def test_p_of_a_few_images_is_that_of_all_ways_to_swap():
 def test_images_without_a_score_do_not_count():
     scores = of_means([0.5, None, 0.5, None, 0.5])
     found = intervals(scores, resamples=100)["SPICE"]
-    # A draw of none but the images without a score counts as 0; of five images it is rare.
     assert (found.low, found.high) == (0.5, 0.5)
+    higher = compare(of_means([0.75, 0.5, None, None, 0.75]), scores, resamples=100)["SPICE"]
+    assert (higher.difference, higher.p) == (0.25, 0.5)
     none = Scores({"METEOR": None}, {1: {"METEOR": None}}, None, None)
     assert intervals(none, resamples=2) == {"METEOR": None}
     assert compare(none, none, resamples=2) == {"METEOR": None}

@@ -1,12 +1,12 @@
-"""How sure a score is, and whether one set of captions is really better than another.
+"""Intervals of scores, and whether one set of captions is better than another: resampling by images.
 
-Everything is resampled by images, from what each image adds to the scores, so that nothing is scored twice. Document
-frequencies stay as they are.
+Metrics that are means over images are resampled by scipy.stats. BLEU and METEOR are not means: what each image adds to
+their sums (matches, lengths) is resampled here, so that no caption is scored twice. Document frequencies stay fixed.
 
 Sources: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, for percentile intervals; Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", 2004, for the paired bootstrap; Noreen, "Computer-Intensive
 Methods for Testing Hypotheses", 1989, and Riezler and Maxwell, "On Some Pitfalls in Automatic Evaluation and
-Significance Testing for MT", 2005, for approximate randomisation, which gives p.
+Significance Testing for MT", 2005, for approximate randomization, which gives p.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Sums:
     """What a metric sums over images, (images, parts), and its score of such sums, (..., parts) to (...)."""
 
     sums: np.ndarray
@@ -58,28 +58,37 @@ class _Part:
 def intervals(
     scores: Scores, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Interval | None]:
-    """Bootstrap intervals of the corpus' scores: percentiles over `resamples` draws of as many images, with repeats.
+    """Return the bootstrap interval of each corpus score: percentiles over `resamples` draws of as many images.
 
-    A metric that was not computed has None. Raises UserError for settings out of range.
+    Images without a score of a metric are left out of its mean. A metric that was not computed has None. Raises
+    UserError for settings out of range.
     """
     _check_settings(resamples, confidence)
-    parts = _parts(scores)
-    drawn = {name: np.empty(resamples) for name in parts}
-    for rows, weights in _bootstrap(len(scores.per_image), resamples, seed):
-        for name, part in parts.items():
+    corpus = _corpus_sums(scores)
+    drawn = {name: np.empty(resamples) for name in corpus}
+    for rows, weights in _bootstrap(len(scores.per_image), resamples, seed) if corpus else ():
+        for name, part in corpus.items():
             drawn[name][rows] = part.score(weights @ part.sums)
-    return {name: _interval(drawn[name], confidence) if name in parts else None for name in scores.corpus}
+    found: dict[str, Interval | None] = dict.fromkeys(scores.corpus)
+    for name, value in scores.corpus.items():
+        if name in corpus:
+            found[name] = _interval(drawn[name], confidence)
+        elif value is not None:
+            values = _values(scores, name)
+            found[name] = _interval_of_mean(values[~np.isnan(values)], resamples, confidence, seed)
+    return found
 
 
 def compare(
     first: Scores, second: Scores, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> dict[str, Difference | None]:
-    """Whether the first captions score otherwise than the second ones, image by image the same.
+    """Compare two sets of captions of the same images: difference, interval and p of each metric.
 
-    The interval is a paired bootstrap's: both sets are scored on the same draws of images. p is the two-sided one of
-    approximate randomisation: in each of `resamples` rounds every image's two captions change sides or stay, by a fair
-    coin; p is the share of rounds, the real one counted among them, whose difference is at least as great. It is not
-    corrected for looking at several metrics.
+    The interval is that of a paired bootstrap: both sets are scored on the same draws of images. p is the two-sided one
+    of approximate randomization: in each of `resamples` rounds the two captions of every image are swapped or not, by a
+    fair coin; p is the share of rounds, the observed one included, whose difference is at least as great (the exact
+    share over all ways to swap a mean, where these are no more than `resamples`). It is not corrected for several
+    metrics. Images without a score in either set are left out of a mean.
 
     Raises UserError where the two have other images, metrics or document frequencies, and for settings out of range.
     """
@@ -88,31 +97,83 @@ def compare(
         raise UserError("the two sets of captions are of different images; score both on the same ones")
     if (first.documents, first.df) != (second.documents, second.df):
         raise UserError("the two sets were scored with other document frequencies; score both against the same")
-    order = {image: place for place, image in enumerate(second.per_image)}
-    places = np.array([order[image] for image in first.per_image])
-    ours, theirs = _parts(first), _parts(second)
+    order = {image: position for position, image in enumerate(second.per_image)}
+    positions = np.array([order[image] for image in first.per_image])
     found: dict[str, Difference | None] = dict.fromkeys(first.corpus)
-    names = [name for name in ours if name in theirs]
-    moved = {name: theirs[name].sums[places] for name in names}
+    means = [name for name in first.corpus if first.corpus[name] is not None and second.corpus.get(name) is not None]
+    a = _corpus_sums(first)
+    b = {name: part.sums[positions] for name, part in _corpus_sums(second).items() if name in a}
+    for name, difference in _compare_sums(a, b, resamples, confidence, seed).items():
+        found[name] = difference
+        means.remove(name)
+    for name in means:
+        differences = _values(first, name) - _values(second, name)[positions]
+        found[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
+    return found
 
-    drawn = {name: np.empty(resamples) for name in names}
-    for rows, weights in _bootstrap(len(places), resamples, seed):
-        for name in names:
-            score = ours[name].score
-            drawn[name][rows] = score(weights @ ours[name].sums) - score(weights @ moved[name])
-    swapped = {name: np.empty(resamples) for name in names}
-    for rows, coins in _coins(len(places), resamples, seed):
-        for name in names:
-            score, a, b = ours[name].score, ours[name].sums, moved[name]
-            change = coins @ (b - a)
-            swapped[name][rows] = score(a.sum(0) + change) - score(b.sum(0) - change)
-    for name in names:
-        score = ours[name].score
-        real = float(score(ours[name].sums.sum(0)) - score(moved[name].sum(0)))
+
+def _interval_of_mean(values: np.ndarray, resamples: int, confidence: float, seed: int) -> Interval:
+    from scipy.stats import bootstrap  # late: it takes a second
+
+    if len(values) < 2:  # which scipy refuses
+        return Interval(float(values[0]), float(values[0]))
+    found = bootstrap(
+        (values,),
+        np.mean,
+        n_resamples=resamples,
+        batch=_rows_at_once(len(values)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=np.random.default_rng([seed, 0]),
+    ).confidence_interval
+    return Interval(float(found.low), float(found.high))
+
+
+def _compare_means(differences: np.ndarray, resamples: int, confidence: float, seed: int) -> Difference | None:
+    from scipy.stats import permutation_test
+
+    if len(differences) == 0:
+        return None
+    mean = float(differences.mean())
+    interval = _interval_of_mean(differences, resamples, confidence, seed)
+    if len(differences) == 1:  # which scipy refuses: swapped or not, the difference is as great
+        return Difference(mean, mean, mean, 1.0)
+    found = permutation_test(
+        (differences,),  # of one sample, scipy changes the signs
+        lambda values, axis: np.abs(values.mean(axis=axis)),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=resamples,
+        batch=_rows_at_once(len(differences)),
+        vectorized=True,
+        rng=np.random.default_rng([seed, 1]),
+    )
+    return Difference(mean, interval.low, interval.high, float(found.pvalue))
+
+
+def _compare_sums(
+    a: dict[str, _Sums], b: dict[str, np.ndarray], resamples: int, confidence: float, seed: int
+) -> dict[str, Difference]:
+    """Compare the scores of sums over images; `b` holds the sums of the second set, in the order of the first one."""
+    if not b:
+        return {}
+    images = len(next(iter(b.values())))
+    drawn = {name: np.empty(resamples) for name in b}
+    for rows, weights in _bootstrap(images, resamples, seed):
+        for name, sums in b.items():
+            drawn[name][rows] = a[name].score(weights @ a[name].sums) - a[name].score(weights @ sums)
+    swapped = {name: np.empty(resamples) for name in b}
+    for rows, coins in _coins(images, resamples, seed):
+        for name, sums in b.items():
+            change = coins @ (sums - a[name].sums)
+            swapped[name][rows] = a[name].score(a[name].sums.sum(0) + change) - a[name].score(sums.sum(0) - change)
+    found = {}
+    for name, sums in b.items():
+        observed = float(a[name].score(a[name].sums.sum(0)) - a[name].score(sums.sum(0)))
         # Sums in another order differ in the last digits; a round that swaps like with like is as great.
-        as_great = int((np.abs(swapped[name]) >= abs(real) - 1e-12).sum())
+        as_great = int((np.abs(swapped[name]) >= abs(observed) - 1e-12).sum())
         interval = _interval(drawn[name], confidence)
-        found[name] = Difference(real, interval.low, interval.high, (1 + as_great) / (1 + resamples))
+        found[name] = Difference(observed, interval.low, interval.high, (1 + as_great) / (1 + resamples))
     return found
 
 
@@ -128,8 +189,12 @@ def _interval(drawn: np.ndarray, confidence: float) -> Interval:
     return Interval(float(low), float(high))
 
 
+def _rows_at_once(images: int) -> int:
+    return max(1, _AT_ONCE // images)
+
+
 def _chunks(images: int, resamples: int) -> Iterator[slice]:
-    rows = max(1, _AT_ONCE // images)
+    rows = _rows_at_once(images)
     return (slice(first, min(first + rows, resamples)) for first in range(0, resamples, rows))
 
 
@@ -147,21 +212,23 @@ def _coins(images: int, resamples: int, seed: int) -> Iterator[tuple[slice, np.n
         yield rows, generator.integers(0, 2, (rows.stop - rows.start, images)).astype(float)
 
 
-def _parts(scores: Scores) -> dict[str, _Part]:
-    parts: dict[str, _Part] = {}
+def _values(scores: Scores, name: str) -> np.ndarray:
+    """Return what each image has of a metric, NaN where it has none."""
+    return np.array([values[name] for values in scores.per_image.values()], dtype=float)
+
+
+def _corpus_sums(scores: Scores) -> dict[str, _Sums]:
+    """Return the sums of the metrics that are no means over images."""
+    found: dict[str, _Sums] = {}
     for name, value in scores.corpus.items():
         if value is None:
             continue
         if name in BLEU:
             n = BLEU.index(name) + 1
-            parts[name] = _Part(np.array(scores.counts["BLEU"], dtype=float), lambda sums, n=n: _bleu(sums, n))
+            found[name] = _Sums(np.array(scores.counts["BLEU"], dtype=float), lambda sums, n=n: _bleu(sums, n))
         elif name == "METEOR":
-            parts[name] = _Part(np.array(scores.counts["METEOR"]), _meteor)
-        else:
-            known = [values[name] for values in scores.per_image.values()]
-            sums = np.array([(0.0, 0.0) if value is None else (value, 1.0) for value in known])
-            parts[name] = _Part(sums, lambda sums: _ratio(sums[..., 0], sums[..., 1]))
-    return parts
+            found[name] = _Sums(np.array(scores.counts["METEOR"]), _meteor)
+    return found
 
 
 def _bleu(sums: np.ndarray, n: int) -> np.ndarray:
