@@ -40,6 +40,20 @@ def test_a_case_that_fits_on_paper():
     assert cross_entropy(logits, targets, 0.2).item() == pytest.approx(smoothed)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_smoothing_over_the_other_words_is_the_divergence_from_those_targets(reduction):
+    """KL(q || p) with q = 0.7 for the target and 0.3 / 4 for each of the four other words; one word is padded."""
+    torch.manual_seed(0)
+    logits = torch.randn(1, 2, 2, 5)
+    targets = torch.tensor([[[3, 0], [1, -1]]])
+    wanted = torch.full((3, 5), 0.3 / 4)
+    wanted[[0, 1, 2], [3, 0, 1]] = 0.7
+    log_probs = logits.flatten(0, -2)[:3].log_softmax(dim=-1)
+    divergence = (wanted * (wanted.log() - log_probs)).sum().item()
+    found = cross_entropy(logits, targets, 0.3, "others", reduction=reduction).item()
+    assert found == pytest.approx(divergence / (3 if reduction == "mean" else 1), rel=1e-5)
+
+
 def test_padding_gets_no_gradient():
     logits = torch.zeros(1, 1, 3, 5, requires_grad=True)
     cross_entropy(logits, torch.tensor([[[2, 4, -1]]]), 0.1).backward()
