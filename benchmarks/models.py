@@ -49,18 +49,6 @@ _SIDE = 2048
 """Of the square matrices whose product is the peak."""
 
 
-def _packed_flop(x: torch.Size, *_: Any, out_shape: torch.Size) -> int:
-    """Of a product with a matrix that was laid out beforehand, which torch's counter does not know."""
-    return 2 * x.numel() * out_shape[-1]
-
-
-_PACKED = {
-    getattr(library, name): _packed_flop
-    for library, name in ((torch.ops.mkl, "_mkl_linear"), (torch.ops.mkldnn, "_linear_pointwise"))
-    if hasattr(library, name)  # not every build of torch has them
-}
-
-
 @dataclass(frozen=True)
 class Options:
     """What to measure, or what to compare."""
@@ -140,7 +128,7 @@ def measure(
 
     # Counted on the CPU, whatever the device, for a recorded graph does not show what it computes.
     call = make_task(built, task, pictures)
-    with FlopCounterMode(display=False, custom_mapping=_PACKED) as counter:
+    with FlopCounterMode(display=False) as counter:
         run(call, "cpu")
     if device != "cpu":
         call = make_task(built.to(device), task, pictures.to(device))

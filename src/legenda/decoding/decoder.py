@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_type_hints, runtime_checkable
 
@@ -140,13 +139,6 @@ class Decoder(nn.Module):
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Logits of the word after `tokens`, and the state that follows; `state` is one of this decoder's own."""
         raise NotImplementedError
-
-    def looping(self, rows: int) -> AbstractContextManager[None]:
-        """What is to stand around the steps of a search for `rows` rows in all; it makes products on CPUs faster."""
-        from legenda.models.products import repeated_products
-
-        weight = next(self.parameters(), None)
-        return repeated_products(rows) if weight is not None and weight.device.type == "cpu" else nullcontext()
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of `tokens`, all positions at once; equal to T steps."""

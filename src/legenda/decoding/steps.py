@@ -31,14 +31,13 @@ def open_steps(
     beam: whether this is beam search, which bans words of its own and whose rows change places. temperature: divides
     the log-probabilities of all words but the first, which are normalised again.
     """
-    decoder, widest = model.decoder, widest or rows
+    decoder = model.decoder
     state = decoder.start_with_room(memory, rows, rule.max_length) if replays(memory.mask.device) else None
     if state is None:
         steps = Steps(decoder, memory, decoder.start(memory, rows), rule, beam=beam, temperature=temperature)
     else:
-        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature, widest=widest)
-    with decoder.looping(len(memory) * widest):
-        yield steps
+        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature, widest=widest or rows)
+    yield steps
     steps.close()
 
 

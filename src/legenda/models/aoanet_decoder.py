@@ -14,7 +14,6 @@ from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention,
 from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder, pick_rows
 from legenda.models.lstm import WordLSTM
-from legenda.models.products import repeated_products
 from legenda.regions import Memory
 
 if TYPE_CHECKING:
@@ -108,10 +107,9 @@ class AoANetDecoder(Decoder):
         state = self.start(memory, tokens.shape[1])
         words, *others = self.lstm.parts()
         contexts = []
-        with repeated_products(tokens[..., 0].numel()):
-            for read in self._read(tokens, words).unbind(dim=2):
-                state = self._advance(read, state, memory, others, need_weights=False)
-                contexts.append(state.context)
+        for read in self._read(tokens, words).unbind(dim=2):
+            state = self._advance(read, state, memory, others, need_weights=False)
+            contexts.append(state.context)
         return self.output(self.dropout(torch.stack(contexts, dim=2)))
 
     def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:

@@ -24,10 +24,7 @@ class WordLSTM(nn.LSTMCell):
         self.word_dim = word_dim
 
     def parts(self) -> tuple[Float[Tensor, "gates E"], Float[Tensor, "gates O"], Float[Tensor, "gates D"]]:
-        """The matrices of words, of the rest of the input and of the state before.
-
-        They are to be taken once for all steps: what goes back to them is then put together once.
-        """
+        """Return the matrices of words, of the rest of the input and of the state before."""
         words, other = self.weight_ih.split([self.word_dim, self.weight_ih.shape[1] - self.word_dim], dim=1)
         return words, other, self.weight_hh
 

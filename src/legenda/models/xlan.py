@@ -16,7 +16,6 @@ from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.decoder import Decoder, pick_rows
 from legenda.models.lstm import WordLSTM
-from legenda.models.products import repeated_products
 from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
@@ -152,10 +151,9 @@ class XLanDecoder(Decoder):
         state = self._start(memory, tokens.shape[1], matrices.image)
         read = self._read(tokens, matrices.words) + state.image[:, None, None]
         contexts = []
-        with repeated_products(tokens[..., 0].numel()):
-            for word in read.unbind(dim=2):
-                state = self._advance(word, state, memory, matrices)
-                contexts.append(state.context)
+        for word in read.unbind(dim=2):
+            state = self._advance(word, state, memory, matrices)
+            contexts.append(state.context)
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
     def _matrices(self) -> _Matrices:

@@ -23,8 +23,7 @@ def mix_inputs(model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], s
     replaced = torch.rand(B, K, T, device=inputs.device) < share
     mixed = inputs.clone()
     state = model.decoder.start(memory, K)
-    with model.decoder.looping(B * K):
-        for t in range(T - 1):
-            logits, state = model.decoder.step(mixed[..., t], state, memory)
-            mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_words(logits), inputs[..., t + 1])
+    for t in range(T - 1):
+        logits, state = model.decoder.step(mixed[..., t], state, memory)
+        mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_words(logits), inputs[..., t + 1])
     return mixed
