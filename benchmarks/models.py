@@ -126,7 +126,7 @@ def measure(
         if device != "cpu":
             torch.cuda.synchronize()
 
-    # Counted on the CPU, whatever the device, for a recorded graph does not show what it computes.
+    # Operations are counted on the CPU, whatever the device.
     call = make_task(built, task, pictures)
     with FlopCounterMode(display=False) as counter:
         run(call, "cpu")

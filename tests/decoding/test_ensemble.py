@@ -55,6 +55,22 @@ def test_means_of_different_models_word_by_word(regions, weights):
 
 
 @torch.no_grad()
+def test_a_static_cache_of_an_ensemble(regions, table_model):
+    both = Ensemble([build(seed=1), build("mdsan", seed=2)])
+    memory = both.encode(regions)
+    growing, static = both.decoder.start(memory, 2), both.decoder.start_with_room(memory, 2, 4)
+    for word in torch.randint(WORDS, (4, 2, 2), generator=torch.Generator().manual_seed(0)):
+        expected, growing = both.decoder.step(word, growing, memory)
+        found, static = both.decoder.step(word, static, memory)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        growing, static = (state.reorder(torch.tensor([[1, 0], [1, 1]])) for state in (growing, static))
+    assert static.members[0].keys_values[0][0].shape[3] == 4
+    table = table_model(4, 3, images=2)
+    mixed = Ensemble([table, table])
+    assert mixed.decoder.start_with_room(mixed.encode(table.regions), 2, 4) is None
+
+
+@torch.no_grad()
 def test_every_search_takes_an_ensemble(regions):
     both = Ensemble([build(seed=1), build("mdsan", seed=2)])
     assert greedy(both, regions, max_length=4).tokens.shape[:2] == (2, 1)

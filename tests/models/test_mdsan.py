@@ -174,6 +174,9 @@ def test_a_caption_longer_than_the_table_of_places(draw_regions):
         model(regions, torch.zeros(1, 1, 4, dtype=torch.long))
     with pytest.raises(UserError, match="places for 3 words"):
         beam_search(model, regions, beam_size=2, max_length=5)
+    memory = model.encode(regions)
+    assert model.decoder.start_with_room(memory, 2, 3) is not None
+    assert model.decoder.start_with_room(memory, 2, 4) is None
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legenda.decoding.common import Decodable, Decoded, memory_of, rule_of
 from legenda.decoding.decoder import DecodingRule
-from legenda.decoding.steps import Steps, open_steps
+from legenda.decoding.steps import Stepper
 from legenda.errors import UserError
 from legenda.regions import Memory, Regions
 
@@ -64,20 +64,26 @@ def beam_search(
         stop_at = min(results, width) if number == groups - 1 else None
         search = _Search.begin(len(memory), memory.mask.device, rule)
         # All beams are equal before the first word, so the search starts with one and widens.
-        with open_steps(model, memory, 1, rule, beam=True, widest=width, temperature=temperature) as steps:
-            _run(steps, search, width, penalty, stop_at, need_attention=need_attention)
+        stepper = Stepper(model.decoder, memory, 1, rule, beam=True, temperature=temperature)
+        _run(stepper, search, width, penalty, stop_at, need_attention=need_attention)
         found.append(search)
     return _read_back(found, results)
 
 
 def _run(
-    steps: Steps, search: _Search, width: int, penalty: _Penalty | None, stop_at: int | None, *, need_attention: bool
+    stepper: Stepper,
+    search: _Search,
+    width: int,
+    penalty: _Penalty | None,
+    stop_at: int | None,
+    *,
+    need_attention: bool,
 ) -> None:
     """Searches for one group; it stops early when `stop_at` captions are certain, never when that is None."""
     rule = search.rule
     token, parents = torch.full_like(search.beams.lengths, rule.begin_id), None
     for step in range(rule.max_length):
-        log_probs, looked = steps(token, parents)
+        log_probs, looked = stepper.step(token, parents)
         if need_attention and looked is not None:
             search.looked.append(looked)
         ranked = log_probs if penalty is None else penalty.applied(log_probs, step)

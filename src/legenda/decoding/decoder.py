@@ -112,7 +112,7 @@ class Decoder(nn.Module):
     """Whether it reads the memory's global vector."""
 
     steady: bool = False
-    """Whether a state of `start` can be recorded as it is; see `start_with_room`."""
+    """Whether no step changes the shapes of a state of `start`; see `start_with_room`."""
 
     normalised: bool = False
     """Whether `step` gives log-probabilities that are to be taken as they are, as ensembles do, instead of logits."""
@@ -129,10 +129,10 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def start_with_room(self, memory: Memory, rows: int, words: int) -> State | None:  # noqa: ARG002
-        """The same with room for so many words, for steps that are recorded; None where they cannot be.
+        """Return the same state with capacity for `words` tokens (a static cache); None where the decoder has none.
 
-        Such a state is a dataclass of tensors, and of tuples and dataclasses of these, and no step changes a shape or a
-        type but that of `attention`, which the first one makes. A number of Python's would stay what it was.
+        It is a dataclass of tensors, and of tuples and dataclasses of these. No step changes a shape or a dtype, except
+        that the first one adds `attention`. So one compiled step serves all positions.
         """
         return self.start(memory, rows) if self.steady else None
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legenda.decoding.common import Decodable, Decoded, memory_of, rule_of, stack_attention
 from legenda.decoding.decoder import DecodingRule
-from legenda.decoding.steps import open_steps
+from legenda.decoding.steps import Stepper
 from legenda.errors import UserError
 from legenda.regions import Memory, Regions
 
@@ -96,21 +96,21 @@ def _decode(
     token = torch.full((len(memory), rows), rule.begin_id, device=memory.mask.device)
     ended = torch.zeros_like(token, dtype=torch.bool)
     tokens, chosen, alive, looked = [], [], [], []
-    with open_steps(model, memory, rows, rule, beam=False) as steps:
-        for _ in range(rule.max_length):
-            log_probs, seen = steps(token)
-            if rule.trigram_penalty and len(tokens) > 2:
-                completed = _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
-                log_probs = log_probs - rule.trigram_penalty * completed
-            token = choose(log_probs).masked_fill(ended, rule.end_id)
-            chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
-            tokens.append(token)
-            alive.append(~ended)
-            if need_attention and seen is not None:
-                looked.append(seen)
-            ended = ended | (token == rule.end_id)
-            if bool(ended.all()):
-                break
+    stepper = Stepper(model.decoder, memory, rows, rule, beam=False)
+    for _ in range(rule.max_length):
+        log_probs, seen = stepper.step(token)
+        if rule.trigram_penalty and len(tokens) > 2:
+            completed = _completed_trigrams(torch.stack(tokens, dim=-1), log_probs)
+            log_probs = log_probs - rule.trigram_penalty * completed
+        token = choose(log_probs).masked_fill(ended, rule.end_id)
+        chosen.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(ended, 0.0))
+        tokens.append(token)
+        alive.append(~ended)
+        if need_attention and seen is not None:
+            looked.append(seen)
+        ended = ended | (token == rule.end_id)
+        if bool(ended.all()):
+            break
     log_probs = torch.stack(chosen, dim=-1)
     attention = stack_attention(looked, torch.stack(alive, dim=-1))
     return Decoded(torch.stack(tokens, dim=-1), log_probs, log_probs.sum(dim=-1), attention)

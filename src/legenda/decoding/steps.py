@@ -1,146 +1,54 @@
-"""The words of one search, step by step: what a decoder and a rule say may follow."""
+"""The steps of one search: log-probabilities of the next tokens, without those that the rule forbids."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.common import Decodable
-from legenda.decoding.decoder import Decoder, DecodingRule, State
-from legenda.decoding.recording import Key, Recording, key_of, put_back, replays, take
+from legenda.decoding.decoder import Decoder, DecodingRule
 from legenda.regions import Memory
 
 
-@contextmanager
-def open_steps(
-    model: Decodable,
-    memory: Memory,
-    rows: int,
-    rule: DecodingRule,
-    *,
-    beam: bool,
-    widest: int | None = None,
-    temperature: float = 1.0,
-) -> Iterator[Steps]:
-    """The steps of a search that begins with `rows` rows of each image and goes on with `widest`, as many unless told.
-
-    beam: whether this is beam search, which bans words of its own and whose rows change places. temperature: divides
-    the log-probabilities of all words but the first, which are normalised again.
-    """
-    decoder = model.decoder
-    state = decoder.start_with_room(memory, rows, rule.max_length) if replays(memory.mask.device) else None
-    if state is None:
-        steps = Steps(decoder, memory, decoder.start(memory, rows), rule, beam=beam, temperature=temperature)
-    else:
-        steps = RecordedSteps(decoder, memory, state, rule, beam=beam, temperature=temperature, widest=widest or rows)
-    yield steps
-    steps.close()
-
-
-class Steps:
-    """Called with the words just chosen, it says what may follow them; the state of the rows is kept in between."""
+class Stepper:
+    """Run a decoder token by token and keep the state of its rows in between."""
 
     def __init__(
-        self, decoder: Decoder, memory: Memory, state: State, rule: DecodingRule, *, beam: bool, temperature: float
+        self, decoder: Decoder, memory: Memory, rows: int, rule: DecodingRule, *, beam: bool, temperature: float = 1.0
     ) -> None:
-        """state: of rows without words."""
-        device = memory.mask.device
-        banned = rule.banned_ids + rule.beam_banned_ids if beam else rule.banned_ids
-        self.decoder, self.memory, self.state = decoder, memory, state
-        self.beam, self.temperature, self.begun = beam, temperature, False
-        self.forbidden = banned, rule.bad_endings, rule.no_repeat, rule.end_id
-        self.banned = torch.tensor(banned, device=device) if banned else None
-        self.bad_endings = torch.tensor(rule.bad_endings, device=device) if rule.bad_endings else None
+        """Start with `rows` empty rows per image.
 
-    def __call__(
+        beam: also suppress the tokens that the rule bans from beam search. temperature: divides all log-probabilities
+        but those of the first token; they are normalized again.
+        """
+        device = memory.mask.device
+        suppressed = rule.banned_ids + rule.beam_banned_ids if beam else rule.banned_ids
+        self.decoder, self.memory, self.rule, self.temperature = decoder, memory, rule, temperature
+        self.state = decoder.start(memory, rows)
+        self.started = False
+        self.suppressed = torch.tensor(suppressed, device=device) if suppressed else None
+        self.forbidden_last = torch.tensor(rule.bad_endings, device=device) if rule.bad_endings else None
+
+    def step(
         self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
     ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
-        """Log-probabilities of the words after `tokens`, in at least float32, and where the rows looked.
+        """Return the log-probabilities of the tokens after `tokens`, in at least float32, and the attention weights.
 
-        What the rule forbids is impossible, the rest unchanged. parents: the rows so far that those of `tokens` go on,
-        the same ones unless told. The log-probabilities may be written over by the next call.
+        Forbidden tokens have -inf; the others are not normalized again. parents: the earlier row that each row of
+        `tokens` continues, by default the row of the same number.
         """
         state = self.state if parents is None else self.state.reorder(parents)
-        log_probs, self.state = self.follow(tokens, state, self.memory)
-        self.begun = True
-        return log_probs, self.state.attention
-
-    def close(self) -> None:
-        """The search is done."""
-
-    def follow(self, tokens: Int[Tensor, "B K"], state: State, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
-        """The step itself: log-probabilities as above, and the state that follows."""
-        _, _, no_repeat, end_id = self.forbidden
-        logits, state = self.decoder.step(tokens, state, memory)
+        logits, self.state = self.decoder.step(tokens, state, self.memory)
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = precise.clone() if self.decoder.normalised else precise.log_softmax(dim=-1)
-        if self.begun and self.temperature != 1:
+        if self.started and self.temperature != 1:
             log_probs = (log_probs / self.temperature).log_softmax(dim=-1)
-        if self.banned is not None:
-            log_probs.index_fill_(-1, self.banned, float("-inf"))
-        if self.begun and no_repeat:
+        if self.suppressed is not None:
+            log_probs.index_fill_(-1, self.suppressed, float("-inf"))
+        if self.started and self.rule.no_repeat:
             log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
-        if self.begun and self.bad_endings is not None:
-            bad = tokens.unsqueeze(-1).eq(self.bad_endings).any(dim=-1)
-            log_probs[..., end_id].masked_fill_(bad, float("-inf"))
-        return log_probs, state
-
-
-class RecordedSteps(Steps):
-    """The same, recorded once the rows are as many as they will be, if a search of this kind has come before.
-
-    A recording takes as long as several steps, so that it does not pay for shapes that come but once.
-    """
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        memory: Memory,
-        state: State,
-        rule: DecodingRule,
-        *,
-        beam: bool,
-        temperature: float,
-        widest: int,
-    ) -> None:
-        """state: with room for all words; widest: the most rows of an image that there will be."""
-        super().__init__(decoder, memory, state, rule, beam=beam, temperature=temperature)
-        self.widest = widest
-        self.key: Key | None = None
-        self.recording: Recording | None = None
-
-    def __call__(
-        self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
-    ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
-        """As in Steps."""
-        if self.begun and self.key is None and tokens.shape[1] == self.widest:
-            if parents is not None:
-                self.state, parents = self.state.reorder(parents), None
-            self.recording = self._recording(tokens)
-        if self.recording is None:
-            return super().__call__(tokens, parents)
-        log_probs = self.recording.replay(self.follow, tokens, parents)
-        attention = self.recording.state.attention
-        return log_probs, None if attention is None else attention.clone()
-
-    def close(self) -> None:
-        """Keeps the recording for the next search of its kind."""
-        if self.key is not None and self.recording is not None:
-            put_back(self.decoder, self.key, self.recording)
-
-    def _recording(self, tokens: Tensor) -> Recording | None:
-        """One that begins with the state there is; None for the first search of its kind."""
-        said = self.beam, self.temperature, self.forbidden
-        self.key = key_of(self.decoder, said, tokens, self.state, self.memory)
-        found, known = take(self.decoder, self.key)
-        if found is None and not known:
-            return None
-        if found is None:
-            kept = self.banned, self.bad_endings
-            found = Recording(self.follow, tokens, self.state, self.memory, reorders=self.beam, kept=kept)
-        found.load(self.state, self.memory)
-        return found
+        if self.started and self.forbidden_last is not None:
+            forbidden = tokens.unsqueeze(-1).eq(self.forbidden_last).any(dim=-1)
+            log_probs[..., self.rule.end_id].masked_fill_(forbidden, float("-inf"))
+        self.started = True
+        return log_probs, self.state.attention
