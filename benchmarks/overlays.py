@@ -19,7 +19,7 @@ from legenda.datasets.captions import ScenesData, scene_set
 from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
 from legenda.datasets.scenes.world import COLOURS, SHAPES
 from legenda.evaluation.runs import open_run
-from legenda.visualization.report.build import Looked, look
+from legenda.visualization.report.build import CaptionAttention, predict_with_attention
 
 KINDS = {"shape": SHAPES, "colour": tuple(COLOURS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}
@@ -48,8 +48,8 @@ def thing_in(box: np.ndarray, scene: Scene) -> int:
     return int(np.abs(centres - (box[:2] + box[2:]) / 2).sum(axis=1).argmin())
 
 
-def count(looked: Mapping[str, Looked], scenes: Sequence[Scene], shift: int) -> Counts:
-    """What the object words of true captions look at, with the weights of the word `shift` places later."""
+def count(looked: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift: int) -> Counts:
+    """What the object words of true captions attend to, with the weights `shift` words later."""
     counts: Counts = Counter()
     for scene in scenes:
         seen = looked[scene.identity]
@@ -85,7 +85,7 @@ def main() -> None:
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")
         made = make_split("test", data.test, data.seed)
-        looked = look(opened, scene_set(made), range(len(made.scenes)), given.beam_size)
+        looked = predict_with_attention(opened, scene_set(made), range(len(made.scenes)), given.beam_size)
         for step, shift in STEPS.items():
             counts = count(looked, made.scenes, shift)
             for kind in KINDS:

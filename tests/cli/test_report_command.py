@@ -12,7 +12,7 @@ from PIL import Image
 from legenda.cli.main import main
 from legenda.cli.report import choose
 from legenda.datasets.captions import ScenesData
-from legenda.visualization.caption_attention import Looked
+from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.report.build import heads_fit
 from legenda.visualization.report.images import Subject
 
@@ -184,9 +184,9 @@ def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between()
 
 
 def test_single_heads_are_kept_as_long_as_the_page_stays_small():
-    def looked(heads: int, regions: int) -> dict[str, Looked]:
+    def looked(heads: int, regions: int) -> dict[str, CaptionAttention]:
         attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
-        return {str(n): Looked(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
+        return {str(n): CaptionAttention(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
 
     assert heads_fit([looked(8, 49)] * 3)
     assert not heads_fit([looked(16, 100)] * 3)

@@ -17,7 +17,7 @@ from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.errors import UserError
 from legenda.serving.limits import Rate
-from legenda.visualization.caption_attention import Looked
+from legenda.visualization.caption_attention import CaptionAttention
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("multipart", reason="needs the extra serve")
@@ -239,7 +239,7 @@ def test_a_full_line_says_so_and_is_worked_off(served):
 
     models = {"ngsan": Served(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
     engine = Engine(models)
-    waiting: list[Future[list[Looked]]] = []
+    waiting: list[Future[list[CaptionAttention]]] = []
 
     def fill() -> None:
         for _ in range(1000):

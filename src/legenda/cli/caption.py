@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from legenda.evaluation.runs import OpenRun
     from legenda.extractors import Extractor
-    from legenda.visualization.caption_attention import Looked
+    from legenda.visualization.caption_attention import CaptionAttention
 
-    Heard = Callable[[Path, Image.Image, list[Looked]], None]
+    CaptionCallback = Callable[[Path, Image.Image, list[CaptionAttention]], None]
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def caption_pictures(
     captions: int = 1,
     batch_size: int = 16,
     progress: Callable[[int, int], None] | None = None,
-    heard: "Heard | None" = None,
+    heard: "CaptionCallback | None" = None,
 ) -> Iterator[tuple[Path, tuple[tuple[str, float], ...]]]:
     """The best captions of the pictures that can be read, in order, each with its score.
 
@@ -141,7 +141,7 @@ def caption_pictures(
 
     from legenda.decoding import beam_search
     from legenda.regions import Regions
-    from legenda.visualization.caption_attention import look_up
+    from legenda.visualization.caption_attention import extract_attention
 
     model, vocabulary = opened.model.eval(), opened.model.vocabulary
     assert vocabulary is not None  # every run has one
@@ -165,7 +165,7 @@ def caption_pictures(
                 )
             for row, (path, picture, _, _) in enumerate(regions):
                 if heard is not None:
-                    heard(path, picture, look_up(found, stacked, vocabulary, row))
+                    heard(path, picture, extract_attention(found, stacked, vocabulary, row))
                 rows, scores = found.tokens[row].tolist(), found.scores[row].tolist()
                 told = zip(rows, scores, strict=True)
                 yield path, tuple((vocabulary.decode(row), score) for row, score in told if score > float("-inf"))
@@ -201,14 +201,14 @@ def _extract(
             yield path, picture, features, boxes
 
 
-def _draw_into(folder: Path, names: Mapping[Path, str], head: int | None) -> "Heard":
+def _draw_into(folder: Path, names: Mapping[Path, str], head: int | None) -> "CaptionCallback":
     """Draws what it hears into the folder; the sheet of a.jpg is a.jpg.png, that of another a.jpg is a.jpg.2.png."""
-    from legenda.visualization.caption_attention import draw_captions, file_name, write_sheet
+    from legenda.visualization.caption_attention import draw_caption_attention, file_name, write_sheet
 
     taken: Counter[str] = Counter()
 
-    def draw(path: Path, picture: "Image.Image", captions: "list[Looked]") -> None:
-        sheet = draw_captions(picture, captions, title=names[path], head=head)
+    def draw(path: Path, picture: "Image.Image", captions: "list[CaptionAttention]") -> None:
+        sheet = draw_caption_attention(picture, captions, title=names[path], head=head)
         name = file_name(path.name)
         taken[name] += 1
         write_sheet(sheet, folder, name if taken[name] == 1 else f"{name}.{taken[name]}")

@@ -12,7 +12,7 @@ from legenda.errors import UserError
 
 if TYPE_CHECKING:
     from legenda.datasets.captions import CaptionSet
-    from legenda.visualization.caption_attention import Looked
+    from legenda.visualization.caption_attention import CaptionAttention
     from legenda.visualization.report import ScoreColumn
     from legenda.visualization.report.build import Tested
     from legenda.visualization.report.images import Subject
@@ -87,8 +87,8 @@ def run(arguments: Sequence[str]) -> None:
         describe_run,
         example,
         heads_fit,
-        look,
         model_run,
+        predict_with_attention,
         score,
         title_of,
         write_overlays,
@@ -122,9 +122,11 @@ def run(arguments: Sequence[str]) -> None:
     }
     shown = choose([[tested[name].ranks[identity] for identity in split.identities] for name in runs], options.pictures)
     subjects = find_subjects(data[0], options.split, split.identities, shown, options.pictures_folder)
-    looked = {name: look(opened, splits[name], shown, options.beam_size) for name, opened in runs.items()}
+    looked = {
+        name: predict_with_attention(opened, splits[name], shown, options.beam_size) for name, opened in runs.items()
+    }
 
-    seen: dict[int, Mapping[str, Looked]] = {
+    seen: dict[int, Mapping[str, CaptionAttention]] = {
         position: {name: found[split.identities[position]] for name, found in looked.items()} for position in shown
     }
     pictures = {position: subjects(position, next(iter(seen[position].values())).boxes.tolist()) for position in shown}
@@ -211,7 +213,7 @@ def _footnotes(
     options: Options,
     split: "CaptionSet",
     pictures: Mapping[int, "Subject"],
-    seen: Mapping[int, Mapping[str, "Looked"]],
+    seen: Mapping[int, Mapping[str, "CaptionAttention"]],
     with_heads: bool,
 ) -> list[str]:
     """What the reader must know to read the page rightly."""

@@ -26,7 +26,7 @@ from legenda.models import describe_model
 from legenda.serving.engine import BusyError, Engine, Served, Wish
 from legenda.serving.limits import Rate
 from legenda.serving.schemas import Caption, Captions, Health, Problem, ServedModel
-from legenda.visualization.caption_attention import Looked, draw_captions
+from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention
 from legenda.visualization.page import compose_page
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
@@ -204,7 +204,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {code: {"model": Problem} for code 
 
 
 def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
-    async def answered(upload: UploadFile, wish: Wish) -> tuple[Image.Image, list[Looked]]:
+    async def answered(upload: UploadFile, wish: Wish) -> tuple[Image.Image, list[CaptionAttention]]:
         if wish.model not in models:
             raise UserError(f"there is no model {wish.model!r}; {nearest(wish.model, list(models))}")
         name = upload.filename or "the picture"
@@ -252,13 +252,15 @@ def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
         """The captions as sheets of pictures, a tile for each word with its attention."""
         wish = Wish(model or first, beam_size, captions, temperature, seed)
         image, told = await answered(picture, wish)
-        sheet = await asyncio.to_thread(draw_captions, image, told, title=wish.model, head=head, side=_SHEET_SIDE)
+        sheet = await asyncio.to_thread(
+            draw_caption_attention, image, told, title=wish.model, head=head, side=_SHEET_SIDE
+        )
         data = io.BytesIO()
         sheet.save(data, format="PNG")
         return Response(data.getvalue(), media_type="image/png")
 
 
-def _caption(looked: Looked, *, with_heads: bool) -> Caption:
+def _caption(looked: CaptionAttention, *, with_heads: bool) -> Caption:
     several = with_heads and looked.placed and looked.heads.shape[1] > 1
     return Caption(
         text=" ".join(looked.words),

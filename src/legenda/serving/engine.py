@@ -19,7 +19,7 @@ from legenda.errors import UserError
 from legenda.evaluation.runs import OpenRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import Looked, look_up
+from legenda.visualization.caption_attention import CaptionAttention, extract_attention
 
 MOST_WAITING = 128
 _TOGETHER = 16
@@ -54,7 +54,7 @@ class _Request:
     wish: Wish
     picture: Image.Image
     name: str
-    answer: Future[list[Looked]]
+    answer: Future[list[CaptionAttention]]
 
 
 class Engine:
@@ -68,7 +68,7 @@ class Engine:
         self.worker = threading.Thread(target=self._work, daemon=True, name="captions")
         self.worker.start()
 
-    def ask(self, wish: Wish, picture: Image.Image, name: str) -> Future[list[Looked]]:
+    def ask(self, wish: Wish, picture: Image.Image, name: str) -> Future[list[CaptionAttention]]:
         """What will be the captions, those of a search best first; `name` is the picture's, for messages.
 
         Raises BusyError when the line is full.
@@ -128,7 +128,7 @@ class Engine:
             self.answered += 1
             request.answer.set_result(answer)
 
-    def _answers(self, wish: Wish, group: Sequence[_Request]) -> list[list[Looked]]:
+    def _answers(self, wish: Wish, group: Sequence[_Request]) -> list[list[CaptionAttention]]:
         served = self.models[wish.model]
         names = [Path(request.name) for request in group]
         found = run_extractor(served.extractor, [request.picture for request in group], names)
@@ -137,7 +137,7 @@ class Engine:
         if vocabulary is None:
             raise UserError(f"{served.run.folder} has no vocabulary, so it cannot write words; serve a trained run")
         decoded = _decode(served.run, regions, wish)
-        return [look_up(decoded, regions, vocabulary, row) for row in range(len(group))]
+        return [extract_attention(decoded, regions, vocabulary, row) for row in range(len(group))]
 
 
 def _regions(features: np.ndarray, boxes: np.ndarray | None) -> Regions:

@@ -19,7 +19,7 @@ from legenda.visualization.overlay import average_heads, draw_words, stack_sheet
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class CaptionAttention:
     """One caption, word by word.
 
     score: the sum of its log-probabilities under the model, in nats. heads: `(T, H, N)`, the weights of T words in H
@@ -42,7 +42,7 @@ class Looked:
         return average_heads(self.heads) if self.placed else None
 
 
-def look_up(decoded: Decoded, regions: Regions, vocabulary: Vocabulary, row: int) -> list[Looked]:
+def extract_attention(decoded: Decoded, regions: Regions, vocabulary: Vocabulary, row: int) -> list[CaptionAttention]:
     """The captions of image `row`, decoded with attention; fewer than were asked for where no more exist."""
     assert decoded.attention is not None
     real = regions.valid[row]
@@ -53,12 +53,12 @@ def look_up(decoded: Decoded, regions: Regions, vocabulary: Vocabulary, row: int
             continue
         words = tuple(vocabulary.decode(tokens).split())
         weights = decoded.attention[row, place, : len(words)][..., real].float().cpu().numpy()
-        found.append(Looked(words, float(decoded.log_probs[row, place].sum()), weights, boxes))
+        found.append(CaptionAttention(words, float(decoded.log_probs[row, place].sum()), weights, boxes))
     return found
 
 
-def draw_captions(
-    picture: Image.Image, captions: Sequence[Looked], *, title: str, head: int | None = None, side: int = 240
+def draw_caption_attention(
+    picture: Image.Image, captions: Sequence[CaptionAttention], *, title: str, head: int | None = None, side: int = 240
 ) -> Image.Image:
     """The sheets of a picture's captions below each other, a tile a word.
 

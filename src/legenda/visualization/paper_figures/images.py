@@ -16,9 +16,9 @@ from legenda.evaluation.run_names import short_names
 from legenda.evaluation.runs import OpenRun, open_run
 from legenda.extractors import find_pictures, read_picture, run_extractor
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import Looked
+from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.paper_figures.options import CaptionOptions, PictureOptions
-from legenda.visualization.report.build import look
+from legenda.visualization.report.build import predict_with_attention
 from legenda.visualization.report.images import Subject, find_subjects
 
 
@@ -39,12 +39,12 @@ class Views:
     sets: Mapping[str, CaptionSet]
     positions: tuple[int, ...]
 
-    def captions(self, runs: Mapping[str, OpenRun], options: CaptionOptions) -> dict[str, list[Looked]]:
+    def captions(self, runs: Mapping[str, OpenRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
         """What each run says of the pictures, in their order, and where each word looked."""
         found = {}
         for name, opened in runs.items():
             split = self.sets[name]
-            looked = look(opened, split, self.positions, options.beam_size)
+            looked = predict_with_attention(opened, split, self.positions, options.beam_size)
             found[name] = [looked[split.identities[position]] for position in self.positions]
         return found
 

@@ -17,7 +17,7 @@ from legenda.evaluation.runs import OpenRun
 from legenda.extractors import find_pictures, read_picture
 from legenda.models import Captioner, create_model
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import Looked
+from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.figures import (
     PictureMatrices,
     PictureWords,
@@ -144,7 +144,9 @@ def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOp
     return WeightMatrices(f"{name}{where}", found, _head_names(len(found), weights[options.branch - 1]))
 
 
-def _heads(name: str, opened: OpenRun, view: View, looked: Looked, options: HeadOptions) -> list[WeightMatrices]:
+def _heads(
+    name: str, opened: OpenRun, view: View, looked: CaptionAttention, options: HeadOptions
+) -> list[WeightMatrices]:
     """One run's self-attention, a row for each branch that is asked for."""
     weights = self_attention(opened.model, view.regions[name], options.layer)
     distances = distance_weights(opened.model, options.layer)

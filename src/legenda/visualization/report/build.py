@@ -21,7 +21,12 @@ from legenda.models import describe_model
 from legenda.regions import Regions
 from legenda.tasks.predict import describe_images
 from legenda.training.history import HISTORY, read_history
-from legenda.visualization.caption_attention import Looked, draw_captions, look_up, write_sheet
+from legenda.visualization.caption_attention import (
+    CaptionAttention,
+    draw_caption_attention,
+    extract_attention,
+    write_sheet,
+)
 from legenda.visualization.overlay import average_heads
 from legenda.visualization.report import CaptionView, Example, ModelRun
 from legenda.visualization.report.encode_attention import packed_size
@@ -61,15 +66,17 @@ def score(captions: Mapping[str, str], split: CaptionSet) -> Tested:
     )
 
 
-def look(opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size: int) -> dict[str, Looked]:
+def predict_with_attention(
+    opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size: int
+) -> dict[str, CaptionAttention]:
     """Where each word of the best captions of the images at these positions looked, by identity."""
-    found: dict[str, Looked] = {}
+    found: dict[str, CaptionAttention] = {}
     vocabulary = opened.model.vocabulary
 
     def keep(part: np.ndarray, regions: Regions, decoded: Decoded) -> None:
         assert vocabulary is not None
         for row, position in enumerate(part.tolist()):
-            found[split.identities[position]] = look_up(decoded, regions, vocabulary, row)[0]
+            found[split.identities[position]] = extract_attention(decoded, regions, vocabulary, row)[0]
 
     chosen = np.asarray(positions, dtype=np.int64)
     describe_images(opened.model, split, beam_size=beam_size, need_attention=True, positions=chosen, heard=keep)
@@ -78,7 +85,7 @@ def look(opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size
 
 def check_head(opened: OpenRun, split: CaptionSet, head: int) -> None:
     """UserError where the run's attention has no such head, told by the first image before all are captioned."""
-    for seen in look(opened, split, [0], beam_size=1).values():
+    for seen in predict_with_attention(opened, split, [0], beam_size=1).values():
         try:
             average_heads(seen.heads, head)
         except UserError as error:
@@ -146,7 +153,7 @@ def example(
     identity: str,
     subject: Subject,
     references: Sequence[str],
-    looked: Mapping[str, Looked],
+    looked: Mapping[str, CaptionAttention],
     tested: Mapping[str, Tested],
     *,
     with_heads: bool = True,
@@ -171,21 +178,23 @@ def example(
     return Example(identity, subject.kind, picture, media_type, first.tolist(), references, views)
 
 
-def heads_fit(pictures: Collection[Mapping[str, Looked]]) -> bool:
+def heads_fit(pictures: Collection[Mapping[str, CaptionAttention]]) -> bool:
     """Whether the page may hold every head of the attention: 100 photographs with it must stay below 20 MB."""
     captions = [seen for looked in pictures for seen in looked.values()]
     characters = sum(packed_size(seen.heads) + 7 * average_heads(seen.heads).size for seen in captions)
     return characters <= _MOST_CHARACTERS * len(pictures)
 
 
-def write_overlays(folder: Path, pictures: Mapping[str, tuple[Subject, Mapping[str, Looked]]], head: int | None) -> int:
+def write_overlays(
+    folder: Path, pictures: Mapping[str, tuple[Subject, Mapping[str, CaptionAttention]]], head: int | None
+) -> int:
     """A sheet for each picture, by identity, and run that has attention; says how many."""
     written = 0
     for identity, (subject, looked) in pictures.items():
         for name, seen in looked.items():
             if not seen.placed or not seen.words:
                 continue
-            sheet = draw_captions(subject.image, [seen], title=f"{identity}, {name}", head=head)
+            sheet = draw_caption_attention(subject.image, [seen], title=f"{identity}, {name}", head=head)
             write_sheet(sheet, folder, f"{identity}.{name}")
             written += 1
     return written

@@ -15,7 +15,7 @@ from legenda.evaluation.results_file import caption_settings, evaluation_path, w
 from legenda.evaluation.runs import open_run
 from legenda.tasks.predict import describe_images
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
-from legenda.visualization.report.build import RANKED_BY, example, look, model_run, score
+from legenda.visualization.report.build import RANKED_BY, example, model_run, predict_with_attention, score
 from legenda.visualization.report.images import draw_subject
 
 EXAMPLES_PER_FAMILY = 4
@@ -48,7 +48,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     split = scene_set(made)
     shown = _shown(made.scenes)
     tested = {name: score(describe_images(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()}
-    looked = {name: look(opened, split, shown, BEAM) for name, opened in runs.items()}
+    looked = {name: predict_with_attention(opened, split, shown, BEAM) for name, opened in runs.items()}
     for name, result in tested.items():
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM, "fast")}
         kept = evaluation_path(folders[name], "test")
