@@ -1,4 +1,4 @@
-"""What tasks tell a report: people who disagree, answers that are partly right, and scores of groups."""
+"""What tasks report: annotators who disagree, answers that are partly correct, and scores of groups."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from legenda import Regions, UserError
 from legenda.datasets.questions import QuestionSet
 from legenda.datasets.vqa import Question
 from legenda.metrics.vqa import Annotation, evaluate_vqa
-from legenda.tasks.reporting import share, shares_of_groups
+from legenda.tasks.reporting import mean_with_ci, means_by_group
 from legenda.tasks.vqa import Vqa
 
 
-class Sure:
-    """A model that answers every question with "yes" and is nearly sure of it."""
+class ConfidentModel:
+    """Answer every question with "yes" and probability 0.75."""
 
     def parameters(self):
         return iter([torch.zeros(1)])
@@ -26,56 +26,56 @@ class Sure:
 @pytest.fixture
 def split() -> QuestionSet:
     """Three questions to which ten, one and none of ten people say yes."""
-    told = [
+    annotations = [
         Annotation(("yes",) * 10, "is the", "yes/no"),
         Annotation(("no",) * 8 + ("maybe", "yes"), "is the", "yes/no"),
         Annotation(("two",) * 10, "how many", "number"),
     ]
-    questions = tuple(Question(str(n), f"image{n}", f"question {n}?", one) for n, one in enumerate(told))
+    questions = tuple(Question(str(n), f"image{n}", f"question {n}?", one) for n, one in enumerate(annotations))
     return QuestionSet(questions, lambda positions: Regions(torch.zeros(len(positions), 1, 4)), "here", "nobody")
 
 
-def test_people_who_disagree_are_counted(split):
-    assert Vqa.show(split, 0).facts == (("question", "question 0?"), ("answer", "yes"))
-    shown = Vqa.show(split, 1)
-    assert shown.facts == (("question", "question 1?"), ("people", "no (8), maybe (1), yes (1)"))
-    assert (shown.kind, shown.image, shown.box) == ("yes/no", "image1", None)
+def test_answers_of_annotators_who_disagree_are_counted(split):
+    assert Vqa.describe_example(split, 0).facts == (("question", "question 0?"), ("answer", "yes"))
+    example = Vqa.describe_example(split, 1)
+    assert example.facts == (("question", "question 1?"), ("people", "no (8), maybe (1), yes (1)"))
+    assert (example.kind, example.image, example.box) == ("yes/no", "image1", None)
 
 
-def test_an_answer_of_one_in_ten_is_wrong_and_says_how_far(split):
+def test_an_answer_of_one_annotator_in_ten_is_wrong_with_its_accuracy_as_note(split):
     predictions = dict.fromkeys(split.identities, "yes")
-    judged = Vqa.judge(predictions, split)
-    assert judged.ranks == {"0": 1.0, "1": 0.3, "2": 0.0}
-    said = Vqa.say(Sure(), split, np.arange(3), predictions, judged.ranks)
-    assert [(said[name].right, said[name].note, said[name].score) for name in said] == [
+    result = Vqa.score_with_intervals(predictions, split)
+    assert result.per_example == {"0": 1.0, "1": 0.3, "2": 0.0}
+    described = Vqa.describe_predictions(ConfidentModel(), split, np.arange(3), predictions, result.per_example)
+    assert [(described[name].correct, described[name].note, described[name].score) for name in described] == [
         (True, "", 0.75),
-        (False, "30% right", 0.75),
+        (False, "30% correct", 0.75),
         (False, "", 0.75),
     ]
 
 
 def test_scores_are_those_of_the_official_evaluation(split):
     predictions = dict.fromkeys(split.identities, "yes")
-    judged, official = Vqa.judge(predictions, split), evaluate_vqa(predictions, split.annotations)
-    assert judged.scores["accuracy"].value == pytest.approx(official.overall / 100, abs=1e-4)
-    (title,) = judged.groups
+    result, official = Vqa.score_with_intervals(predictions, split), evaluate_vqa(predictions, split.annotations)
+    assert result.scores["accuracy"].value == pytest.approx(official.overall / 100, abs=1e-4)
+    (title,) = result.groups
     assert title == "type of answer"
-    parts = {name: (score.value, score.count) for name, score in judged.groups[title].items()}
+    parts = {name: (score.value, score.count) for name, score in result.groups[title].items()}
     assert parts == {"yes/no": (pytest.approx(0.65), 2), "number": (0.0, 1)}
 
 
 def test_questions_without_answers_are_refused(split):
     withheld = QuestionSet((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
     with pytest.raises(UserError, match="come without answers"):
-        Vqa.judge({"0": "yes"}, withheld)
+        Vqa.score_with_intervals({"0": "yes"}, withheld)
 
 
-def test_an_interval_is_that_of_the_group_alone():
+def test_the_interval_of_a_group_uses_its_examples_only():
     values = {str(n): float(n < 50) for n in range(100)}
     groups = {name: "few" if int(name) in (0, 99) else "" if int(name) == 1 else "many" for name in values}
-    found = shares_of_groups(values, groups)
+    found = means_by_group(values, groups)
     assert {name: score.count for name, score in found.items()} == {"few": 2, "many": 97}
     assert found["few"].interval == (0.0, 1.0)
     low, high = found["many"].interval
     assert 0.35 < low < found["many"].value < high < 0.65
-    assert share(dict.fromkeys("abc", 1.0)).interval == (1.0, 1.0)
+    assert mean_with_ci(dict.fromkeys("abc", 1.0)).interval == (1.0, 1.0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from legenda.visualization.report import CaptionView, Example, ModelRun, Report, ScoreColumn, write_report
+from legenda.visualization.report import CaptionView, ExampleCard, ModelRun, Report, ScoreColumn, write_report
 
 if TYPE_CHECKING:
     from playwright import sync_api
@@ -69,7 +69,7 @@ def _attention(random: np.random.Generator, targets: list[int | None], regions: 
     return np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
 
 
-def _example(number: int) -> Example:
+def _example(number: int) -> ExampleCard:
     random = np.random.default_rng(number)
     things = _shapes(random, 4 + number % 4)
     regions = len(things)
@@ -82,7 +82,7 @@ def _example(number: int) -> Example:
         return CaptionView(words, _attention(random, targets, regions), truth, note, None)
 
     true = caption(0, 1, True)
-    return Example(
+    return ExampleCard(
         identity=f"test-{number:04d}",
         kind=KINDS[number % 3],
         picture=_drawn(things),
@@ -167,7 +167,7 @@ def hostile_report(report, hostile_text) -> Report:
     text, example = hostile_text, report.examples[0]
     run = ModelRun(text, text, 1, 1.0, {text: 0.5}, {text: [(1, 2.0), (2, 3.0)]}, {text: {text: text}})
     caption = CaptionView([text, "b"], np.full((2, len(example.boxes)), 0.25), False, text)
-    hostile = Example(text, text, example.picture, example.media_type, example.boxes, [text], {text: caption})
+    hostile = ExampleCard(text, text, example.picture, example.media_type, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
 
 

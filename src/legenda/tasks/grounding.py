@@ -23,7 +23,7 @@ from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
 from legenda.tasks.base import Batch, Loss, Objective, Prepared, parts_of, regions_of
 from legenda.tasks.config import ObjectiveConfig
-from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import begin_words, in_parts
 from legenda.text.questions import QuestionVocabulary
@@ -34,8 +34,8 @@ class Grounding(ReportedTask):
 
     name = "grounding"
     noun = "expressions"
-    card = "Each card has an expression, the true box, and the box that each model finds."
-    explained: ClassVar[Mapping[str, str]] = {
+    card_description = "Each card has an expression, the true box, and the box that each model finds."
+    metric_descriptions: ClassVar[Mapping[str, str]] = {
         "accuracy": f"share of boxes that overlap the true one by {HIT} at least (IoU: common area over that of both)"
     }
     score_name = "IoU"
@@ -94,36 +94,38 @@ class Grounding(ReportedTask):
         return replace(split, expressions=found).score(predictions)
 
     @staticmethod
-    def show(split: ExpressionSet, position: int) -> Shown:
+    def describe_example(split: ExpressionSet, position: int) -> Example:
         """The expression and its true box."""
         meant = split.expressions[position]
         box = _shares_of_picture(meant.box, meant.size)
-        return Shown((("expression", " ".join(meant.tokens)),), meant.kind, meant.image, box, meant.size)
+        return Example((("expression", " ".join(meant.tokens)),), meant.kind, meant.image, box, meant.size)
 
     @staticmethod
-    def judge(predictions: Mapping[str, Any], split: ExpressionSet) -> Judged:
-        """The share of boxes that fit, also by kind of expression; a prediction's rank is its overlap."""
+    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionSet) -> EvaluationResult:
+        """Return the share of boxes that fit, also by kind of expression; the score of one prediction is its IoU."""
         given = np.array([predictions[name] for name in split.identities], np.float32)
         overlaps = dict(zip(split.identities, box_iou(given, split.boxes).tolist(), strict=True))
         hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
         kinds = {expression.id: expression.kind for expression in split.expressions}
-        groups = shares_of_groups(hits, kinds)
-        return Judged({"accuracy": share(hits)}, overlaps, {"kind of expression": groups} if groups else {})
+        groups = means_by_group(hits, kinds)
+        return EvaluationResult(
+            {"accuracy": mean_with_ci(hits)}, overlaps, {"kind of expression": groups} if groups else {}
+        )
 
     @staticmethod
-    def say(
+    def describe_predictions(
         model: Grounder,  # noqa: ARG004
         split: ExpressionSet,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
-        ranks: Mapping[str, float],
-    ) -> dict[str, Said]:
+        scores: Mapping[str, float],
+    ) -> dict[str, Prediction]:
         """The boxes with their overlaps."""
         chosen = [split.expressions[position] for position in positions]
         return {
-            meant.id: Said(
-                right=ranks[meant.id] >= HIT,
-                score=ranks[meant.id],
+            meant.id: Prediction(
+                correct=scores[meant.id] >= HIT,
+                score=scores[meant.id],
                 box=_shares_of_picture(predictions[meant.id], meant.size),
             )
             for meant in chosen

@@ -1,7 +1,4 @@
-"""What a report shows of a task that is not captioning: examples, what models said of them, and scores with intervals.
-
-A task says it of its own examples; the page is the same for all.
-"""
+"""What a report shows of a task other than captioning: examples, predictions, and scores with intervals."""
 
 from __future__ import annotations
 
@@ -21,12 +18,13 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One example before a model has spoken.
+class Example:
+    """One example of a split, without predictions.
 
-    facts: what a reader must know of it, each with its label. kind: the sort of example, "" where there are no sorts.
-    image: its picture as feature stores name it, or its number in COCO; None where it has none. box: the true box, x1
-    y1 x2 y2 in 0..1 of a picture of `size`, its width and height in pixels; None where no place is asked for.
+    facts: (label, text) pairs, such as the question and its reference answers. kind: a group to filter by, "" where
+    there is none. image: the name of its image in the feature store, or its COCO number; None without an image. box:
+    the reference box, x1 y1 x2 y2 in 0..1 of an image of `size` (width, height) in pixels; None where the task
+    predicts no boxes.
     """
 
     facts: Sequence[tuple[str, str]]
@@ -37,96 +35,96 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a model said of one example.
+class Prediction:
+    """The prediction of a model for one example.
 
-    words: each is set apart, so that an answer of several words is one of them. right: None where nothing is wholly
-    right or wrong. score: what the task's `score_name` names. box: the place it means, as in `Shown`.
+    words: shown one by one, so an answer of several words is a single item. correct: None for tasks without right and
+    wrong. score: the value that the task's `score_name` names. box: the predicted box, as in `Example`.
     """
 
     words: Sequence[str] = ()
-    right: bool | None = None
+    correct: bool | None = None
     score: float | None = None
     note: str = ""
     box: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
-class Score:
-    """One score of `count` examples and the 95 % interval that holds it; in 0..1 where it is a share of them."""
+class MetricWithCI:
+    """A metric over `count` examples with its 95 % confidence interval; fractions lie in 0..1."""
 
     value: float
     interval: Interval
     count: int
-    share: bool = True
+    is_fraction: bool = True
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Predictions of a whole split, scored.
+class EvaluationResult:
+    """Scores of the predictions for a whole split.
 
-    scores: of all examples, under the names that the task explains. groups: by what examples are told apart ("type of
-    answer"), the scores of each part ("number"). ranks: how good each prediction is, by the example's identity. notes:
-    sentences that the reader must know to read the scores rightly.
+    scores: over all examples, by the names of the task's `metric_descriptions`. per_example: the score of each
+    prediction, by the id of its example. groups: scores of subsets, by grouping ("type of answer") and subset
+    ("number"). notes: sentences needed to interpret the scores.
     """
 
-    scores: Mapping[str, Score]
-    ranks: Mapping[str, float]
-    groups: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)
+    scores: Mapping[str, MetricWithCI]
+    per_example: Mapping[str, float]
+    groups: Mapping[str, Mapping[str, MetricWithCI]] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
 class ReportedTask(Task):
-    """A task whose examples each have a card in the report.
+    """A task whose examples are shown as cards in the report.
 
-    noun: what its examples are called, in the plural. card: what a reader finds on a card. explained: its scores, in
-    the order of the columns, and what each means. score_name: what `Said.score` is. loss: how the curve of the training
-    loss is called.
+    noun: plural name of its examples. card_description: what a card shows. metric_descriptions: its metrics in the
+    order of the columns, each with a description. score_name: the meaning of `Prediction.score`. loss_title: title of
+    the training loss curve.
     """
 
     noun: ClassVar[str]
-    card: ClassVar[str]
-    explained: ClassVar[Mapping[str, str]]
+    card_description: ClassVar[str]
+    metric_descriptions: ClassVar[Mapping[str, str]]
     score_name: ClassVar[str]
-    loss: ClassVar[str] = "training loss"
+    loss_title: ClassVar[str] = "training loss"
 
     @staticmethod
     @abstractmethod
-    def show(split: Any, position: int) -> Shown:
-        """The example at this position."""
+    def describe_example(split: Any, position: int) -> Example:
+        """Return the example at this position of the split."""
 
     @staticmethod
     @abstractmethod
-    def judge(predictions: Mapping[str, Any], split: Any) -> Judged:
-        """Scores of predictions for all of a split; UserError where it withholds what they are compared with."""
+    def score_with_intervals(predictions: Mapping[str, Any], split: Any) -> EvaluationResult:
+        """Score the predictions for a whole split; raise an error where the split has no reference answers."""
 
     @staticmethod
     @abstractmethod
-    def say(
-        model: Any, split: Any, positions: np.ndarray, predictions: Mapping[str, Any], ranks: Mapping[str, float]
-    ) -> dict[str, Said]:
-        """What the model predicted for the examples at these positions, by identity, as a reader sees it.
+    def describe_predictions(
+        model: Any, split: Any, positions: np.ndarray, predictions: Mapping[str, Any], scores: Mapping[str, float]
+    ) -> dict[str, Prediction]:
+        """Return the predictions for the examples at these positions, by id, as a report shows them.
 
-        predictions, ranks: those of the split; the model tells what they do not, such as how probable an answer is.
+        predictions, scores: those of the whole split, by id. The model adds what they lack, such as probabilities.
         """
 
 
-def share(values: Mapping[str, float]) -> Score:
-    """The mean of what each example adds, in 0..1, with a bootstrap interval over examples."""
+def mean_with_ci(values: Mapping[str, float]) -> MetricWithCI:
+    """Return the mean of the values of all examples, each in 0..1, with a bootstrap interval over examples."""
     mean = fmean(values.values())
-    single: dict[str, dict[str, float | None]] = {identity: {"share": value} for identity, value in values.items()}
-    found = intervals(Scores({"share": mean}, single, documents=None, df=None))["share"]
+    single: dict[str, dict[str, float | None]] = {identity: {"mean": value} for identity, value in values.items()}
+    found = intervals(Scores({"mean": mean}, single, documents=None, df=None))["mean"]
     assert found is not None
-    return Score(mean, (found.low, found.high), len(values))
+    return MetricWithCI(mean, (found.low, found.high), len(values))
 
 
-def shares_of_groups(values: Mapping[str, float], groups: Mapping[str, str]) -> dict[str, Score]:
-    """The same for each group of examples, in the order in which the groups are met.
+def means_by_group(values: Mapping[str, float], groups: Mapping[str, str]) -> dict[str, MetricWithCI]:
+    """Return `mean_with_ci` of each group, in the order in which the groups occur.
 
-    groups: the group of each example; those of the group "" are left out. An interval is that of examples of its group
-    alone, so that a small group's tells how small it is.
+    groups: the group of each example; examples of group "" are skipped. Each interval is computed from the examples of
+    its group alone, so small groups have wide intervals.
     """
-    parts: dict[str, dict[str, float]] = {}
+    members: dict[str, dict[str, float]] = {}
     for identity, value in values.items():
-        parts.setdefault(groups[identity], {})[identity] = value
-    return {group: share(part) for group, part in parts.items() if group}
+        members.setdefault(groups[identity], {})[identity] = value
+    return {group: mean_with_ci(part) for group, part in members.items() if group}

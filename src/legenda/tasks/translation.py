@@ -31,7 +31,7 @@ from legenda.models.translator import SUBWORDS, Translator
 from legenda.tasks.base import Batch, Loss, Objective, Prepared
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.objectives import PADDING, cross_entropy
-from legenda.tasks.reporting import Judged, ReportedTask, Said, Score, Shown, share
+from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, mean_with_ci
 from legenda.tasks.rewards import Reward
 from legenda.text import Vocabulary
 from legenda.text.subwords import load_subwords
@@ -45,14 +45,14 @@ class Translation(ReportedTask):
 
     name = "translation"
     noun = "sentences"
-    card = "Each card has a sentence, what people made of it, and each model's translation."
-    explained: ClassVar[Mapping[str, str]] = {
+    card_description = "Each card has a sentence, what people made of it, and each model's translation."
+    metric_descriptions: ClassVar[Mapping[str, str]] = {
         "BLEU": "likeness to the references by runs of one to four tokens, 0 to 100",
         "chrF": "likeness to the references by runs of one to six letters, 0 to 100",
         "exact": "share of translations that are a reference to the letter",
     }
     score_name = "chrF"
-    loss = "training loss (nats per subword)"
+    loss_title = "training loss (nats per subword)"
 
     def __init__(self, data: OpenedParallel) -> None:
         self.data = data
@@ -106,38 +106,40 @@ class Translation(ReportedTask):
         return {name: scores[name] for name in TRANSLATION_METRICS}
 
     @staticmethod
-    def show(split: ParallelSplit, position: int) -> Shown:
+    def describe_example(split: ParallelSplit, position: int) -> Example:
         """The sentence and its references."""
         one = split.at([position])
         (references,) = one.printed.values()
-        return Shown((("source", one.sentences[0]), *(("reference", text) for text in references)))
+        return Example((("source", one.sentences[0]), *(("reference", text) for text in references)))
 
     @staticmethod
-    def judge(predictions: Mapping[str, Any], split: ParallelSplit) -> Judged:
-        """The scores of the corpus; a translation's rank is its own chrF."""
+    def score_with_intervals(predictions: Mapping[str, Any], split: ParallelSplit) -> EvaluationResult:
+        """Return the corpus scores; the score of one translation is its chrF."""
         references = split.printed
         found = score_translations(predictions, references, resamples=1000)
         scores = {
-            name: Score(
+            name: MetricWithCI(
                 found.corpus[name], (found.corpus[name] - margin, found.corpus[name] + margin), len(split), False
             )
             for name, margin in found.margins.items()
         }
         exact = {name: float(text in references[name]) for name, text in predictions.items()}
         notes = [f"sacrebleu's signature of {name}: {signature}." for name, signature in found.signatures.items()]
-        return Judged({**scores, "exact": share(exact)}, score_sentences(predictions, references), notes=notes)
+        return EvaluationResult(
+            {**scores, "exact": mean_with_ci(exact)}, score_sentences(predictions, references), notes=notes
+        )
 
     @staticmethod
-    def say(
+    def describe_predictions(
         model: Translator,  # noqa: ARG004
         split: ParallelSplit,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
-        ranks: Mapping[str, float],
-    ) -> dict[str, Said]:
+        scores: Mapping[str, float],
+    ) -> dict[str, Prediction]:
         """The translations, each with its own chrF."""
         chosen = [split.identities[position] for position in positions]
-        return {name: Said(predictions[name].split(), score=ranks[name]) for name in chosen}
+        return {name: Prediction(predictions[name].split(), score=scores[name]) for name in chosen}
 
 
 class TranslationObjective(Objective):

@@ -23,7 +23,7 @@ from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
 from legenda.tasks.base import Batch, Loss, Objective, Prepared, check_boxes, parts_of, regions_of
 from legenda.tasks.config import ObjectiveConfig
-from legenda.tasks.reporting import Judged, ReportedTask, Said, Shown, share, shares_of_groups
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import begin_words, in_parts
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
@@ -37,8 +37,8 @@ class Vqa(ReportedTask):
 
     name = "vqa"
     noun = "questions"
-    card = "Each card has the question, what people answered, and each model's answer with its probability."
-    explained: ClassVar[Mapping[str, str]] = {
+    card_description = "Each card has the question, what people answered, and each model's answer with its probability."
+    metric_descriptions: ClassVar[Mapping[str, str]] = {
         "accuracy": "the official accuracy, by which an answer is right by a third for each further person who agrees"
     }
     score_name = "probability"
@@ -103,7 +103,7 @@ class Vqa(ReportedTask):
         return replace(split, questions=answered).score(predictions)
 
     @staticmethod
-    def show(split: QuestionSet, position: int) -> Shown:
+    def describe_example(split: QuestionSet, position: int) -> Example:
         """The question and what people answered; its kind is that of the finest accuracy that the split tells."""
         question = split.questions[position]
         told = split.annotations[question.id]
@@ -113,10 +113,10 @@ class Vqa(ReportedTask):
         else:
             answer = ("people", ", ".join(f"{text} ({count})" for text, count in people))
         kind = told.question_type if split.by_type else told.answer_type
-        return Shown((("question", question.text), answer), kind, question.image)
+        return Example((("question", question.text), answer), kind, question.image)
 
     @staticmethod
-    def judge(predictions: Mapping[str, Any], split: QuestionSet) -> Judged:
+    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionSet) -> EvaluationResult:
         """The official accuracy, also by type of answer and, where the split tells it, by type of question."""
         told = split.annotations
         official = evaluate_vqa(predictions, told).questions
@@ -124,37 +124,37 @@ class Vqa(ReportedTask):
         types = {"type of answer": {question: annotation.answer_type for question, annotation in told.items()}}
         if split.by_type:
             types["type of question"] = {question: annotation.question_type for question, annotation in told.items()}
-        groups = {title: shares_of_groups(right, groups) for title, groups in types.items()}
+        groups = {title: means_by_group(right, groups) for title, groups in types.items()}
         note = (
             f"An answer is called right from an accuracy of {_RIGHT:.0%} on, that is where two of ten people gave it; "
             "its probability is the sigmoid of its score."
         )
-        return Judged({"accuracy": share(right)}, right, groups, (note,))
+        return EvaluationResult({"accuracy": mean_with_ci(right)}, right, groups, (note,))
 
     @staticmethod
-    def say(
+    def describe_predictions(
         model: Mcan,
         split: QuestionSet,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
-        ranks: Mapping[str, float],
-    ) -> dict[str, Said]:
+        scores: Mapping[str, float],
+    ) -> dict[str, Prediction]:
         """The answers with their probabilities, and with their accuracies where people disagree."""
-        said: dict[str, Said] = {}
+        said: dict[str, Prediction] = {}
         for part, regions in in_parts(model, split, positions):
             asked = [split.questions[position] for position in part]
             found = model.answer_with_probability(regions, [question.text for question in asked])
             for question, (_, probability) in zip(asked, found, strict=True):
-                rank = ranks[question.id]
-                note = f"{rank:.0%} right" if 0 < rank < 1 else ""
-                said[question.id] = Said((predictions[question.id],), rank >= _RIGHT, probability, note)
+                accuracy = scores[question.id]
+                note = f"{accuracy:.0%} correct" if 0 < accuracy < 1 else ""
+                said[question.id] = Prediction((predictions[question.id],), accuracy >= _RIGHT, probability, note)
         return said
 
 
 class AnswerObjective(Objective):
     """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
 
-    Each batch counts as the share it is of a whole step, so that a step's loss is the plain sum over its questions,
+    Each batch is weighted by its share of a whole step, so that a step's loss is the plain sum over its questions,
     however many devices and parts share it.
     """
 

@@ -28,7 +28,7 @@ from legenda.visualization.caption_attention import (
     write_sheet,
 )
 from legenda.visualization.overlay import average_heads
-from legenda.visualization.report import CaptionView, Example, ModelRun
+from legenda.visualization.report import CaptionView, ExampleCard, ModelRun
 from legenda.visualization.report.encode_attention import packed_size
 from legenda.visualization.report.images import Subject
 
@@ -157,7 +157,7 @@ def example(
     tested: Mapping[str, Tested],
     *,
     with_heads: bool = True,
-) -> Example:
+) -> ExampleCard:
     """One picture with the captions of all models; those that read other regions than the first bring their own.
 
     with_heads: whether each head of the attention is kept, or their mean alone.
@@ -175,7 +175,7 @@ def example(
             tested[name].ranks[identity],
             None if np.array_equal(seen.boxes, first) else seen.boxes.tolist(),
         )
-    return Example(identity, subject.kind, picture, media_type, first.tolist(), references, views)
+    return ExampleCard(identity, subject.kind, picture, media_type, first.tolist(), references, views)
 
 
 def heads_fit(pictures: Collection[Mapping[str, CaptionAttention]]) -> bool:

@@ -72,7 +72,7 @@ class CaptionView:
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleCard:
     """One picture with its regions and its captions, one per model name.
 
     `picture` is the encoded file, None of an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the
@@ -103,7 +103,7 @@ class Report:
     lead: str
     columns: Sequence[ScoreColumn]
     runs: Sequence[ModelRun]
-    examples: Sequence[Example]
+    examples: Sequence[ExampleCard]
     footnotes: Sequence[str]
     score_name: str = "score"
     noun: str = "pictures"

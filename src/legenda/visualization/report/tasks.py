@@ -11,9 +11,9 @@ import numpy as np
 from legenda.cli.report import choose
 from legenda.errors import UserError
 from legenda.evaluation.tasks import open_examples, predict, refuse_for_captioners
-from legenda.tasks.reporting import Judged, ReportedTask, Said, Score, Shown
+from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask
 from legenda.visualization.overlay import blank_canvas
-from legenda.visualization.report import Breakdown, CaptionView, Example, Report, ScoreColumn, write_report
+from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import describe_run, model_run, title_of
 from legenda.visualization.report.images import Subject, find_by_name
 
@@ -31,7 +31,7 @@ class _Tested:
     """What a model said of a split, and how good that is."""
 
     predictions: Mapping[str, Any]
-    judged: Judged
+    judged: EvaluationResult
 
     @property
     def scores(self) -> dict[str, float]:
@@ -62,29 +62,29 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
     tested: dict[str, _Tested] = {}
     for name, opened in runs.items():
         predictions = predict(opened, splits[name], options.beam_size)
-        tested[name] = _Tested(predictions, task.judge(predictions, splits[name]))
-    ranks = [[result.judged.ranks[identity] for identity in split.identities] for result in tested.values()]
+        tested[name] = _Tested(predictions, task.score_with_intervals(predictions, splits[name]))
+    ranks = [[result.judged.per_example[identity] for identity in split.identities] for result in tested.values()]
     positions = choose(ranks, options.pictures)
     said = {
-        name: task.say(
+        name: task.describe_predictions(
             opened.model,
             splits[name],
             np.array(positions, np.int64),
             tested[name].predictions,
-            tested[name].judged.ranks,
+            tested[name].judged.per_example,
         )
         for name, opened in runs.items()
     }
-    shown = {split.identities[position]: task.show(split, position) for position in positions}
+    shown = {split.identities[position]: task.describe_example(split, position) for position in positions}
     pictures = _pictures(next(iter(runs.values())), options, list(shown.values()))
     first = next(iter(tested.values())).judged
     kinds = {example.kind for example in shown.values()} - {""}
     report = Report(
         title=title_of(list(runs)),
-        lead=f"{_count(runs)}, {len(split):,} {task.noun} of the split {options.split}. {task.card}",
+        lead=f"{_count(runs)}, {len(split):,} {task.noun} of the split {options.split}. {task.card_description}",
         columns=[
-            ScoreColumn(name, name, explanation, percent=first.scores[name].share)
-            for name, explanation in task.explained.items()
+            ScoreColumn(name, name, explanation, percent=first.scores[name].is_fraction)
+            for name, explanation in task.metric_descriptions.items()
         ],
         runs=[
             model_run(
@@ -92,9 +92,9 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
                 name,
                 describe_run(opened),
                 tested[name],
-                validated=[*task.explained, *sorted(kinds)],
+                validated=[*task.metric_descriptions, *sorted(kinds)],
                 where=f"validation {task.noun}",
-                loss=task.loss,
+                loss=task.loss_title,
             )
             for name, opened in runs.items()
         ],
@@ -131,24 +131,26 @@ def _task_of(runs: Mapping[str, AnyRun]) -> type[ReportedTask]:
     return task
 
 
-def _pictures(opened: AnyRun, options: Options, shown: Sequence[Shown]) -> dict[str, Subject | None]:
+def _pictures(opened: AnyRun, options: Options, shown: Sequence[Example]) -> dict[str, Subject | None]:
     """The pictures of the examples by their names; None of one that is not found."""
     images = {example.image for example in shown if example.image is not None}
     found = find_by_name(opened.data(), options.split, images, options.pictures_folder) if images else None
     return {image: found(image) for image in images} if found is not None else {}
 
 
-def _example(identity: str, shown: Shown, pictures: Mapping[str, Subject | None], said: Mapping[str, Said]) -> Example:
+def _example(
+    identity: str, shown: Example, pictures: Mapping[str, Subject | None], said: Mapping[str, Prediction]
+) -> ExampleCard:
     """One card; where the picture is not found and places in it are compared, they stand on a blank canvas."""
     subject = None if shown.image is None else pictures[shown.image]
     if subject is None and shown.size is not None:
         subject = _blank(shown.size)
     picture, media_type = (None, "") if subject is None else subject.encoded
     views = {
-        name: CaptionView(view.words, None, view.right, view.note, view.score, box=view.box)
+        name: CaptionView(view.words, None, view.correct, view.note, view.score, box=view.box)
         for name, view in said.items()
     }
-    return Example(identity, shown.kind, picture, media_type, (), (), views, shown.facts, shown.box)
+    return ExampleCard(identity, shown.kind, picture, media_type, (), (), views, shown.facts, shown.box)
 
 
 def _blank(size: tuple[float, float]) -> Subject:
@@ -161,7 +163,7 @@ def _key(title: str, group: str) -> str:
     return f"{title}: {group}"
 
 
-def _keyed(judged: Judged) -> dict[str, Score]:
+def _keyed(judged: EvaluationResult) -> dict[str, MetricWithCI]:
     """All scores, those of groups too, under the keys of the report."""
     groups = {_key(title, group): score for title, parts in judged.groups.items() for group, score in parts.items()}
     return {**judged.scores, **groups}
@@ -175,9 +177,9 @@ def _footnotes(
     task: type[ReportedTask],
     options: Options,
     count: int,
-    shown: Sequence[Shown],
+    shown: Sequence[Example],
     pictures: Mapping[str, Subject | None],
-    judged: Judged,
+    judged: EvaluationResult,
 ) -> list[str]:
     """What the reader must know to read the page rightly."""
     notes = [
@@ -197,7 +199,7 @@ def _footnotes(
     return notes
 
 
-def _told(judged: Judged) -> str:
+def _told(judged: EvaluationResult) -> str:
     scores = _keyed(judged)
     return "  ".join(
         f"{name} {score.value:.3f} ({score.interval[0]:.3f} to {score.interval[1]:.3f})"

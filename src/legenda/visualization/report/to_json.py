@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.visualization.report.content import CaptionView, Example, ModelRun, Report
+from legenda.visualization.report.content import CaptionView, ExampleCard, ModelRun, Report
 from legenda.visualization.report.encode_attention import pack_heads
 
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
@@ -93,7 +93,7 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-def _plain_example(example: Example, names: Sequence[str]) -> dict[str, Any]:
+def _plain_example(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
     where = f"example {example.identity!r}"
     unknown = [name for name in example.captions if name not in names]
     if unknown:
