@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.ops import nms, roi_pool
+from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.errors import UserError
 from legenda.extractors.device import best_device
@@ -228,12 +228,8 @@ def choose_regions(boxes: Tensor, chances: Tensor) -> Tensor:
 
 def overlapped(boxes: Tensor, chances: Tensor) -> Tensor:
     """Where a likelier box of the same class that stays overlaps one by more than 0.3: (n, C), all classes at once."""
-    sizes = boxes[:, 2:] - boxes[:, :2] + 1
-    shared = (
-        torch.minimum(boxes[:, None, 2:], boxes[:, 2:]) - torch.maximum(boxes[:, None, :2], boxes[:, :2]) + 1
-    ).clamp(0)
-    common, areas = shared.prod(dim=-1), sizes.prod(dim=-1)
-    close = common / (areas[:, None] + areas - common) > _CLASS_OVERLAP  # (n, n)
+    edges = boxes + boxes.new_tensor([0, 0, 1, 1])
+    close = box_iou(edges, edges) > _CLASS_OVERLAP  # (n, n)
     order = chances.argsort(dim=0, descending=True)  # (n, C)
     out = torch.zeros(chances.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
     classes = torch.arange(chances.shape[1], device=boxes.device)
