@@ -1,17 +1,15 @@
-"""The tables of docs/flickr8k.md from evaluated runs, and their captions of the test split.
+"""Print the tables of docs/flickr8k.md from evaluated runs.
 
-    python benchmarks/flickr8k_table.py dataset_flickr8k.json.gz "runs/{}" "runs/{}.sc" results
+    python benchmarks/flickr8k_table.py dataset_flickr8k.json.gz "runs/{}" "runs/{}.sc"
 
 The two patterns name the runs of both stages, with {} for the model; each needs its evaluation_val.json (`legenda
-evaluate RUN`). The captions of the second stage's evaluation_test.json (`--split test`) become
-results/flickr8k_test_MODEL.json, by the photographs' names.
+evaluate RUN`).
 """
 
 import sys
 from pathlib import Path
 
 from legenda.evaluation.caption_files import read_predictions, read_references
-from legenda.io import read_json, write_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import WITHOUT_JAVA
 from legenda.recipes.flickr8k import flickr8k_recipes
@@ -22,8 +20,8 @@ SAMPLES = 8
 
 
 def main() -> None:
-    """Prints the tables in Markdown and writes the captions."""
-    annotations, first, second, out = sys.argv[1:]
+    """Print the tables in Markdown."""
+    annotations, first, second = sys.argv[1:]
     references = read_references(annotations, split="val")
     stages: dict[str, dict[str, Scores]] = {first: {}, second: {}}
     said: dict[str, dict[str, str]] = {}
@@ -43,9 +41,6 @@ def main() -> None:
     print(f"\n| photograph | {' | '.join(f'`{model}`' for model in MODELS)} |\n|{'---|' * (len(MODELS) + 1)}")
     for image in images:
         print(f"| {image} | {' | '.join(said[model][image] for model in MODELS)} |")
-    for model in MODELS:
-        test = read_json(Path(second.format(model)) / "evaluation_test.json", "run legenda evaluate RUN --split test")
-        write_json(Path(out) / f"flickr8k_test_{model}.json", test["captions"])
 
 
 def _with_interval(scores: Scores) -> list[str]:
