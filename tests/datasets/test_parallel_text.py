@@ -3,6 +3,7 @@
 import gzip
 import inspect
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -149,9 +150,4 @@ def test_two_references_of_wmt22(shared):
 
 def test_settings_are_plain_so_that_a_run_can_keep_them():
     hints = inspect.get_annotations(ParallelData, eval_str=True)
-    assert {str(hint) for hint in hints.values()} <= {
-        "<class 'pathlib.Path'>",
-        "pathlib.Path | None",
-        "<class 'str'>",
-        "<class 'int'>",
-    }
+    assert set(hints.values()) <= {Path, Path | None, str, int}
