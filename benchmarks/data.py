@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from legenda.datasets.captions import EncodedCaptions, KarpathyData
-from legenda.features import Features, write_store
+from legenda.features import FeatureStore, write_store
 from legenda.features.convert import convert
 from legenda.features.open import open_features
 
@@ -52,7 +52,7 @@ def made(path: Path, make: Callable[[], object]) -> Path:
     return path
 
 
-def rate(store: Features, count: int) -> str:
+def rate(store: FeatureStore, count: int) -> str:
     """Images a second of the clock, and a second of the processor, which a busy machine disturbs less."""
     clock, used = [], []
     for turn in range(3):

@@ -26,7 +26,7 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy
 from legenda.errors import UserError
 from legenda.io import read_json, write_json
@@ -237,7 +237,7 @@ def _step(model: Captioner, task: str, pictures: Regions, rows: int) -> Callable
 
 def _objective(model: Captioner, task: str, pictures: Regions) -> Objective:
     """The objective of the model's paper; the reward is drawn, for its own cost is in benchmarks/metrics.py."""
-    nothing = CaptionSet((), (), lambda _: pictures, "drawn", "drawn")
+    nothing = CaptionDataset((), (), lambda _: pictures, "drawn", "drawn")
     if task == "xe":
         return CrossEntropy(model, Training(), nothing)
     beams = SelfCritical(samples=ROWS, sampling="beam", baseline="mean", rewards={"drawn": 1.0})

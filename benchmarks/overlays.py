@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from legenda.datasets.captions import ScenesData, scene_set
+from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
 from legenda.datasets.scenes.world import COLOURS, SHAPES
 from legenda.evaluation.runs import open_run
@@ -85,7 +85,7 @@ def main() -> None:
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")
         made = make_split("test", data.test, data.seed)
-        looked = predict_with_attention(opened, scene_set(made), range(len(made.scenes)), given.beam_size)
+        looked = predict_with_attention(opened, scene_captions(made), range(len(made.scenes)), given.beam_size)
         for step, shift in STEPS.items():
             counts = count(looked, made.scenes, shift)
             for kind in KINDS:

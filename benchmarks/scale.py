@@ -33,7 +33,7 @@ from legenda.cli.caption import caption_pictures
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data, open_run
-from legenda.extractors import load_extractor, read_picture, run_extractor
+from legenda.extractors import load_extractor, read_image, run_extractor
 from legenda.scale.listing import index_listing, write_sorted
 
 DRAWN = 200
@@ -110,7 +110,7 @@ def one_process(run: Path, pictures: list[Path]) -> None:
         report(what, f"{wall * 1e3:.2f} ms a picture ({used * 1e3:.2f} ms of the processor)")
 
     began, used = time.perf_counter(), time.process_time()
-    read = [read_picture(path) for path in pictures]
+    read = [read_image(path) for path in pictures]
     took("one process: reading", began, used)
     began, used = time.perf_counter(), time.process_time()
     run_extractor(extractor, read, pictures)

@@ -10,7 +10,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import COMMANDS
 from legenda.extractors import extract_store, load_extractor
-from legenda.features.packed import FeatureStore
+from legenda.features.packed import PackedFeatureStore
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def test_the_extractor_to_copy_extracts(tmp_path):
     Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(tmp_path / "a.png")
     extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
     report = extract_store([tmp_path / "a.png"], extractor, tmp_path / "f.safetensors")
-    store = FeatureStore.open(tmp_path / "f.safetensors")
+    store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert (report.images, store.feature_dim, store.has_boxes) == (1, 3, True)
     assert store.read(["a"]).mask.sum() == 16
 

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from legenda.errors import UserError
-from legenda.io import checked, read_json, read_text, whole_file, write_json, write_text
+from legenda.io import atomic_write, checked, read_json, read_text, write_json, write_text
 
 
 def names(folder):
@@ -25,7 +25,7 @@ def test_text_and_json_come_back(tmp_path):
 def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert partial.parent == tmp_path  # a rename within one file system is atomic
         assert path.read_text() == "old"
@@ -50,7 +50,7 @@ def test_nothing_is_left_when_the_body_raises(tmp_path, failure, before):
         write_text(path, before)
 
     def write_half():
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_text("half")
             raise failure
 
@@ -62,7 +62,10 @@ def test_nothing_is_left_when_the_body_raises(tmp_path, failure, before):
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path):
-    with pytest.raises(UserError, match=r"a\.txt could not be written \(No space left"), whole_file(tmp_path / "a.txt"):
+    with (
+        pytest.raises(UserError, match=r"a\.txt could not be written \(No space left"),
+        atomic_write(tmp_path / "a.txt"),
+    ):
         raise OSError(28, "No space left on device")
     assert names(tmp_path) == []
 

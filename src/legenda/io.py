@@ -12,7 +12,7 @@ from legenda.errors import UserError
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path in the same folder; on a clean exit it is renamed to `path`, else removed.
 
     Raises UserError, naming the file, when the system refuses the write (read-only folder, full disk).
@@ -44,7 +44,7 @@ def _umask() -> int:
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes `text` in UTF-8, whole or not at all."""
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 

@@ -143,7 +143,7 @@ class Memory:
         return replace(self, keys_values=tuple((k.contiguous(), v.contiguous()) for k, v in self.keys_values))
 
 
-def without_zero_rows(regions: Regions) -> Regions:
+def mask_zero_features(regions: Regions) -> Regions:
     """The regions with those masked whose features are all 0, as releases pad; a picture of nothing else keeps them."""
     something = regions.valid & (regions.features != 0).any(dim=-1)
     return replace(regions, mask=torch.where(something.any(dim=1, keepdim=True), something, regions.valid))

@@ -10,7 +10,7 @@ from PIL import Image
 
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.features import FeatureStore, write_store
+from legenda.features import PackedFeatureStore, write_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -277,7 +277,7 @@ def test_a_file_in_place_of_the_run_folder_is_named(run_command, tmp_path):
 
 
 def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
-    store = FeatureStore.open(photographs / "features.safetensors")
+    store = PackedFeatureStore.open(photographs / "features.safetensors")
     assert len(store) == 8
     assert (store.feature_dim, store.has_boxes) == (4, True)
     assert store.extractor.startswith("mine-")
@@ -366,7 +366,7 @@ def test_extraction_of_what_no_model_can_use_writes_nothing(photographs, run_com
 def spoilt(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
     """A store of the same images that does not fit."""
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
-    name = FeatureStore.open(photographs / "features.safetensors").extractor
+    name = PackedFeatureStore.open(photographs / "features.safetensors").extractor
     regions = [(str(number), np.ones((1, width)), box if boxes else None) for number in range(8)]
     write_store(path, regions, extractor=name)
     if nan:
@@ -422,7 +422,10 @@ def test_evaluation_on_features_of_another_extractor_is_refused(photographs, run
     before = everything_in(tmp_path)
     sentence = mistake(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence
-    assert f"was trained on features of {FeatureStore.open(photographs / 'features.safetensors').extractor}" in sentence
+    assert (
+        f"was trained on features of {PackedFeatureStore.open(photographs / 'features.safetensors').extractor}"
+        in sentence
+    )
     assert everything_in(tmp_path) == before
 
 

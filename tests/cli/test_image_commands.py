@@ -15,7 +15,7 @@ from PIL import Image
 
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.features import FeatureStore, write_store
+from legenda.features import PackedFeatureStore, write_store
 from legenda.features.open import open_features
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -212,7 +212,7 @@ def test_workers_change_nothing(run_command, pictures, tmp_path):
         assert code == 0
         assert "5 images by scenes" in out
     assert (tmp_path / "1.safetensors").read_bytes() == (tmp_path / "3.safetensors").read_bytes()
-    assert len(FeatureStore.open(tmp_path / "1.safetensors")) == 5
+    assert len(PackedFeatureStore.open(tmp_path / "1.safetensors")) == 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legenda.datasets import tokens
-from legenda.datasets.captions import CaptionSet, EncodedCaptions, KarpathyData, ScenesData
+from legenda.datasets.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.tokens import TokenizedCaptions
 from legenda.errors import UserError
@@ -25,12 +25,12 @@ def nothing(text: str) -> None:
     """Hears of progress and says nothing."""
 
 
-def captions(*references: tuple[str, ...]) -> CaptionSet:
+def captions(*references: tuple[str, ...]) -> CaptionDataset:
     def no_regions(positions: np.ndarray) -> Regions:
         raise AssertionError(f"captions need no regions, but those of {positions} were read")
 
     identities = tuple(f"image {number}" for number in range(len(references)))
-    return CaptionSet(identities, references, no_regions, "nowhere", "nobody")
+    return CaptionDataset(identities, references, no_regions, "nowhere", "nobody")
 
 
 def rows_of(encoded: EncodedCaptions, images: list[int], rows: int, seed: int = 0) -> list[list[list[int]]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExpressionsData
-from legenda.datasets.expressions import ExpressionSet
+from legenda.datasets.expressions import ExpressionDataset
 from legenda.datasets.refcoco import Expression
 from legenda.datasets.scenes import FEATURE_DIM, make_scene
 from legenda.datasets.scenes.expressions import refer
@@ -18,7 +18,7 @@ from legenda.features.writer import write_store
 from legenda.metrics.boxes import box_iou
 
 
-def nearest_boxes(split: ExpressionSet) -> np.ndarray:
+def nearest_boxes(split: ExpressionDataset) -> np.ndarray:
     """The overlap of the best of its regions with each expression's true box."""
     positions = np.arange(len(split))
     regions = split.read(positions)
@@ -127,7 +127,7 @@ def test_kinds_are_scored_apart_where_there_are_some():
     truth = ((0.0, 0.0, 9.0, 9.0),)
     kinds = ("people", "", "people")
     expressions = tuple(Expression(str(n), "a", ("it",), truth, (20, 20), kind) for n, kind in enumerate(kinds))
-    split = ExpressionSet(expressions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
+    split = ExpressionDataset(expressions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
     found = split.score({"0": truth[0], "1": truth[0], "2": (0, 0, 9, 3)})
     assert found == {"accuracy": pytest.approx(200 / 3), "people": 50.0}
 

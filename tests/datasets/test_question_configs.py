@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
-from legenda.datasets.questions import EncodedQuestions, QuestionSet, encode_tokens, question_rows
+from legenda.datasets.questions import EncodedQuestions, QuestionDataset, encode_tokens, question_rows
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.vqa import PEOPLE, Question
 from legenda.errors import UserError
@@ -147,9 +147,9 @@ def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:
     return Question(str(number), "1", text, None if answers is None else Annotation(answers, "what", "other"))
 
 
-def a_set(*questions: Question) -> QuestionSet:
+def a_set(*questions: Question) -> QuestionDataset:
     """Questions whose regions are never read."""
-    return QuestionSet(questions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
+    return QuestionDataset(questions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
 
 
 def test_questions_become_padded_rows_and_soft_targets():

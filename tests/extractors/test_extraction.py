@@ -8,7 +8,7 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.extractors import Extractor, extract_store, load_extractor
-from legenda.features import FeatureStore
+from legenda.features import PackedFeatureStore
 
 COLOURS = '''
 """Each picture's mean colour, whole and by halves."""
@@ -57,7 +57,7 @@ def test_a_users_file_makes_a_store(tmp_path, pictures, batch_size):
     assert (report.images, report.skipped) == (7, ())
     assert report.seconds > 0
     assert steps == [(min(first + batch_size, 7), 7) for first in range(0, 7, batch_size)]
-    store = FeatureStore.open(tmp_path / "f.safetensors")
+    store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert store.ids == tuple(path.stem for path in pictures)
     read = store.read(["p6", "p2"])
     expected = np.array([[90, 0, 45], [180, 0, 0], [0, 0, 90]]) / 255
@@ -102,7 +102,7 @@ def no_regions(pictures: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
 def test_a_built_in_extractor_goes_by_its_name(tmp_path, pictures):
     extractor = load_extractor("ones", builtin={"ones": no_regions})
     extract_store(pictures, extractor, tmp_path / "f.safetensors")
-    store = FeatureStore.open(tmp_path / "f.safetensors")
+    store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert (store.extractor, store.has_boxes, store.feature_dim) == ("ones", False, 2)
 
 
@@ -137,7 +137,7 @@ def test_broken_pictures_are_skipped_and_listed(tmp_path, pictures):
     assert report.images == 5
     assert [path for path, _ in report.skipped] == [pictures[0], pictures[4]]
     assert all(path.name in reason for path, reason in report.skipped)
-    assert FeatureStore.open(tmp_path / "f.safetensors").ids == ("p1", "p2", "p3", "p5", "p6")
+    assert PackedFeatureStore.open(tmp_path / "f.safetensors").ids == ("p1", "p2", "p3", "p5", "p6")
 
 
 def test_only_broken_pictures_are_an_error(tmp_path, pictures):

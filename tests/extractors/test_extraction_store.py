@@ -10,7 +10,7 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.extractors import Extractor, extract_store
-from legenda.features import FeatureStore
+from legenda.features import PackedFeatureStore
 
 
 class Counting:
@@ -46,7 +46,7 @@ def stop(pictures: list[Path], out: Path, at: int = 7) -> None:
     assert not out.exists()
 
 
-def everything(store: FeatureStore) -> np.ndarray:
+def everything(store: PackedFeatureStore) -> np.ndarray:
     return store.read(list(store.ids)).features
 
 
@@ -75,7 +75,7 @@ def test_more_and_fewer_pictures_and_changed_ones(tmp_path, pictures):
     chosen = [pictures[9], *pictures[1:5]]
     report = extract_store(chosen, again.extractor, out, piece=3)
     assert (report.images, report.kept, sum(again.calls)) == (5, 3, 2)
-    store = FeatureStore.open(out)
+    store = PackedFeatureStore.open(out)
     assert store.ids == ("9", "1", "2", "3", "4")
     np.testing.assert_allclose(store.read(["2"]).features[0, 0], [85, 0, 0])
 
@@ -119,7 +119,7 @@ def test_broken_pictures_are_tried_again_and_listed(tmp_path, pictures):
 def test_workers_keep_the_order(tmp_path, pictures, workers):
     out = tmp_path / "f.safetensors"
     extract_store(pictures[::-1], Counting().extractor, out, batch_size=3, workers=workers)
-    store = FeatureStore.open(out)
+    store = PackedFeatureStore.open(out)
     assert store.ids == tuple(str(n) for n in range(9, -1, -1))
     first = np.asarray(Image.open(pictures[4]), np.float32).mean((0, 1)) / 3
     np.testing.assert_allclose(store.read(["4"]).features[0, 0], first, rtol=1e-3)
@@ -152,4 +152,4 @@ def test_pieces_are_ordinary_stores(tmp_path, pictures):
     stop(pictures, tmp_path / "f.safetensors")
     folder = tmp_path / ".f.safetensors.parts"
     assert len(json.loads((folder / "000000.json").read_text())) == 3
-    assert everything(FeatureStore.open(folder / "000000.safetensors")).shape == (3, 1, 3)
+    assert everything(PackedFeatureStore.open(folder / "000000.safetensors")).shape == (3, 1, 3)

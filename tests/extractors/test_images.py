@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from legenda.errors import UserError
-from legenda.extractors import find_pictures, read_picture
+from legenda.extractors import find_images, read_image
 
 
 def save(path: Path, picture: Image.Image, **options) -> Path:
@@ -28,38 +28,38 @@ def test_files_folders_and_patterns_are_found_sorted_and_once(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "folder.jpg").mkdir()
-    relative = [path.relative_to(tmp_path).as_posix() for path in find_pictures([tmp_path])]
+    relative = [path.relative_to(tmp_path).as_posix() for path in find_images([tmp_path])]
     assert relative == ["a.PNG", "b.jpg", "deep/d.tiff", "deep/er/c.webp"]
-    assert find_pictures([str(tmp_path / "*.jpg")]) == [tmp_path / "b.jpg"]
-    assert find_pictures([str(tmp_path / "**/*.webp")]) == [tmp_path / "deep/er/c.webp"]
+    assert find_images([str(tmp_path / "*.jpg")]) == [tmp_path / "b.jpg"]
+    assert find_images([str(tmp_path / "**/*.webp")]) == [tmp_path / "deep/er/c.webp"]
     first = tmp_path / "deep/d.tiff"
-    assert find_pictures([first, tmp_path])[:2] == [first, tmp_path / "a.PNG"]
-    assert len(find_pictures([first, tmp_path])) == 4
-    assert find_pictures([tmp_path / "deep/notes.txt"]) == [tmp_path / "deep/notes.txt"]
+    assert find_images([first, tmp_path])[:2] == [first, tmp_path / "a.PNG"]
+    assert len(find_images([first, tmp_path])) == 4
+    assert find_images([tmp_path / "deep/notes.txt"]) == [tmp_path / "deep/notes.txt"]
 
 
 def test_a_pattern_may_be_relative(tmp_path, monkeypatch):
     (tmp_path / "a.jpg").touch()
     monkeypatch.chdir(tmp_path)
-    assert find_pictures(["*.jpg"]) == [Path("a.jpg")]
+    assert find_images(["*.jpg"]) == [Path("a.jpg")]
 
 
 def test_a_folder_named_like_a_pattern_is_a_folder(tmp_path):
     path = save(tmp_path / "shots [1]" / "a.png", solid("red"))
-    assert find_pictures([path.parent]) == [path]
+    assert find_images([path.parent]) == [path]
 
 
 @pytest.mark.parametrize(("name", "said"), [("empty", "no picture"), ("*.jpg", "no picture"), ("no.jpg", "not exist")])
 def test_a_path_without_pictures_is_named(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=said) as error:
-        find_pictures([str(tmp_path / name)])
+        find_images([str(tmp_path / name)])
     assert name in str(error.value)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "gif", "tif"])
 def test_each_format_gives_rgb_of_the_same_size(tmp_path, suffix):
-    read = read_picture(save(tmp_path / f"a.{suffix}", solid((200, 30, 60))))
+    read = read_image(save(tmp_path / f"a.{suffix}", solid((200, 30, 60))))
     assert (read.mode, read.size) == ("RGB", (4, 3))
     assert np.abs(np.asarray(read, int) - (200, 30, 60)).max() <= 4
 
@@ -82,13 +82,13 @@ def test_a_photograph_is_turned_upright(tmp_path, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     path = save(tmp_path / "a.png", Image.fromarray(np.ascontiguousarray(stored)), exif=exif)
-    np.testing.assert_array_equal(np.asarray(read_picture(path)), upright)
+    np.testing.assert_array_equal(np.asarray(read_image(path)), upright)
 
 
 def test_grey_of_16_bits_is_scaled(tmp_path):
     levels = np.array([[0, 256, 32768, 65535]], np.uint16)
     for name in ("a.png", "a.tif"):
-        read = read_picture(save(tmp_path / name, Image.fromarray(levels)))
+        read = read_image(save(tmp_path / name, Image.fromarray(levels)))
         assert np.asarray(read)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
 
 
@@ -115,7 +115,7 @@ def write_png16(path: Path, color_type: int, samples: list[int]) -> Path:
     ],
 )
 def test_colour_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
-    assert read_picture(write_png16(tmp_path / "a.png", color_type, samples)).getpixel((0, 0)) == expected
+    assert read_image(write_png16(tmp_path / "a.png", color_type, samples)).getpixel((0, 0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_colour_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
     ],
 )
 def test_grey_of_32_bits_is_scaled(tmp_path, levels, expected):
-    read = np.asarray(read_picture(save(tmp_path / "a.tif", Image.fromarray(levels))))
+    read = np.asarray(read_image(save(tmp_path / "a.tif", Image.fromarray(levels))))
     assert read[0, :, 0].tolist() == expected
 
 
@@ -140,19 +140,19 @@ def test_transparency_is_laid_over_white(tmp_path):
     palette.putpalette([0, 0, 0, 9, 9, 9])
     clear_palette = save(tmp_path / "c.png", palette, transparency=0)
     keyed = save(tmp_path / "d.png", solid((1, 2, 3)), transparency=(1, 2, 3))
-    assert read_picture(clear_red).getpixel((0, 0)) == (255, 255, 255)
-    assert read_picture(half_black).getpixel((0, 0)) == (127, 127, 127)
-    assert read_picture(clear_palette).getpixel((0, 0)) == (255, 255, 255)
-    assert read_picture(keyed).getpixel((0, 0)) == (255, 255, 255)
+    assert read_image(clear_red).getpixel((0, 0)) == (255, 255, 255)
+    assert read_image(half_black).getpixel((0, 0)) == (127, 127, 127)
+    assert read_image(clear_palette).getpixel((0, 0)) == (255, 255, 255)
+    assert read_image(keyed).getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_palette_grey_bits_and_cmyk_become_rgb(tmp_path):
     palette = solid(1, "P")
     palette.putpalette([0, 0, 0, 10, 20, 30])
-    assert read_picture(save(tmp_path / "p.png", palette)).getpixel((0, 0)) == (10, 20, 30)
-    assert read_picture(save(tmp_path / "l.png", solid(77, "L"))).getpixel((0, 0)) == (77, 77, 77)
-    assert read_picture(save(tmp_path / "1.png", solid(1, "1"))).getpixel((0, 0)) == (255, 255, 255)
-    ink = read_picture(save(tmp_path / "c.jpg", solid((0, 255, 255, 0), "CMYK", (16, 16)))).getpixel((8, 8))
+    assert read_image(save(tmp_path / "p.png", palette)).getpixel((0, 0)) == (10, 20, 30)
+    assert read_image(save(tmp_path / "l.png", solid(77, "L"))).getpixel((0, 0)) == (77, 77, 77)
+    assert read_image(save(tmp_path / "1.png", solid(1, "1"))).getpixel((0, 0)) == (255, 255, 255)
+    ink = read_image(save(tmp_path / "c.jpg", solid((0, 255, 255, 0), "CMYK", (16, 16)))).getpixel((8, 8))
     assert np.abs(np.subtract(ink, (255, 0, 0))).max() <= 6
 
 
@@ -160,7 +160,7 @@ def test_palette_grey_bits_and_cmyk_become_rgb(tmp_path):
 def test_an_animation_gives_its_first_frame(tmp_path, suffix):
     frames = [solid("red"), solid("lime"), solid("blue")]
     path = save(tmp_path / f"a.{suffix}", frames[0], save_all=True, append_images=frames[1:], duration=100)
-    assert np.argmax(read_picture(path).getpixel((0, 0))) == 0
+    assert np.argmax(read_image(path).getpixel((0, 0))) == 0
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
@@ -168,12 +168,12 @@ def test_an_animation_gives_its_first_frame(tmp_path, suffix):
 def test_a_truncated_picture_is_refused_unless_only_its_trailer_is_lost(tmp_path, suffix):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8))
     whole, cut = save(tmp_path / f"whole.{suffix}", noise), tmp_path / f"cut.{suffix}"
-    content, pixels = whole.read_bytes(), np.asarray(read_picture(whole))
+    content, pixels = whole.read_bytes(), np.asarray(read_image(whole))
     said: list[str] = []
     for length in range(0, len(content), 11):
         cut.write_bytes(content[:length])
         try:
-            read = read_picture(cut)
+            read = read_image(cut)
         except UserError as error:
             said.append(str(error))
         else:
@@ -186,24 +186,24 @@ def test_a_truncated_picture_is_refused_unless_only_its_trailer_is_lost(tmp_path
 def test_a_text_named_like_a_picture_is_refused(tmp_path):
     (tmp_path / "a.jpg").write_text("no picture")
     with pytest.raises(UserError, match=r"a\.jpg is not a picture of a known kind; save it again as JPEG or PNG"):
-        read_picture(tmp_path / "a.jpg")
+        read_image(tmp_path / "a.jpg")
 
 
 def test_nan_grey_is_refused(tmp_path):
     path = save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), np.nan, np.float32)))
     with pytest.raises(UserError, match=r"a\.tif.*NaN"):
-        read_picture(path)
+        read_image(path)
 
 
 def test_a_missing_picture_and_a_folder_are_named(tmp_path):
     with pytest.raises(UserError, match=r"absent\.jpg does not exist"):
-        read_picture(tmp_path / "absent.jpg")
+        read_image(tmp_path / "absent.jpg")
     with pytest.raises(UserError, match=f"{tmp_path.name} cannot be read"):
-        read_picture(tmp_path)
+        read_image(tmp_path)
 
 
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     path = save(tmp_path / "bomb.png", solid(0, "L", (100, 100)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     with pytest.raises(UserError, match=r"bomb\.png has too many pixels.*scale it down"):
-        read_picture(path)
+        read_image(path)

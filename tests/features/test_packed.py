@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from legenda.errors import UserError
-from legenda.features import FeatureStore, write_store
-from legenda.features.validate import find_fault
+from legenda.features import PackedFeatureStore, write_store
+from legenda.features.validate import validate_regions
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 
@@ -30,12 +30,12 @@ def make_images(counts: list[int], width: int, *, boxes: bool = True, seed: int 
     return images
 
 
-def write(path: Path, images: list[Image], dtype: str = "float32") -> FeatureStore:
+def write(path: Path, images: list[Image], dtype: str = "float32") -> PackedFeatureStore:
     write_store(path, images, extractor="ours-1", dtype=dtype)
-    return FeatureStore.open(path)
+    return PackedFeatureStore.open(path)
 
 
-def assert_holds(store: FeatureStore, images: list[Image], order: list[int]) -> None:
+def assert_holds(store: PackedFeatureStore, images: list[Image], order: list[int]) -> None:
     """Reading `order` gives those images, padded with zeros to the longest."""
     read = store.read(order)
     longest = max((len(images[index][1]) for index in order), default=0)
@@ -167,7 +167,7 @@ def test_a_failed_writing_keeps_the_older_file(tmp_path):
     write(tmp_path / "f.safetensors", images)
     with pytest.raises(UserError, match="no image"):
         write_store(tmp_path / "f.safetensors", [], extractor="ours-1")
-    assert_holds(FeatureStore.open(tmp_path / "f.safetensors"), images, [0])
+    assert_holds(PackedFeatureStore.open(tmp_path / "f.safetensors"), images, [0])
 
 
 def test_a_folder_is_no_place_for_a_store(tmp_path):
@@ -195,7 +195,7 @@ def changed(array: np.ndarray, row: int, value: float) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, value, dtype):
     path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
-    store = FeatureStore.open(path)
+    store = PackedFeatureStore.open(path)
     store.read(["a", "c"])
     with pytest.raises(UserError, match="'b' has features that are NaN or infinite"):
         store.read(["c", "b", "a"])
@@ -205,7 +205,7 @@ def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, valu
 
 def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
     path = write_foreign(tmp_path / "f.safetensors", {"boxes": changed(np.tile(BOXES, (3, 1)), 5, 0.9)}, {})
-    store = FeatureStore.open(path)
+    store = PackedFeatureStore.open(path)
     with pytest.raises(UserError, match=r"'c' has the box .* is empty"):
         store.read(["a", "c"])
 
@@ -234,12 +234,12 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
 )
 def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, said):
     with pytest.raises(UserError, match=said) as error:
-        FeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
+        PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
 
 
 def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
-    store = FeatureStore.open(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
+    store = PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
     store.check()
     assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("theirs", False, 6)
 
@@ -251,19 +251,19 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     for length in {*range(0, len(content), 7), 8, len(content) - 1}:
         (tmp_path / "cut.safetensors").write_bytes(content[:length])
         with pytest.raises(UserError, match=r"cut\.safetensors"):
-            FeatureStore.open(tmp_path / "cut.safetensors")
+            PackedFeatureStore.open(tmp_path / "cut.safetensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a store, but a text of some length", b"\x02" + b"\0" * 7 + b"[]"])
 def test_a_file_of_another_kind_is_refused(tmp_path, content):
     (tmp_path / "f.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=r"f\.safetensors cannot be read"):
-        FeatureStore.open(tmp_path / "f.safetensors")
+        PackedFeatureStore.open(tmp_path / "f.safetensors")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"absent\.safetensors does not exist"):
-        FeatureStore.open(tmp_path / "absent.safetensors")
+        PackedFeatureStore.open(tmp_path / "absent.safetensors")
 
 
 BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
@@ -290,5 +290,5 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
     ],
 )
 def test_what_is_wrong_with_one_images_regions_is_told(features, boxes, said):
-    fault = find_fault(features, boxes)
+    fault = validate_regions(features, boxes)
     assert fault is None if said is None else re.search(said, str(fault))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.datasets.captions import EncodedCaptions, OpenedData, ScenesData
+from legenda.datasets.captions import DataModule, EncodedCaptions, ScenesData
 from legenda.models import describe_model
 from legenda.tasks.objectives import cross_entropy
 
@@ -15,7 +15,7 @@ RATE, WARM_UP, MOST, EVERY = 1e-2, 20, 800, 25
 
 
 @functools.cache
-def scenes() -> OpenedData:
+def scenes() -> DataModule:
     return ScenesData(train=16, validation=6, test=4).open(lambda _: None)
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from legenda import Regions, UserError
 from legenda.datasets.expression_configs import SceneExpressionsData
-from legenda.datasets.expressions import ExpressionSet, OpenedExpressions
+from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.datasets.refcoco import Expression
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
@@ -25,7 +25,7 @@ SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32
 
 
 @pytest.fixture(scope="module")
-def data() -> OpenedExpressions:
+def data() -> ExpressionDataModule:
     """The expressions about a few scenes, cut to eight."""
     opened = SceneExpressionsData(train=4, validation=3).open(lambda _: None)
     return replace(opened, train=replace(opened.train, expressions=opened.train.expressions[:8]))
@@ -54,7 +54,7 @@ def released_model(released, dtype=torch.float64):
     return model
 
 
-def released_split(released, dtype=torch.float64) -> ExpressionSet:
+def released_split(released, dtype=torch.float64) -> ExpressionDataset:
     """The fixture's pictures with the words of its expressions."""
     sizes = released["in.image_wh"]
     boxes = (released["in.boxes_xyxy"] / sizes.repeat(1, 2).unsqueeze(1)).to(dtype)
@@ -65,7 +65,9 @@ def released_split(released, dtype=torch.float64) -> ExpressionSet:
         box = (x, y, x + width, y + height)
         size = tuple(int(side) for side in sizes[row])
         expressions.append(Expression(str(row), str(row), tuple(str(t) for t in tokens), (box,), size, ""))
-    return ExpressionSet(tuple(expressions), lambda positions: regions[torch.from_numpy(positions)], "fixture", "none")
+    return ExpressionDataset(
+        tuple(expressions), lambda positions: regions[torch.from_numpy(positions)], "fixture", "none"
+    )
 
 
 def test_the_loss_is_that_of_the_release(released):

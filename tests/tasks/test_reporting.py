@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from legenda import Regions, UserError
-from legenda.datasets.questions import QuestionSet
+from legenda.datasets.questions import QuestionDataset
 from legenda.datasets.vqa import Question
 from legenda.metrics.vqa import Annotation, evaluate_vqa
 from legenda.tasks.reporting import mean_with_ci, means_by_group
@@ -24,7 +24,7 @@ class ConfidentModel:
 
 
 @pytest.fixture
-def split() -> QuestionSet:
+def split() -> QuestionDataset:
     """Three questions to which ten, one and none of ten people say yes."""
     annotations = [
         Annotation(("yes",) * 10, "is the", "yes/no"),
@@ -32,7 +32,7 @@ def split() -> QuestionSet:
         Annotation(("two",) * 10, "how many", "number"),
     ]
     questions = tuple(Question(str(n), f"image{n}", f"question {n}?", one) for n, one in enumerate(annotations))
-    return QuestionSet(questions, lambda positions: Regions(torch.zeros(len(positions), 1, 4)), "here", "nobody")
+    return QuestionDataset(questions, lambda positions: Regions(torch.zeros(len(positions), 1, 4)), "here", "nobody")
 
 
 def test_answers_of_annotators_who_disagree_are_counted(split):
@@ -65,7 +65,7 @@ def test_scores_are_those_of_the_official_evaluation(split):
 
 
 def test_questions_without_answers_are_refused(split):
-    withheld = QuestionSet((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
+    withheld = QuestionDataset((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
     with pytest.raises(UserError, match="come without answers"):
         Vqa.score_with_intervals({"0": "yes"}, withheld)
 

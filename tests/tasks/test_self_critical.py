@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import legenda
 from legenda import Regions, UserError
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Decoded, beam_search
 from legenda.models.xtransformer import positions
 from legenda.tasks import advantages, cross_entropy, policy_gradient
@@ -25,7 +25,7 @@ from legenda.training import SelfCritical, Training
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data"
 END, BANNED, V, LONGEST = 0, 3, 4, 2
-NOTHING = CaptionSet((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
+NOTHING = CaptionDataset((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
 """A split that these tests read nothing of."""
 
 CAPTIONS = [

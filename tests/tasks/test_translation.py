@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from legenda.datasets.numerals import NumberWordsData
-from legenda.datasets.translation import OpenedParallel, ParallelSplit
+from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import UserError
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import check_stage
@@ -38,13 +38,13 @@ TINY = {"dim": 32, "num_heads": 4, "num_layers": 1, "ff_dim": 48, "dropout": 0.0
 def split_of(pairs):
     names = tuple(f"s{number}" for number in range(len(pairs)))
     references = tuple((text,) for text in pairs.values())
-    return ParallelSplit(names, tuple(pairs), references, "pairs of the test", tokenized=True)
+    return ParallelDataset(names, tuple(pairs), references, "pairs of the test", tokenized=True)
 
 
 def opened(pairs=PAIRS):
     words = JointPieces()
     vocabulary = count_vocabulary(words, [*pairs, *pairs.values()])
-    return OpenedParallel(split_of(pairs), split_of(pairs), words, vocabulary, max_length=12)
+    return ParallelDataModule(split_of(pairs), split_of(pairs), words, vocabulary, max_length=12)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from legenda import Regions, UserError
 from legenda.datasets.question_configs import SceneQuestionsData
-from legenda.datasets.questions import OpenedQuestions, QuestionSet
+from legenda.datasets.questions import QuestionDataModule, QuestionDataset
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.vqa import Question
 from legenda.importers import load as load_released
@@ -27,7 +27,7 @@ SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32
 
 
 @pytest.fixture(scope="module")
-def data() -> OpenedQuestions:
+def data() -> QuestionDataModule:
     """Eight questions about two scenes, and twelve for validation."""
     return SceneQuestionsData(train=2, validation=3).open(lambda _: None)
 
@@ -71,7 +71,7 @@ def released_objective(batch_size):
     tensors = load_file(RELEASED)
     weights = {name.removeprefix("param."): x for name, x in tensors.items() if name.startswith("param.")}
     model = load_released("mcan", {name: x.double() for name, x in weights.items()})
-    split = QuestionSet((), lambda _: Regions(torch.zeros(1, 1, 28)), "nothing", "none")
+    split = QuestionDataset((), lambda _: Regions(torch.zeros(1, 1, 28)), "nothing", "none")
     objective = AnswerObjective(model, Training(batch_size=batch_size), split)
     batch = {
         **parts_of(Regions(tensors["in.img_feat"].double())),
@@ -183,7 +183,7 @@ def test_more_questions_than_are_worked_through_at_once(task):
         parts.append(len(positions))
         return Regions(regions.features.expand(len(positions), -1, -1), regions.boxes.expand(len(positions), -1, -1))
 
-    split = QuestionSet(questions, read, "nothing", "none")
+    split = QuestionDataset(questions, read, "nothing", "none")
     predictions = task.predict(create(task), split, np.arange(230), beam_size=1)
     assert list(predictions) == [str(n) for n in range(230)]
     assert sum(parts) == 230

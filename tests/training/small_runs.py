@@ -11,7 +11,7 @@ import pytest
 import safetensors
 import safetensors.torch
 
-from legenda.datasets.captions import OpenedData, ScenesData
+from legenda.datasets.captions import DataModule, ScenesData
 from legenda.tasks import Captioning
 from legenda.tasks import captioning as captioning_module
 from legenda.training import StepDecay, Trained, Training, train
@@ -31,7 +31,7 @@ TRAINING = Training(
 )
 
 
-def open_scenes(train_scenes: int = 24) -> OpenedData:
+def open_scenes(train_scenes: int = 24) -> DataModule:
     return ScenesData(train=train_scenes, validation=6, test=3).open(sys.stderr.write)
 
 
@@ -41,7 +41,7 @@ DATA = open_scenes()
 def run(
     folder: Path,
     training: Training = TRAINING,
-    data: OpenedData = DATA,
+    data: DataModule = DATA,
     name: str = "ngsan",
     *,
     fine_tuning: Training | None = None,

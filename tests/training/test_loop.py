@@ -17,7 +17,7 @@ import torch
 from small_runs import DATA, TRAINING, Killed, assert_same, open_scenes, outcome, run, stop_at
 
 import legenda
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError
 from legenda.regions import Regions
 from legenda.training import StepDecay, Training, is_finished
@@ -332,7 +332,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
         bad = torch.from_numpy(positions == 13)[:, None, None]
         return Regions(regions.features.masked_fill(bad, float("nan")), regions.boxes, regions.mask)
 
-    split = CaptionSet(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
+    split = CaptionDataset(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
         UserError,
         match=r"is no longer a number at step \d, whose examples are in .*bad_batch\.safetensors; .*lower training",

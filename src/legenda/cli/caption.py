@@ -83,10 +83,10 @@ def run(arguments: Sequence[str]) -> None:
         return
     from legenda.cli.progress import progress_bar
     from legenda.evaluation.runs import open_run
-    from legenda.extractors.image_sources import find_sources
+    from legenda.extractors.image_sources import open_image_sources
 
     broken: list[str] = []
-    with find_sources(options.pictures, broken, allow_urls=options.allow_urls) as sources:
+    with open_image_sources(options.pictures, broken, allow_urls=options.allow_urls) as sources:
         total = len(sources) + len(broken)
         opened = open_run(options.model)
         extractor = opened.extractor(options.extractor)
@@ -177,12 +177,12 @@ def _extract(
     batch: Sequence[Path], extractor: "Extractor", broken: list[str]
 ) -> "Iterator[tuple[Path, Image.Image, np.ndarray, np.ndarray | None]]":
     """The regions of the pictures that have some; where a batch fails, each picture alone."""
-    from legenda.extractors import read_picture, run_extractor
+    from legenda.extractors import read_image, run_extractor
 
     readable: list[tuple[Path, Image.Image]] = []
     for path in batch:
         try:
-            readable.append((path, read_picture(path)))
+            readable.append((path, read_image(path)))
         except UserError as error:
             broken.append(str(error))
     if not readable:

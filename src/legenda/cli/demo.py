@@ -57,9 +57,9 @@ def _caption_fresh_picture(path: Path, folder: Path) -> None:
     from legenda.cli.caption import caption_pictures
     from legenda.datasets.scenes import draw_scene, make_scene
     from legenda.evaluation.runs import open_run
-    from legenda.io import whole_file
+    from legenda.io import atomic_write
 
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
     opened = open_run(folder)
     broken: list[str] = []

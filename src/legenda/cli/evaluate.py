@@ -13,7 +13,7 @@ from legenda.cli.options import parse
 from legenda.errors import UserError
 
 if TYPE_CHECKING:
-    from legenda.datasets.captions import CaptionSet, DataSettings
+    from legenda.datasets.captions import CaptionDataset, DataSettings
     from legenda.evaluation.runs import OpenRun
 
 
@@ -88,7 +88,9 @@ def run(arguments: Sequence[str]) -> None:
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 
-def _score(captions: dict[str, str], split: "CaptionSet", metrics: Literal["fast", "auto"]) -> dict[str, float | None]:
+def _score(
+    captions: dict[str, str], split: "CaptionDataset", metrics: Literal["fast", "auto"]
+) -> dict[str, float | None]:
     from legenda.metrics import evaluate
     from legenda.tasks.predict import score_captions
 
@@ -129,7 +131,7 @@ def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], f
 
 
 def describe(
-    opened: "OpenRun", pictures: "CaptionSet", beam_size: int, members: Sequence["OpenRun"] = ()
+    opened: "OpenRun", pictures: "CaptionDataset", beam_size: int, members: Sequence["OpenRun"] = ()
 ) -> dict[str, str]:
     """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
     from legenda.cli.progress import progress_bar
@@ -156,7 +158,7 @@ def describe(
         )
 
 
-def _check_extractor(opened: "OpenRun", pictures: "CaptionSet") -> None:
+def _check_extractor(opened: "OpenRun", pictures: "CaptionDataset") -> None:
     wanted = opened.config.get("extractor")
     if opened.imported:
         return  # it reads its release's features, which nothing but their width can tell

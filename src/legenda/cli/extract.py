@@ -45,13 +45,13 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "extract")
     from legenda.cli.progress import progress_bar
     from legenda.evaluation.runs import BUILTIN
-    from legenda.extractors import extract_store, find_pictures, load_extractor
-    from legenda.extractors.registry import is_named
+    from legenda.extractors import extract_store, find_images, load_extractor
+    from legenda.extractors.registry import is_model_name
 
-    if options.half and not is_named(options.extractor):
+    if options.half and not is_model_name(options.extractor):
         raise UserError("--half is for extractors with a name, such as hf:MODEL; set it in your own file")
     extractor = load_extractor(options.extractor, builtin=BUILTIN, half=options.half)
-    pictures = find_pictures(options.pictures)
+    pictures = find_images(options.pictures)
     with progress_bar(f"extracting with {extractor.name}") as show:
         report = extract_store(
             pictures,

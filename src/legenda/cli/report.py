@@ -11,7 +11,7 @@ from legenda.cli.options import parse
 from legenda.errors import UserError
 
 if TYPE_CHECKING:
-    from legenda.datasets.captions import CaptionSet
+    from legenda.datasets.captions import CaptionDataset
     from legenda.visualization.caption_attention import CaptionAttention
     from legenda.visualization.report import ScoreColumn
     from legenda.visualization.report.build import Tested
@@ -201,7 +201,7 @@ def _columns(tested: Mapping[str, "Tested"]) -> list["ScoreColumn"]:
     ]
 
 
-def _lead(options: Options, split: "CaptionSet", runs: int) -> str:
+def _lead(options: Options, split: "CaptionDataset", runs: int) -> str:
     models = "One model" if runs == 1 else f"{runs} models"
     return (
         f"{models}, {len(split):,} images of the split {options.split}, captions by beam search with beam "
@@ -211,7 +211,7 @@ def _lead(options: Options, split: "CaptionSet", runs: int) -> str:
 
 def _footnotes(
     options: Options,
-    split: "CaptionSet",
+    split: "CaptionDataset",
     pictures: Mapping[int, "Subject"],
     seen: Mapping[int, Mapping[str, "CaptionAttention"]],
     with_heads: bool,

@@ -59,14 +59,14 @@ def run(arguments: Sequence[str]) -> None:
 
     from legenda.evaluation.run_names import short_names
     from legenda.evaluation.runs import open_run
-    from legenda.extractors import find_pictures
+    from legenda.extractors import find_images
     from legenda.serving.app import Limits, create_app
     from legenda.serving.engine import Served
     from legenda.serving.samples import photographs_of, sample_pictures
 
     opened = {name: open_run(folder) for name, folder in short_names(options.runs).items()}
     models = {name: Served(one, _extractor(one, options.extractor)) for name, one in opened.items()}
-    photographs = find_pictures(options.samples) if options.samples else photographs_of(models.values())
+    photographs = find_images(options.samples) if options.samples else photographs_of(models.values())
     local = options.host in _LOOPBACK
     limits = Limits(options.megabytes * 1_000_000, options.rate, hosts=(*_LOOPBACK, "[::1]") if local else ("*",))
     scenes = any(served.extractor.name == "scenes" for served in models.values())

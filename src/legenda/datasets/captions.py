@@ -20,7 +20,7 @@ from legenda.datasets.karpathy import CaptionedImage
 from legenda.datasets.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.datasets.tokens import TokenizedCaptions, count_words
 from legenda.errors import UserError
-from legenda.features.base import Features
+from legenda.features.base import FeatureStore
 from legenda.features.open import open_features
 from legenda.regions import Regions
 from legenda.text import Vocabulary
@@ -32,7 +32,7 @@ _SPOTS = 2_000
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionSet:
+class CaptionDataset:
     """One split: identities and references of its images, and a reader of their regions.
 
     references: what people wrote of each image; nothing of any where a test set withholds it.
@@ -64,11 +64,11 @@ class CaptionSet:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedData:
+class DataModule:
     """A data set in use: its splits, its vocabulary and the width of its features."""
 
-    train: CaptionSet
-    validation: CaptionSet
+    train: CaptionDataset
+    validation: CaptionDataset
     vocabulary: Vocabulary
     feature_dim: int
     has_boxes: bool
@@ -77,11 +77,11 @@ class OpenedData:
 class DataSettings(Protocol):
     """What a recipe says of its data."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedData:
+    def open(self, progress: Callable[[str], None]) -> DataModule:
         """What training needs, read or made; `progress` hears what is being done."""
         ...
 
-    def split(self, name: str) -> CaptionSet:
+    def split(self, name: str) -> CaptionDataset:
         """One split by its name: train, val or test."""
         ...
 
@@ -90,19 +90,19 @@ class DataSettings(Protocol):
 class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and the seed of their worlds."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedData:
+    def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draws the scenes and finds their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
-        return OpenedData(train, validation, vocabulary, FEATURE_DIM, True)
+        return DataModule(train, validation, vocabulary, FEATURE_DIM, True)
 
-    def split(self, name: str) -> CaptionSet:
+    def split(self, name: str) -> CaptionDataset:
         """The scenes of a split as a caption set."""
-        return scene_set(self.made(name))
+        return scene_captions(self.made(name))
 
 
-def scene_set(made: SceneSplit) -> CaptionSet:
+def scene_captions(made: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; captions of it are also judged for truth."""
     features, boxes, mask = (torch.from_numpy(array) for array in (made.features, made.boxes, made.mask))
     scenes = {scene.identity: scene for scene in made.scenes}
@@ -114,7 +114,7 @@ def scene_set(made: SceneSplit) -> CaptionSet:
     def score(captions: Mapping[str, str]) -> dict[str, float | None]:
         return truth_scores(captions, scenes)
 
-    return CaptionSet(tuple(scenes), made.captions, read, "scenes", "scenes", score)
+    return CaptionDataset(tuple(scenes), made.captions, read, "scenes", "scenes", score)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +137,13 @@ class KarpathyData:
     sizes: Path | None = None
     """COCO's annotations with the sizes of the pictures, for stores with boxes in pixels that lack them."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedData:
+    def open(self, progress: Callable[[str], None]) -> DataModule:
         """Reads the annotations, builds the vocabulary and maps the features; names what is missing."""
         progress(f"reading {self.annotations} and {self.features}")
         with _without_collection():
             return self._open()
 
-    def _open(self) -> OpenedData:
+    def _open(self) -> DataModule:
         store = self._store()
         _spot_check(store)
         images = self._images()
@@ -153,30 +153,30 @@ class KarpathyData:
             others = [image.captions for image in images if image.split != "train"]
             counted.append(TokenizedCaptions.of(others))
         words = Vocabulary.of_counts(count_words(counted), min_count=self.min_count)
-        return OpenedData(train, validation, words, store.feature_dim, store.has_boxes)
+        return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
 
-    def split(self, name: str) -> CaptionSet:
+    def split(self, name: str) -> CaptionDataset:
         """The images of a split that have captions; all of its images where no captions of it are given."""
         images = self._images()
         known = any(image.captions for image in images if image.split == name)
         return self._part(images, self._store(), name, withheld=not known)
 
-    def _store(self) -> Features:
+    def _store(self) -> FeatureStore:
         return open_features(self.features, sizes=self.sizes)
 
     def _images(self) -> list[CaptionedImage]:
         return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
 
     def _part(
-        self, images: Sequence[CaptionedImage], store: Features, name: str, *, withheld: bool = False
-    ) -> CaptionSet:
+        self, images: Sequence[CaptionedImage], store: FeatureStore, name: str, *, withheld: bool = False
+    ) -> CaptionDataset:
         part = [image for image in images if image.split == name and (image.captions or withheld)]
         if not part:
             raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
-        return stored_set(part, store, self.features)
+        return stored_captions(part, store, self.features)
 
 
-def stored_set(images: Sequence[CaptionedImage], store: Features, path: Path) -> CaptionSet:
+def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionDataset:
     """Images whose features are in a store read from `path`, under their id or their file's name without suffix.
 
     Raises UserError, naming one, where some are not.
@@ -195,7 +195,7 @@ def stored_set(images: Sequence[CaptionedImage], store: Features, path: Path) ->
         return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))
 
     identities, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
-    return CaptionSet(identities, captions, read, str(path), store.extractor)
+    return CaptionDataset(identities, captions, read, str(path), store.extractor)
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _spot_check(store: Features) -> None:
+def _spot_check(store: FeatureStore) -> None:
     """Reads a small store wholly and a large one here and there; what lies elsewhere is checked when it is read."""
     step = max(1, len(store) // _SPOTS)
     for first in range(0, len(store), 32 * step):
@@ -225,7 +225,7 @@ class EncodedCaptions:
     counts: Int[Tensor, " B"]
 
     @staticmethod
-    def of(split: CaptionSet, vocabulary: Vocabulary, max_words: int) -> EncodedCaptions:
+    def of(split: CaptionDataset, vocabulary: Vocabulary, max_words: int) -> EncodedCaptions:
         """Captions cut at `max_words` words; a caption without words teaches nothing and is left out."""
         rows, counts = split.tokenized.encoded(vocabulary, max_words)
         if not counts.all():

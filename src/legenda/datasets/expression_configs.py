@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from legenda.datasets.expressions import ExpressionSet, OpenedExpressions, stored_expressions
+from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset, stored_expressions
 from legenda.datasets.refcoco import Box, Expression, read_entities, read_refs
 from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
@@ -14,7 +14,7 @@ from legenda.datasets.scenes.expressions import MOST_WORDS, refer
 from legenda.datasets.scenes.pixels import SIDE
 from legenda.datasets.vqa import read_word_vectors
 from legenda.errors import UserError
-from legenda.features.concat import JoinedFeatures, scene_reader
+from legenda.features.concat import ConcatFeatureStore, scene_reader
 from legenda.text.questions import QuestionVocabulary
 
 
@@ -33,14 +33,14 @@ class RefsData:
     max_words: int = 14
     """Words of an expression that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Reads the expressions and opens the features; the words are those of train."""
         progress(f"reading {self.refs}")
         return _opened(self.refs, self._parts(), self.features, self.max_words, self.vectors)
 
-    def split(self, name: str) -> ExpressionSet:
+    def split(self, name: str) -> ExpressionDataset:
         """train, val, and testA and testB or test."""
-        return stored_expressions(_part(self._parts(), name, self.refs), JoinedFeatures.open(self.features))
+        return stored_expressions(_part(self._parts(), name, self.refs), ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Expression]]:
         return read_refs(self.refs, self.instances)
@@ -59,14 +59,14 @@ class EntitiesData:
     max_words: int = 10
     """Words of a phrase that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Reads the phrases and opens the features; the words are those of train."""
         progress(f"reading {self.phrases}")
         return _opened(self.phrases, self._parts(), self.features, self.max_words, None)
 
-    def split(self, name: str) -> ExpressionSet:
+    def split(self, name: str) -> ExpressionDataset:
         """train, val or test, where the file has their phrases."""
-        return stored_expressions(_part(self._parts(), name, self.phrases), JoinedFeatures.open(self.features))
+        return stored_expressions(_part(self._parts(), name, self.phrases), ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Expression]]:
         return read_entities(self.phrases, self.annotations)
@@ -79,18 +79,18 @@ class SceneExpressionsData(SceneCounts):
     See `legenda.datasets.scenes.expressions`; the accuracy of each of its kinds is told too.
     """
 
-    def open(self, progress: Callable[[str], None]) -> OpenedExpressions:
+    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Draws the scenes, finds their regions in the pixels and refers to their things."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        return OpenedExpressions(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
+        return ExpressionDataModule(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
 
-    def split(self, name: str) -> ExpressionSet:
+    def split(self, name: str) -> ExpressionDataset:
         """The expressions about the scenes of a split."""
         return scene_expressions(self.made(name))
 
 
-def scene_expressions(made: SceneSplit) -> ExpressionSet:
+def scene_expressions(made: SceneSplit) -> ExpressionDataset:
     """Scenes as a set of expressions; the true boxes are the things' own, in pixels of the drawn picture."""
     expressions, scenes = [], []
     for place, scene in enumerate(made.scenes):
@@ -100,18 +100,18 @@ def scene_expressions(made: SceneSplit) -> ExpressionSet:
             name, tokens = f"{scene.identity}-{number}", tuple(found.text.split())
             expressions.append(Expression(name, scene.identity, tokens, (box,), (SIDE, SIDE), found.kind))
             scenes.append(place)
-    return ExpressionSet(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
+    return ExpressionDataset(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
 
 
 def _opened(
     path: Path, parts: Mapping[str, list[Expression]], features: Sequence[Path], max_words: int, vectors: Path | None
-) -> OpenedExpressions:
+) -> ExpressionDataModule:
     """The parts train and val of what was read from `path`."""
-    store = JoinedFeatures.open(features)
+    store = ConcatFeatureStore.open(features)
     train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
     vocabulary = _words(train.expressions)
     first = None if vectors is None else read_word_vectors(vectors, vocabulary.words)
-    return OpenedExpressions(train, validation, vocabulary, store.feature_dim, max_words, first)
+    return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_words, first)
 
 
 def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:

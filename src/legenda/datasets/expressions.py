@@ -10,13 +10,13 @@ import numpy as np
 
 from legenda.datasets.refcoco import Expression
 from legenda.errors import UserError
-from legenda.features.concat import JoinedFeatures, Reader
+from legenda.features.concat import ConcatFeatureStore, Reader
 from legenda.metrics.boxes import grounding_accuracy
 from legenda.text.questions import QuestionVocabulary
 
 
 @dataclass(frozen=True, eq=False)
-class ExpressionSet:
+class ExpressionDataset:
     """One split: its expressions and a reader of their pictures' regions, which always have boxes.
 
     read: from an array of positions in this split to the regions of those expressions' pictures, one row each.
@@ -64,23 +64,23 @@ class ExpressionSet:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedExpressions:
+class ExpressionDataModule:
     """A data set of expressions in use.
 
     max_words: the length of every row of words. vectors: first vectors of the words `(V, E)`, or None.
     """
 
-    train: ExpressionSet
-    validation: ExpressionSet
+    train: ExpressionDataset
+    validation: ExpressionDataset
     vocabulary: QuestionVocabulary
     feature_dim: int
     max_words: int
     vectors: np.ndarray | None = None
 
 
-def stored_expressions(expressions: Sequence[Expression], store: JoinedFeatures) -> ExpressionSet:
+def stored_expressions(expressions: Sequence[Expression], store: ConcatFeatureStore) -> ExpressionDataset:
     """Expressions about pictures whose regions are in stores; UserError where these have no boxes."""
     if not store.has_boxes:
         raise UserError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
     read = store.reader([expression.image for expression in expressions])
-    return ExpressionSet(tuple(expressions), read, store.source, store.extractor)
+    return ExpressionDataset(tuple(expressions), read, store.source, store.extractor)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from legenda.datasets.translation import OpenedParallel, ParallelSplit
+from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import UserError
 from legenda.text.subwords import JointPieces, count_vocabulary
 
@@ -45,15 +45,15 @@ class NumberWordsData:
     test: int = 1_000
     seed: int = 0
 
-    def open(self, progress: Callable[[str], None]) -> OpenedParallel:
+    def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Spells the numbers; every word is a piece."""
         progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         words = JointPieces()
         lines = [*train.sentences, *(line for lines in train.references for line in lines)]
-        return OpenedParallel(train, validation, words, count_vocabulary(words, lines), max_length=16)
+        return ParallelDataModule(train, validation, words, count_vocabulary(words, lines), max_length=16)
 
-    def split(self, name: str) -> ParallelSplit:
+    def split(self, name: str) -> ParallelDataset:
         """The numbers of a split, which are their identities; no two splits of a seed share one."""
         sizes = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in sizes:
@@ -62,7 +62,7 @@ class NumberWordsData:
         if not 1 <= sizes[name] <= last - first:
             raise UserError(f"the split {name} takes 1 to {last - first} numbers, not {sizes[name]}")
         numbers = _shuffled(self.seed)[first : first + sizes[name]].tolist()
-        return ParallelSplit(
+        return ParallelDataset(
             tuple(map(str, numbers)),
             tuple(map(tavil, numbers)),
             tuple((orrish(number),) for number in numbers),

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from legenda.datasets.questions import OpenedQuestions, QuestionSet, stored_questions
+from legenda.datasets.questions import QuestionDataModule, QuestionDataset, stored_questions
 from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
 from legenda.datasets.scenes.questions import MOST_WORDS, ask
@@ -22,7 +22,7 @@ from legenda.datasets.vqa import (
     read_word_vectors,
 )
 from legenda.errors import UserError
-from legenda.features.concat import JoinedFeatures, scene_reader
+from legenda.features.concat import ConcatFeatureStore, scene_reader
 from legenda.io import read_text
 from legenda.metrics.vqa import Annotation
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
@@ -51,15 +51,15 @@ class VqaData:
     with_cls: bool = False
     """Whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Reads questions and answers and opens the features; names what is missing."""
         progress(f"reading {self.questions}")
-        store = JoinedFeatures.open(self.features)
+        store = ConcatFeatureStore.open(self.features)
         needed = [*self.train.split("+"), "val"]
         parts = {name: self._part(name) for name in _LEARNT if name in needed or self._files(name)[0].exists()}
         texts = [question.text for part in parts.values() for question in part]
         vocabulary = QuestionVocabulary.build(map(question_tokens, texts), with_cls=self.with_cls)
-        return OpenedQuestions(
+        return QuestionDataModule(
             train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
             validation=stored_questions(parts["val"], store),
             vocabulary=vocabulary,
@@ -70,12 +70,12 @@ class VqaData:
             vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.words),
         )
 
-    def split(self, name: str) -> QuestionSet:
+    def split(self, name: str) -> QuestionDataset:
         """train, val, vg, test or test-dev; the last two come without answers."""
         splits = (*_LEARNT, "test-dev")
         if name not in splits:
             raise UserError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
-        return stored_questions(self._part(name), JoinedFeatures.open(self.features))
+        return stored_questions(self._part(name), ConcatFeatureStore.open(self.features))
 
     def _part(self, name: str) -> list[Question]:
         found = read_vqa(*self._files(name))
@@ -115,14 +115,14 @@ class DaquarData:
     max_words: int = 20
     """Words of a question that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Reads the questions and opens the features; the words and the answers are those of train."""
         progress(f"reading {self.questions}")
-        store = JoinedFeatures.open(self.features)
+        store = ConcatFeatureStore.open(self.features)
         parts = self._parts()
         train = parts["train"]
         answers = [question.annotation.answers[0] for question in train if question.annotation is not None]
-        return OpenedQuestions(
+        return QuestionDataModule(
             train=stored_questions(train, store),
             validation=stored_questions(parts["val"], store),
             vocabulary=QuestionVocabulary.build(question_tokens(question.text) for question in train),
@@ -132,12 +132,12 @@ class DaquarData:
             max_words=self.max_words,
         )
 
-    def split(self, name: str) -> QuestionSet:
+    def split(self, name: str) -> QuestionDataset:
         """train, val or test."""
         parts = self._parts()
         if name not in parts:
             raise UserError(f"DAQUAR has no split {name!r}; choose from {', '.join(parts)}")
-        return stored_questions(parts[name], JoinedFeatures.open(self.features))
+        return stored_questions(parts[name], ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")
@@ -164,20 +164,20 @@ class SceneQuestionsData(SceneCounts):
     See `legenda.datasets.scenes.questions`; the accuracy of each of its types is told too.
     """
 
-    def open(self, progress: Callable[[str], None]) -> OpenedQuestions:
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Draws the scenes, finds their regions in the pixels and asks about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = QuestionVocabulary.build(question_tokens(question.text) for question in train.questions)
         answers = AnswerVocabulary.build((told.answers[0] for told in train.annotations.values()), more_than=0)
-        return OpenedQuestions(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
+        return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
 
-    def split(self, name: str) -> QuestionSet:
+    def split(self, name: str) -> QuestionDataset:
         """The questions about the scenes of a split."""
         return scene_questions(self.made(name))
 
 
-def scene_questions(made: SceneSplit) -> QuestionSet:
+def scene_questions(made: SceneSplit) -> QuestionDataset:
     """Scenes as a set of questions, each with its one answer as that of all people."""
     questions, scenes = [], []
     for place, scene in enumerate(made.scenes):
@@ -185,4 +185,4 @@ def scene_questions(made: SceneSplit) -> QuestionSet:
             annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
             questions.append(Question(f"{scene.identity}-{number}", scene.identity, asked.text, annotation))
             scenes.append(place)
-    return QuestionSet(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)
+    return QuestionDataset(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)

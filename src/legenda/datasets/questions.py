@@ -13,13 +13,13 @@ from torch import Tensor
 
 from legenda.datasets.vqa import Question
 from legenda.errors import UserError
-from legenda.features.concat import JoinedFeatures, Reader
+from legenda.features.concat import ConcatFeatureStore, Reader
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
 from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
 
 
 @dataclass(frozen=True, eq=False)
-class QuestionSet:
+class QuestionDataset:
     """One split: its questions and a reader of their pictures' regions.
 
     read: from an array of positions in this split to the regions of those questions' pictures, one row each.
@@ -63,14 +63,14 @@ class QuestionSet:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedQuestions:
+class QuestionDataModule:
     """A data set of questions in use.
 
     max_words: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
     """
 
-    train: QuestionSet
-    validation: QuestionSet
+    train: QuestionDataset
+    validation: QuestionDataset
     vocabulary: QuestionVocabulary
     answers: AnswerVocabulary
     feature_dim: int
@@ -79,10 +79,10 @@ class OpenedQuestions:
     vectors: np.ndarray | None = None
 
 
-def stored_questions(questions: Sequence[Question], store: JoinedFeatures) -> QuestionSet:
+def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -> QuestionDataset:
     """Questions about pictures whose features are in stores."""
     read = store.reader([question.image for question in questions])
-    return QuestionSet(tuple(questions), read, store.source, store.extractor)
+    return QuestionDataset(tuple(questions), read, store.source, store.extractor)
 
 
 def encode_tokens(texts: Iterable[Sequence[str]], vocabulary: QuestionVocabulary, length: int) -> Int[Tensor, "Q L"]:
@@ -115,7 +115,7 @@ class EncodedQuestions:
 
     @staticmethod
     def of(
-        split: QuestionSet, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_words: int
+        split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_words: int
     ) -> EncodedQuestions:
         """Questions cut at `max_words` words; UserError where the split comes without answers."""
         ids, shares, ends = [], [], [0]

@@ -16,7 +16,7 @@ _REMEDY = "name text files of the same number of lines, gzipped (.gz) or not"
 
 
 @dataclass(frozen=True, eq=False)
-class ParallelSplit:
+class ParallelDataset:
     """Sentences of one split, each with the translations that people made of it.
 
     identities: their numbers in the file from 1, or what else tells them apart. source: what they were read from, for
@@ -41,7 +41,7 @@ class ParallelSplit:
         pieces = JointPieces()
         return {name: tuple(pieces.join(text.split()) for text in texts) for name, texts in references.items()}
 
-    def at(self, places: Sequence[int]) -> ParallelSplit:
+    def at(self, places: Sequence[int]) -> ParallelDataset:
         """Some of the pairs."""
 
         def chosen(values: tuple) -> tuple:
@@ -56,11 +56,11 @@ class ParallelSplit:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedParallel:
+class ParallelDataModule:
     """A translation data set in use: its splits, the pieces of both languages, and the longest sentence in pieces."""
 
-    train: ParallelSplit
-    validation: ParallelSplit
+    train: ParallelDataset
+    validation: ParallelDataset
     subwords: Subwords
     vocabulary: Vocabulary
     max_length: int
@@ -94,7 +94,7 @@ class ParallelData:
         if self.pieces < 0 or self.max_length < 1:
             raise UserError("data needs pieces of 0 or more and a max_length of at least 1")
 
-    def open(self, progress: Callable[[str], None]) -> OpenedParallel:
+    def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Reads the training and validation text, and learns the subwords."""
         progress(f"reading {self.folder}")
         train, validation = self.split("train"), self.split("val")
@@ -107,8 +107,8 @@ class ParallelData:
         return self._opened(train, validation, subwords, count_vocabulary(subwords, lines))
 
     def _opened(
-        self, train: ParallelSplit, validation: ParallelSplit, subwords: Subwords, vocabulary: Vocabulary
-    ) -> OpenedParallel:
+        self, train: ParallelDataset, validation: ParallelDataset, subwords: Subwords, vocabulary: Vocabulary
+    ) -> ParallelDataModule:
         """The data without the pairs that are too long to train on."""
         pairs = zip(train.sentences, train.references, strict=True)
         fitting = [
@@ -118,9 +118,9 @@ class ParallelData:
         ]
         if not fitting:
             raise UserError(f"no pair of {train.source} is within data.max_length={self.max_length} subwords; raise it")
-        return OpenedParallel(train.at(fitting), validation, subwords, vocabulary, self.max_length)
+        return ParallelDataModule(train.at(fitting), validation, subwords, vocabulary, self.max_length)
 
-    def split(self, name: str) -> ParallelSplit:
+    def split(self, name: str) -> ParallelDataset:
         """The pairs of a split: train, val or test."""
         names = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in names:
@@ -129,7 +129,7 @@ class ParallelData:
         return replace(read_parallel(files[0], files[1]), tokenized=self.pieces == 0 or self.merges is not None)
 
 
-def read_parallel(source: Path, *references: Path) -> ParallelSplit:
+def read_parallel(source: Path, *references: Path) -> ParallelDataset:
     """Sentences of one file with their translations in one or more others, line by line.
 
     Raises UserError, naming the file and the line, where a line is empty or no UTF-8, or the numbers of lines differ.
@@ -140,7 +140,7 @@ def read_parallel(source: Path, *references: Path) -> ParallelSplit:
         if len(lines) != len(sentences):
             raise UserError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_REMEDY}")
     numbers = tuple(map(str, range(1, len(sentences) + 1)))
-    return ParallelSplit(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
+    return ParallelDataset(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from legenda.datasets.captions import CaptionSet, OpenedData
+from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.datasets.scenes.video import MOVING_DIM, make_moving, moving_frames, moving_references, moving_scores
 from legenda.errors import UserError
 from legenda.regions import Regions
@@ -24,14 +24,14 @@ class MovingScenesData:
     test: int = 300
     seed: int = 0
 
-    def open(self, progress: Callable[[str], None]) -> OpenedData:
+    def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draws the frames and finds their things in the pixels."""
         progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
-        return OpenedData(train, validation, vocabulary, MOVING_DIM, False)
+        return DataModule(train, validation, vocabulary, MOVING_DIM, False)
 
-    def split(self, name: str) -> CaptionSet:
+    def split(self, name: str) -> CaptionDataset:
         """The moving scenes train, val or test; captions of them are also judged for truth."""
         counts = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in counts:
@@ -48,4 +48,4 @@ class MovingScenesData:
             return moving_scores(captions, scenes)
 
         references = tuple(moving_references(scene) for scene in scenes.values())
-        return CaptionSet(tuple(scenes), references, read, "moving scenes", "moving scenes", score)
+        return CaptionDataset(tuple(scenes), references, read, "moving scenes", "moving scenes", score)

@@ -18,7 +18,7 @@ from legenda.datasets.translation import ParallelData
 from legenda.datasets.video_scenes import MovingScenesData
 from legenda.errors import UserError, nearest
 from legenda.extractors.base import Extract, Extractor, load_extractor
-from legenda.extractors.registry import is_named, needs_no_file
+from legenda.extractors.registry import is_model_name, needs_no_file
 from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import CONFIG, load_any
@@ -122,7 +122,7 @@ class OpenRun(AnyRun):
 
 def _file_of(extractor: str) -> str:
     """What a user may have to write to have an extractor again, told by its name."""
-    if is_named(extractor):
+    if is_model_name(extractor):
         return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
     return f"{extractor.rsplit('-', 1)[0]}.py"
 

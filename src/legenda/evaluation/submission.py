@@ -11,7 +11,7 @@ from legenda.errors import UserError
 from legenda.io import write_text
 
 if TYPE_CHECKING:
-    from legenda.datasets.captions import CaptionSet
+    from legenda.datasets.captions import CaptionDataset
     from legenda.evaluation.runs import OpenRun
 
 IMAGES = {"val2014": 40_504, "test2014": 40_775}
@@ -20,13 +20,13 @@ IMAGES = {"val2014": 40_504, "test2014": 40_775}
 _NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]+)")
 
 
-def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, CaptionSet]":
+def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, CaptionDataset]":
     """The pictures of val2014, from the annotations and features of the run, and of test2014, from `test_features`.
 
     Raises UserError where the run's data is not COCO, where a picture is missing, and where one is of another part.
     """
     from legenda.datasets.annotations import read_annotations
-    from legenda.datasets.captions import KarpathyData, stored_set
+    from legenda.datasets.captions import KarpathyData, stored_captions
     from legenda.datasets.karpathy import CaptionedImage
     from legenda.features.open import open_features
 
@@ -48,8 +48,8 @@ def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, Capti
     if wrong := next((image.id for image in val if coco_id(image.id) is None), None):
         raise UserError(f"{data.annotations} calls a picture of val2014 {wrong}, no id of COCO's; give it a cocoid")
     return {
-        "val2014": stored_set(val, open_features(data.features, sizes=data.sizes), data.features),
-        "test2014": stored_set(test, store, test_features),
+        "val2014": stored_captions(val, open_features(data.features, sizes=data.sizes), data.features),
+        "test2014": stored_captions(test, store, test_features),
     }
 
 

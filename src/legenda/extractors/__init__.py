@@ -2,14 +2,14 @@
 
 from legenda.extractors.base import Extractor, load_extractor, run_extractor
 from legenda.extractors.extraction import ExtractionReport, extract_store
-from legenda.extractors.images import find_pictures, read_picture
+from legenda.extractors.images import find_images, read_image
 
 __all__ = [
     "ExtractionReport",
     "Extractor",
     "extract_store",
-    "find_pictures",
+    "find_images",
     "load_extractor",
-    "read_picture",
+    "read_image",
     "run_extractor",
 ]

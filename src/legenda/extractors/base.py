@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from legenda.errors import UserError
-from legenda.extractors.registry import is_named, load_named
-from legenda.features.validate import find_fault
+from legenda.extractors.registry import is_model_name, load_by_name
+from legenda.features.validate import validate_regions
 from legenda.plugins import reason_of, run_source
 
 Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
@@ -41,8 +41,8 @@ def load_extractor(
     """
     if str(path) in builtin:
         return Extractor(str(path), builtin[str(path)])
-    if is_named(str(path)):
-        return load_named(str(path), half=half)
+    if is_model_name(str(path)):
+        return load_by_name(str(path), half=half)
     path = Path(path)
     try:
         source = path.read_bytes()
@@ -80,7 +80,7 @@ def run_extractor(
                 f"{where} gave ({', '.join(kinds)}) for {path.name}; "
                 "it must give a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
             )
-        fault = find_fault(*entry)
+        fault = validate_regions(*entry)
         if fault is not None:
             raise UserError(f"{where} gave {fault} for {path.name}; mend it")
     return given

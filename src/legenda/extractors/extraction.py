@@ -14,10 +14,10 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.extractors.base import Extractor, run_extractor
-from legenda.extractors.images import read_picture
+from legenda.extractors.images import read_image
 from legenda.extractors.resume import Image as Stored
 from legenda.extractors.resume import Parts
-from legenda.features.validate import as_floats, find_value_fault
+from legenda.features.validate import as_floats, validate_values
 from legenda.features.writer import write_store
 
 _PIECE = 1_024
@@ -112,7 +112,7 @@ def _check_like(
     out: Path, extractor: Extractor, path: Path, features: np.ndarray, boxes: np.ndarray | None, like: tuple[int, bool]
 ) -> None:
     """UserError for regions that the store could not take, found before hours of work are spent on others."""
-    fault = find_value_fault(as_floats(features), None, float(np.finfo(np.float16).max))
+    fault = validate_values(as_floats(features), None, float(np.finfo(np.float16).max))
     if features.shape[1] != like[0]:
         fault = f"features of width {features.shape[1]}, but those before {like[0]}"
     elif (boxes is not None) != like[1]:
@@ -141,6 +141,6 @@ def _read_ahead(paths: Sequence[Path], batch_size: int, workers: int) -> Iterato
 
 def _try_to_read(path: Path) -> Image.Image | str:
     try:
-        return read_picture(path)
+        return read_image(path)
     except UserError as error:
         return str(error)

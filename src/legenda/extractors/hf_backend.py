@@ -24,7 +24,7 @@ _MOST_SPECIALS = 16
 """More tokens in front of a grid than this are no class and register tokens."""
 
 
-def load_transformers(name: str, *, half: bool = False) -> Callable[[list[Image.Image]], Regions]:
+def load_hf(name: str, *, half: bool = False) -> Callable[[list[Image.Image]], Regions]:
     """What extracts with the model of that name on the hub, or in that folder.
 
     Raises UserError, naming the model, when it cannot be had or is of a kind that gives no regions.

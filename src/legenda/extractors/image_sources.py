@@ -17,13 +17,15 @@ _PATIENCE = 20
 
 
 @contextmanager
-def find_sources(given: Sequence[str], broken: list[str], *, allow_urls: bool) -> Iterator[list[tuple[str, Path]]]:
+def open_image_sources(
+    given: Sequence[str], broken: list[str], *, allow_urls: bool
+) -> Iterator[list[tuple[str, Path]]]:
     """Yields what the pictures are called and where they lie; those that were fetched are gone at the end.
 
     "-" stands for the lines of the standard input. Why a URL cannot be fetched is added to `broken`.
     Raises UserError for what does not exist, and for a URL where they are not allowed.
     """
-    from legenda.extractors import find_pictures
+    from legenda.extractors import find_images
 
     named = [name for entry in given for name in (_lines() if entry == "-" else [entry])]
     urls = [name for name in named if name.startswith(_URL)]
@@ -34,11 +36,11 @@ def find_sources(given: Sequence[str], broken: list[str], *, allow_urls: bool) -
     with TemporaryDirectory(prefix="legenda-") as folder:
         sources: list[tuple[str, Path]] = []
         if not urls:
-            sources = [(str(path), path) for path in find_pictures(named)]
+            sources = [(str(path), path) for path in find_images(named)]
         else:
             for number, name in enumerate(named):
                 if not name.startswith(_URL):
-                    sources += [(str(path), path) for path in find_pictures([name])]
+                    sources += [(str(path), path) for path in find_images([name])]
                     continue
                 try:
                     sources.append((name, _fetch(name, Path(folder, str(number)))))

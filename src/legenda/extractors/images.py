@@ -14,7 +14,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", 
 _REMEDY = "save it again as JPEG or PNG, or leave it out"
 
 
-def find_pictures(paths: Sequence[str | Path]) -> list[Path]:
+def find_images(paths: Sequence[str | Path]) -> list[Path]:
     """The pictures behind files, folders (with all folders below, in sorted order) and patterns such as `photos/*.jpg`.
 
     A file named outright is taken whatever its suffix; folders and patterns give those in SUFFIXES. None comes twice.
@@ -51,7 +51,7 @@ def _kinds() -> str:
     return ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
 
 
-def read_picture(path: str | Path) -> Image.Image:
+def read_image(path: str | Path) -> Image.Image:
     """Reads a picture as 8-bit RGB: turned upright by its EXIF mark, transparency laid over white, first frame only.
 
     Grey levels of 16 bits are scaled down to 8; 32-bit grey is scaled from 16 bits or 0..1 where its values fit there,

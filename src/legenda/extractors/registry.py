@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KINDS = ("hf", "torchvision", "bottom-up")
 
 
-def is_named(name: str) -> bool:
+def is_model_name(name: str) -> bool:
     """Whether a name, as it is given or as it is stored, is that of one of these extractors, and no file."""
     return _split(name)[0] in KINDS
 
@@ -26,7 +26,7 @@ def needs_no_file(name: str) -> bool:
     return kind in ("hf", "torchvision") and "@" not in model
 
 
-def load_named(name: str, *, half: bool = False) -> Extractor:
+def load_by_name(name: str, *, half: bool = False) -> Extractor:
     """Loads an extractor by name.
 
     hf:MODEL           a backbone or DETR of transformers, on Hugging Face's hub or in a folder;
@@ -55,9 +55,9 @@ def load_named(name: str, *, half: bool = False) -> Extractor:
         model, _, weights = model.partition(":")
         own = f"torchvision:{model}@{_digest([Path(weights)])}{mark}" if weights else f"torchvision:{model}{mark}"
         return Extractor(own, load_torchvision(model, Path(weights) if weights else None, half=half))
-    from legenda.extractors.hf_backend import load_transformers
+    from legenda.extractors.hf_backend import load_hf
 
-    extract = load_transformers(model, half=half)
+    extract = load_hf(model, half=half)
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
     own = f"hf:{folder.resolve().name}@{_digest(files)}{mark}" if files else f"hf:{model}{mark}"

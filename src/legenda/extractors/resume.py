@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.features.packed import FeatureStore
+from legenda.features.packed import PackedFeatureStore
 from legenda.features.writer import write_store
 from legenda.io import read_json, write_json
 
@@ -28,12 +28,12 @@ class Parts:
     def __init__(self, out: Path, extractor: str) -> None:
         self._out, self._extractor = out, extractor
         self._folder = out.with_name(f".{out.name}.parts")
-        self._stores: list[FeatureStore] = []
-        self._places: dict[str, FeatureStore] = {}
+        self._stores: list[PackedFeatureStore] = []
+        self._places: dict[str, PackedFeatureStore] = {}
         self._marks: dict[str, list[int]] = {}
         for path in sorted(self._folder.glob("*.json")):
             listed = read_json(path, f"remove {self._folder}")
-            store = FeatureStore.open(path.with_suffix(".safetensors"))
+            store = PackedFeatureStore.open(path.with_suffix(".safetensors"))
             if store.extractor != extractor:
                 raise UserError(
                     f"{self._folder} holds an unfinished extraction by {store.extractor}, not {extractor}; remove it "
@@ -53,7 +53,7 @@ class Parts:
         write_store(piece, images, extractor=self._extractor, dtype="float32", called=self._out)
         listed = {path.stem: _mark(path) for path in paths}
         write_json(piece.with_suffix(".json"), listed)
-        self._take(FeatureStore.open(piece), listed)
+        self._take(PackedFeatureStore.open(piece), listed)
 
     @property
     def like(self) -> tuple[int, bool] | None:
@@ -71,7 +71,7 @@ class Parts:
         self._places.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _take(self, store: FeatureStore, listed: dict[str, Any]) -> None:
+    def _take(self, store: PackedFeatureStore, listed: dict[str, Any]) -> None:
         self._stores.append(store)
         self._places.update(dict.fromkeys(store.ids, store))
         self._marks.update(listed)

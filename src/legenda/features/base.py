@@ -11,7 +11,7 @@ from legenda.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
-class PackedRegions:
+class RegionArrays:
     """The regions of B images, padded with zeros to the N regions of the richest.
 
     features: (B, N, D), float16 or float32 as they are stored; boxes: (B, N, 4) float32, x1 y1 x2 y2 in 0..1, or None;
@@ -23,7 +23,7 @@ class PackedRegions:
     mask: np.ndarray
 
 
-class Features(Protocol):
+class FeatureStore(Protocol):
     """The stored regions of many images: read lazily, in any order, from several threads or processes.
 
     A store is cheap to pickle: a worker process opens the file anew.
@@ -62,7 +62,7 @@ class Features(Protocol):
         """The position of an image; UserError when it is not there."""
         ...
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Images by id or by position, in the order given, repeats allowed; UserError names what cannot be read."""
         ...
 
@@ -75,7 +75,7 @@ UNNAMED = "unnamed"
 """The extractor of a file that does not say who made it."""
 
 
-def find_positions(images: Sequence[str] | Sequence[int] | np.ndarray, store: Features) -> np.ndarray:
+def find_positions(images: Sequence[str] | Sequence[int] | np.ndarray, store: FeatureStore) -> np.ndarray:
     """The positions of images given by id or position; UserError for one outside the store."""
     positions = np.array([store.index(image) if isinstance(image, str) else image for image in images], np.int64)
     if ((positions < 0) | (positions >= len(store))).any():

@@ -12,7 +12,7 @@ import torch
 
 from legenda.datasets.scenes import SceneSplit
 from legenda.errors import UserError
-from legenda.features.base import Features
+from legenda.features.base import FeatureStore
 from legenda.features.detections import DetectionStore
 from legenda.features.open import open_features
 from legenda.regions import Regions
@@ -34,13 +34,13 @@ def scene_reader(made: SceneSplit, scenes: Sequence[int]) -> Reader:
 
 
 @dataclass(frozen=True, eq=False)
-class JoinedFeatures:
+class ConcatFeatureStore:
     """One or more feature stores of one extractor, read as one."""
 
-    stores: tuple[Features, ...]
+    stores: tuple[FeatureStore, ...]
 
     @staticmethod
-    def open(paths: Sequence[Path]) -> JoinedFeatures:
+    def open(paths: Sequence[Path]) -> ConcatFeatureStore:
         """Opens the stores, each of which may also be an .npz of detections.
 
         UserError where there is none, or the features of two do not fit each other.
@@ -60,7 +60,7 @@ class JoinedFeatures:
                     f"{first.path} of width {first.feature_dim} {_boxed(first)} by {first.extractor}; name stores of "
                     "one extractor"
                 )
-        return JoinedFeatures(stores)
+        return ConcatFeatureStore(stores)
 
     @property
     def feature_dim(self) -> int:
@@ -125,11 +125,11 @@ def _is_npz(path: Path) -> bool:
     return path.suffix == ".npz" and path.is_file()
 
 
-def _boxed(store: Features) -> str:
+def _boxed(store: FeatureStore) -> str:
     return f"with{'' if store.has_boxes else 'out'} boxes"
 
 
-def _regions(store: Features, positions: np.ndarray) -> Regions:
+def _regions(store: FeatureStore, positions: np.ndarray) -> Regions:
     packed = store.read(positions)
     boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
     return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))

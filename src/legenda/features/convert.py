@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.features.base import UNNAMED, Features
+from legenda.features.base import UNNAMED, FeatureStore
 from legenda.features.folder import NOTE
 from legenda.features.hdf5 import OURS
 from legenda.features.open import open_features
-from legenda.features.validate import as_floats, find_fault, find_value_fault
+from legenda.features.validate import as_floats, validate_regions, validate_values
 from legenda.features.writer import write_store
-from legenda.io import whole_file, write_json
+from legenda.io import atomic_write, write_json
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
@@ -114,7 +114,7 @@ class _Digest:
         return f"{self._sum:0{2 * _DIGEST}x}"
 
 
-def _common_extractor(stores: Sequence[Features], given: str | None) -> str:
+def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
     names = {store.extractor: store.path for store in stores}
     named = {name: path for name, path in names.items() if name != UNNAMED}
     if len(names) > 1:
@@ -132,7 +132,7 @@ def _same_file(source: Path, out: Path) -> bool:
     return out.exists() and source.exists() and source.samefile(out)
 
 
-def _each(stores: Sequence[Features], out: Path) -> Iterator[Image]:
+def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
     """Every image of every store, its padding cut off; an image that two stores hold is refused."""
     homes: dict[str, Path] = {}
     for store in stores:
@@ -161,7 +161,7 @@ def _write_native(out: Path, images: Iterator[Image], extractor: str, dtype: Dty
 def _write_hdf5(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
     import h5py
 
-    with whole_file(out) as partial, h5py.File(partial, "w") as file:
+    with atomic_write(out) as partial, h5py.File(partial, "w") as file:
         file.attrs["extractor"], file.attrs[OURS] = extractor, 1
         for image, features, boxes in _fitting(out, images, dtype):
             file[f"{image}_features"] = features
@@ -192,7 +192,9 @@ def _fitting(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image
     like: tuple[int, bool] | None = None
     for image, features, boxes in images:
         like = like or (features.shape[1], boxes is not None)
-        fault = find_fault(features, boxes) or find_value_fault(as_floats(features), None, float(np.finfo(dtype).max))
+        fault = validate_regions(features, boxes) or validate_values(
+            as_floats(features), None, float(np.finfo(dtype).max)
+        )
         if fault is None and (features.shape[1], boxes is not None) != like:
             fault = "another width, or boxes where those before have none, or the other way round"
         if fault is None and (not image or "/" in image or "\0" in image):

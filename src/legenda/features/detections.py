@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.features.base import PackedRegions, find_positions
-from legenda.features.validate import find_fault
+from legenda.features.base import RegionArrays, find_positions
+from legenda.features.validate import validate_regions
 from legenda.io import checked
 
 _REMEDY = "name an .npz with filenames, boxes, classes, scores and count, one row per picture"
@@ -20,7 +20,7 @@ _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
 class DetectionStore:
-    """Detections of many pictures in one .npz, as a feature store; see `legenda.features.base.Features`.
+    """Detections of many pictures in one .npz, as a feature store; see `legenda.features.base.FeatureStore`.
 
     The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
     count `(P,)`, of which the first so many detections of a row are real, one at least. A region's feature has a 1 at
@@ -78,7 +78,7 @@ class DetectionStore:
             raise UserError(f"{self.path} holds no detections of image '{image}'; detect things in that picture too")
         return self._positions[image]
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """The detections of images by id or by position, in the order given."""
         rows = find_positions(images, self)
         longest = int(self._count[rows].max(initial=0))
@@ -88,12 +88,12 @@ class DetectionStore:
         owner, place = mask.nonzero()
         features[owner, place, real] = 1.0
         features[owner, place, -1] = self._scores[rows, :longest][mask]
-        return PackedRegions(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
+        return RegionArrays(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
 
     def check(self) -> None:
         """Looks at every detection; UserError names the first picture with an impossible one."""
         for position, image in enumerate(self.ids):
             own = slice(self._count[position])
-            fault = find_fault(self._scores[position, own, None], self._boxes[position, own])
+            fault = validate_regions(self._scores[position, own, None], self._boxes[position, own])
             if fault is not None:
                 raise UserError(f"{self.path}: picture '{image}' has {fault}; {_REMEDY}")

@@ -4,17 +4,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from legenda.errors import UserError
-from legenda.features.base import Features
+from legenda.features.base import FeatureStore
 from legenda.features.folder import FolderStore
 from legenda.features.hdf5 import Hdf5Store, split_kind
 from legenda.features.lmdb import LmdbStore
-from legenda.features.packed import FeatureStore
+from legenda.features.packed import PackedFeatureStore
 from legenda.features.tsv import TsvStore
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
-def open_features(path: str | Path, *, sizes: Path | None = None) -> Features:
+def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStore:
     """Opens a feature store: our packed safetensors, HDF5, Bottom-Up TSV, a folder of .npz or .npy files, or LMDB.
 
     An HDF5 file that holds grids and regions is chosen from by `file.hdf5:grids` or `file.hdf5:features`.
@@ -27,10 +27,10 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> Features:
     opener = _opener(place)
     if kind is not None and opener is not Hdf5Store:
         raise UserError(f"{place} is no HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
-    return FeatureStore.open(path) if opener is None else opener(path, sizes)
+    return PackedFeatureStore.open(path) if opener is None else opener(path, sizes)
 
 
-def _opener(place: Path) -> Callable[[Path, Path | None], Features] | None:
+def _opener(place: Path) -> Callable[[Path, Path | None], FeatureStore] | None:
     """The reader of a file or folder of others; None for one of our own."""
     if (place / "data.mdb").is_file() or (place.suffix == ".lmdb" and place.is_file()):
         return LmdbStore

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.features.base import UNNAMED, PackedRegions, find_positions
-from legenda.features.validate import find_value_fault
+from legenda.features.base import UNNAMED, RegionArrays, find_positions
+from legenda.features.validate import validate_values
 from legenda.io import checked
 
 FORMAT = "legenda.features.1"
@@ -54,7 +54,7 @@ class _Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureStore:
+class PackedFeatureStore:
     """An opened store: memory-mapped, read in any order, cheap to pickle (a worker process opens the file anew)."""
 
     path: Path
@@ -66,7 +66,7 @@ class FeatureStore:
     _positions: Mapping[str, int] = field(repr=False)
 
     @classmethod
-    def open(cls, path: str | Path) -> "FeatureStore":
+    def open(cls, path: str | Path) -> "PackedFeatureStore":
         """Opens the file and checks its structure without reading its features.
 
         Raises UserError, naming the file, when it is missing, truncated or not a feature store.
@@ -98,7 +98,7 @@ class FeatureStore:
         return image in self._positions
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FeatureStore.open, (self.path,)
+        return PackedFeatureStore.open, (self.path,)
 
     @property
     def feature_dim(self) -> int:
@@ -117,7 +117,7 @@ class FeatureStore:
             raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
         return position
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Reads images by id or by position, in the order given, repeats allowed.
 
         Raises UserError, naming the image, for an unknown id, a feature that is NaN or infinite, or an impossible box.
@@ -136,9 +136,9 @@ class FeatureStore:
             real = self._boxes[(starts[:, None] + slots)[mask]]
             boxes = np.zeros((*mask.shape, 4), np.float32)
             boxes[mask] = real.clip(0, 1)
-        if find_value_fault(features, real, self._limit) is not None:
+        if validate_values(features, real, self._limit) is not None:
             self._name_fault(positions)
-        return PackedRegions(features, boxes, mask)
+        return RegionArrays(features, boxes, mask)
 
     def check(self) -> None:
         """Reads the whole store once, for files made elsewhere; UserError names the first faulty image."""
@@ -153,7 +153,7 @@ class FeatureStore:
         for position in positions:
             rows = slice(*self._offsets[position : position + 2])
             boxes = None if self._boxes is None else self._boxes[rows]
-            fault = find_value_fault(self._stored.rows[rows], boxes, self._limit)
+            fault = validate_values(self._stored.rows[rows], boxes, self._limit)
             if fault is not None:
                 raise UserError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.features.base import UNNAMED, PackedRegions, find_positions
-from legenda.features.validate import as_floats, find_fault
+from legenda.features.base import UNNAMED, RegionArrays, find_positions
+from legenda.features.validate import as_floats, validate_regions
 from legenda.io import parse_json
 
 Sizes = Mapping[str, tuple[float, float]]
@@ -24,7 +24,7 @@ _REMEDY = "mend it or make the file again"
 
 
 class PerImageStore(ABC):
-    """A store with one entry per image; see `legenda.features.base.Features` for what it offers.
+    """A store with one entry per image; see `legenda.features.base.FeatureStore` for what it offers.
 
     sizes: of the pictures, for boxes in pixels in files that do not hold the sizes themselves.
     """
@@ -87,7 +87,7 @@ class PerImageStore(ABC):
             raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
         return position
 
-    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> PackedRegions:
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Images by id or by position, in the order given; UserError names one that is damaged or unlike the first."""
         names = [self.ids[position] for position in find_positions(images, self)]
         if self.threads > 1 and len(names) > 1:
@@ -124,13 +124,13 @@ class PerImageStore(ABC):
         except Exception as error:  # readers of foreign files fail in every way there is
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(f"{self.path}: image '{image}' cannot be read ({reason}); {_REMEDY}") from error
-        fault = find_fault(features, boxes)
+        fault = validate_regions(features, boxes)
         if fault is not None:
             raise UserError(f"{self.path}: image '{image}' has {fault}; {_REMEDY}")
         return features, boxes
 
 
-def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> PackedRegions:
+def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> RegionArrays:
     """One batch of images' features (n, D) and boxes (n, 4), padded with zeros."""
     counts = np.array([len(features) for features, _ in images], np.int64)
     mask = np.arange(counts.max(initial=0)) < counts[:, None]
@@ -142,7 +142,7 @@ def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: in
         packed[row, len(features) :] = 0
         if boxes is not None and own is not None:
             boxes[row, : len(own)] = own.clip(0, 1)
-    return PackedRegions(packed, boxes, mask)
+    return RegionArrays(packed, boxes, mask)
 
 
 def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:

@@ -8,13 +8,13 @@ _HALF_INFINITY = 0x7C00
 _BLOCK = 1 << 16
 
 
-def find_fault(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
+def validate_regions(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
     """What is wrong with the regions of one image, in words, or None: shapes, NaN, impossible boxes."""
-    shape_fault = find_shape_fault(features, boxes)
-    return shape_fault or find_value_fault(features, boxes, float(np.finfo(np.float32).max))
+    shape_fault = validate_shapes(features, boxes)
+    return shape_fault or validate_values(features, boxes, float(np.finfo(np.float32).max))
 
 
-def find_shape_fault(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
+def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
     """What is wrong with the shapes of one image's regions: features (n, D) and boxes (n, 4) are right."""
     if features.ndim != 2 or 0 in features.shape:
         return f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
@@ -23,7 +23,7 @@ def find_shape_fault(features: np.ndarray, boxes: np.ndarray | None) -> str | No
     return None
 
 
-def find_value_fault(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
+def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
     """What is wrong with the values of one or more images: features (..., D) beyond `limit`, boxes (R, 4) off 0..1."""
     if features.dtype == np.float16:
         if _any_half_infinite(features):
@@ -57,7 +57,7 @@ def _any_half_infinite(features: np.ndarray) -> bool:
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """Any numbers as float32; what overflows becomes infinite, for `find_value_fault` to name."""
+    """Any numbers as float32; what overflows becomes infinite, for `validate_values` to name."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values).astype(np.float32)
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from legenda.errors import UserError
 from legenda.features.packed import DTYPES, FORMAT
-from legenda.features.validate import as_floats, find_shape_fault, find_value_fault
-from legenda.io import whole_file
+from legenda.features.validate import as_floats, validate_shapes, validate_values
+from legenda.io import atomic_write
 
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -37,7 +37,7 @@ def write_store(
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the feature file to write")
     with (
-        whole_file(path) as partial,
+        atomic_write(path) as partial,
         tempfile.TemporaryFile(dir=path.parent) as all_boxes,
         tempfile.TemporaryFile(dir=path.parent) as all_features,
     ):
@@ -46,7 +46,7 @@ def write_store(
         for image, given_features, given_boxes in images:
             features = as_floats(given_features)
             boxes = None if given_boxes is None else as_floats(given_boxes)
-            fault = find_shape_fault(features, boxes) or find_value_fault(features, boxes, float(np.finfo(stored).max))
+            fault = validate_shapes(features, boxes) or validate_values(features, boxes, float(np.finfo(stored).max))
             if not ids:
                 width, with_boxes = features.shape[-1] if features.ndim else 0, boxes is not None
             if image in ids:

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.io import checked, whole_file
+from legenda.io import atomic_write, checked
 from legenda.metrics.ngrams import (
     LONGEST,
     MOST_TOKENS,
@@ -96,7 +96,7 @@ class DocumentFrequencies:
         arrays = {f"keys.{n}": keys for n, keys in enumerate(self.table.keys, start=1)}
         arrays |= {f"counts.{n}": counts for n, counts in enumerate(self.counts, start=1)}
         notes = {"format": _FORMAT, "documents": str(self.documents), "words": as_json(self.words, "tokens")}
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             save_file(arrays, partial, notes)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Literal, Self, get_args
 import numpy as np
 
 from legenda.errors import UserError, nearest
-from legenda.io import whole_file
+from legenda.io import atomic_write
 from legenda.metrics.document_frequencies import DocumentFrequencies, as_json, count_all, read_arrays
 from legenda.metrics.ngrams import LONGEST, MOST_TOKENS, Bag, Captions, Integers, NgramTable, number
 
@@ -126,7 +126,7 @@ class ReferenceIndex:
             "names": as_json(self.places, "images' names"),
             "end": json.dumps([self.end_id, self.counts_end]),
         }
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             save_file(arrays, partial, notes)
 
     @classmethod

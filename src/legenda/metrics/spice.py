@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import checked, whole_file
+from legenda.io import atomic_write, checked
 from legenda.metrics.java import PLAIN, find_java, find_program, java_version
 from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
 
@@ -163,7 +163,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
             with zipfile.ZipFile(archive) as opened:
                 members = {Path(name).name: name for name in opened.namelist()}
                 for path in paths:
-                    with opened.open(members[path.name]) as packed, whole_file(path) as partial:
+                    with opened.open(members[path.name]) as packed, atomic_write(path) as partial:
                         partial.write_bytes(packed.read())
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
             raise UserError(f"{url} did not give the archive of CoreNLP 3.6.0 ({error}); {remedy}") from error

@@ -16,7 +16,7 @@ import torch
 from legenda.config import merge, to_json
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
-from legenda.io import checked, read_json, whole_file, write_json
+from legenda.io import atomic_write, checked, read_json, write_json
 from legenda.models.captioner import Captioner
 from legenda.models.model import VOCABULARY, Model
 from legenda.models.registry import build_model
@@ -35,7 +35,7 @@ def save(model: Model, folder: str | Path, **sections: Any) -> Path:
 
 def save_weights(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
     """Writes model.safetensors alone, from a model's state, as training does when a better model is found."""
-    with whole_file(folder / WEIGHTS) as partial:
+    with atomic_write(folder / WEIGHTS) as partial:
         state = {name: tensor.contiguous() for name, tensor in weights.items()}
         safetensors.torch.save_file(state, partial)
 

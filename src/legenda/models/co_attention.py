@@ -30,7 +30,7 @@ from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
 from legenda.models.transformer import FeedForward, Residual
-from legenda.regions import Regions, without_zero_rows
+from legenda.regions import Regions, mask_zero_features
 from legenda.text.questions import QuestionVocabulary
 
 PAD_ID = 0
@@ -173,7 +173,7 @@ class CoAttention(nn.Module):
         words, _ = self.lstm(self.embedding(question))
         for layer in self.words:
             words = layer(words, heard)
-        regions = without_zero_rows(regions)
+        regions = mask_zero_features(regions)
         mask = regions.valid
         x = self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0))
         said = Words.of(words, heard)

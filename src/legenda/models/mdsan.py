@@ -15,7 +15,7 @@ from legenda.decoding.decoder import Length
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
-from legenda.regions import Memory, Regions, without_zero_rows
+from legenda.regions import Memory, Regions, mask_zero_features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class MdsanEncoder(TransformerEncoder):
         A picture of nothing but zero rows keeps them all.
         """
         if self.zero_rows_are_padding:
-            regions = without_zero_rows(regions)
+            regions = mask_zero_features(regions)
         return super().forward(regions)
 
     def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:

@@ -139,7 +139,7 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
 def list_pictures(given: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
     """The pictures behind files, folders, patterns, URLs and "-" (the lines of the standard input), as they are found.
 
-    As `legenda.extractors.find_pictures` chooses, but in no order, and one may come twice. A URL is a picture where
+    As `legenda.extractors.find_images` chooses, but in no order, and one may come twice. A URL is a picture where
     it is one of http or https, or ends as pictures do; any other names a folder of an object store.
     Raises UserError for what does not exist or holds no picture, and for a URL where they are not allowed.
     """

@@ -20,7 +20,7 @@ from time import sleep
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import read_json, whole_file, write_json
+from legenda.io import atomic_write, read_json, write_json
 from legenda.scale.listing import (
     index_listing,
     is_url,
@@ -114,10 +114,10 @@ def open_job(
     # What may say something else on another day is read again; a folder's pictures are those of the first day.
     if held is None or own is not None or "-" in given:
         with ExitStack() as files:
-            index = files.enter_context(whole_file(folder / INDEX))
+            index = files.enter_context(atomic_write(folder / INDEX))
             read = listing
             if own is None:
-                read = files.enter_context(whole_file(listing))
+                read = files.enter_context(atomic_write(listing))
                 write_sorted(list_pictures(given, allow_urls=allow_urls), read, folder)
             counted = asdict(index_listing(read, index, shard_size, allow_urls=allow_urls))
             if held is not None:
@@ -162,7 +162,7 @@ def caption_shard(job: Job, shard: int, tell: Tell, batch_size: int) -> Done:
         return _count(out, shard, earlier=True)
     names = names_of_shard(job.listing, job.folder / INDEX, shard)
     attempts = _Attempts(job.folder / f".{out.stem}.attempts")
-    with whole_file(out) as partial, partial.open("w", encoding="utf-8") as lines:
+    with atomic_write(out) as partial, partial.open("w", encoding="utf-8") as lines:
         if attempts.earlier < _CARELESS:
             batches = (names[first : first + batch_size] for first in range(0, len(names), batch_size))
             entries = (entry for batch in batches for entry in _caption_batch(job, batch, tell))

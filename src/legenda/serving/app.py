@@ -21,7 +21,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from legenda import __version__
 from legenda.errors import UserError, nearest
-from legenda.extractors import read_picture
+from legenda.extractors import read_image
 from legenda.models import describe_model
 from legenda.serving.engine import BusyError, Engine, Served, Wish
 from legenda.serving.limits import Rate
@@ -281,6 +281,6 @@ def _read_upload(data: bytes, name: str) -> Image.Image:
         path = Path(folder) / "picture"
         path.write_bytes(data)
         try:
-            return read_picture(path)
+            return read_image(path)
         except UserError as error:
             raise UserError(str(error).replace(str(path), name)) from error

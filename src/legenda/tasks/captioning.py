@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.datasets.captions import CaptionSet, EncodedCaptions, OpenedData
+from legenda.datasets.captions import CaptionDataset, DataModule, EncodedCaptions
 from legenda.models import Captioner, create_model
 from legenda.models.model import VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, Prepared, Task, check_boxes, parts_of, regions_of
@@ -31,7 +31,7 @@ class Captioning(Task):
     name = "captioning"
     objectives = ("cross_entropy", "self_critical")
 
-    def __init__(self, data: OpenedData) -> None:
+    def __init__(self, data: DataModule) -> None:
         self.data = data
         self.train, self.validation = data.train, data.validation
         self.extractor = data.train.extractor
@@ -71,12 +71,12 @@ class Captioning(Task):
         return score_captions({one.identities[0]: one.references[0][0]}, one).keys()
 
     @staticmethod
-    def predict(model: Captioner, split: CaptionSet, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
+    def predict(model: Captioner, split: CaptionDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """The best captions."""
         return describe_images(model, split, beam_size=beam_size, positions=positions)
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: CaptionSet) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, Any], split: CaptionDataset) -> dict[str, float | None]:
         """The caption metrics that need no Java, and what the split measures besides."""
         return score_captions(dict(predictions), split)
 
@@ -86,7 +86,7 @@ class CaptionObjective(Objective):
 
     model: Captioner
 
-    def __init__(self, model: Captioner, training: ObjectiveConfig, split: CaptionSet) -> None:
+    def __init__(self, model: Captioner, training: ObjectiveConfig, split: CaptionDataset) -> None:
         super().__init__(model)
         self.training_settings = training
         self.split = split

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.expressions import ExpressionSet, OpenedExpressions
+from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
@@ -40,7 +40,7 @@ class Grounding(ReportedTask):
     }
     score_name = "IoU"
 
-    def __init__(self, data: OpenedExpressions) -> None:
+    def __init__(self, data: ExpressionDataModule) -> None:
         self.data = data
         self.train, self.validation = data.train, data.validation
         self.extractor = data.train.extractor
@@ -76,7 +76,7 @@ class Grounding(ReportedTask):
 
     @staticmethod
     def predict(
-        model: Grounder, split: ExpressionSet, positions: np.ndarray, *, beam_size: int
+        model: Grounder, split: ExpressionDataset, positions: np.ndarray, *, beam_size: int
     ) -> dict[str, list[float]]:
         """x1 y1 x2 y2 in pixels; nothing is searched for, so that `beam_size` plays no part."""
         del beam_size
@@ -88,20 +88,20 @@ class Grounding(ReportedTask):
         return boxes
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: ExpressionSet) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, Any], split: ExpressionDataset) -> dict[str, float | None]:
         """Percentages of boxes that fit, over the expressions that have one predicted."""
         found = tuple(expression for expression in split.expressions if expression.id in predictions)
         return replace(split, expressions=found).score(predictions)
 
     @staticmethod
-    def describe_example(split: ExpressionSet, position: int) -> Example:
+    def describe_example(split: ExpressionDataset, position: int) -> Example:
         """The expression and its true box."""
         meant = split.expressions[position]
         box = _shares_of_picture(meant.box, meant.size)
         return Example((("expression", " ".join(meant.tokens)),), meant.kind, meant.image, box, meant.size)
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionSet) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionDataset) -> EvaluationResult:
         """Return the share of boxes that fit, also by kind of expression; the score of one prediction is its IoU."""
         given = np.array([predictions[name] for name in split.identities], np.float32)
         overlaps = dict(zip(split.identities, box_iou(given, split.boxes).tolist(), strict=True))
@@ -115,7 +115,7 @@ class Grounding(ReportedTask):
     @staticmethod
     def describe_predictions(
         model: Grounder,  # noqa: ARG004
-        split: ExpressionSet,
+        split: ExpressionDataset,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
         scores: Mapping[str, float],
@@ -148,7 +148,7 @@ class BoxObjective(Objective):
     model: Grounder
     shares = (1.0, 0.5)
 
-    def __init__(self, model: Grounder, split: ExpressionSet) -> None:
+    def __init__(self, model: Grounder, split: ExpressionDataset) -> None:
         super().__init__(model)
         self.split = split
 

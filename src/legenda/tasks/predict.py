@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Decoded, Ensemble, beam_search
 from legenda.errors import UserError
 from legenda.metrics import WITHOUT_JAVA, evaluate
@@ -18,7 +18,7 @@ from legenda.text import Vocabulary
 
 def describe_images(
     model: Captioner | Ensemble,
-    split: CaptionSet,
+    split: CaptionDataset,
     *,
     beam_size: int,
     vocabulary: Vocabulary | None = None,
@@ -60,7 +60,7 @@ def describe_images(
     return captions
 
 
-def score_captions(captions: dict[str, str], split: CaptionSet) -> dict[str, float | None]:
+def score_captions(captions: dict[str, str], split: CaptionDataset) -> dict[str, float | None]:
     """The corpus scores that need no Java, of captions against a split's references, and what the split measures."""
     references = dict(zip(split.identities, split.references, strict=True))
     scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError, nearest
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.tasks.config import SelfCritical
@@ -36,7 +36,7 @@ class Rewards:
 
     @staticmethod
     def of(
-        settings: SelfCritical, split: CaptionSet, vocabulary: Vocabulary, own: Mapping[str, Reward] | None = None
+        settings: SelfCritical, split: CaptionDataset, vocabulary: Vocabulary, own: Mapping[str, Reward] | None = None
     ) -> Rewards:
         """The rewards that the settings name, against the references of a split. own: rewards that are not built in.
 

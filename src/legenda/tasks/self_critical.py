@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.decoder import DecodingRule
 from legenda.models import Captioner
@@ -31,7 +31,7 @@ class SelfCriticalObjective(CaptionObjective):
     that the model's rule bans are neither drawn nor given any probability.
     """
 
-    def __init__(self, model: Captioner, training: ObjectiveConfig, split: CaptionSet, rewards: Rewards) -> None:
+    def __init__(self, model: Captioner, training: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:
         super().__init__(model, training, split)
         self.rewards = rewards
         settings = self.settings

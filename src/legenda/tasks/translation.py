@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from legenda.datasets.translation import OpenedParallel, ParallelSplit
+from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.decoding import beam_search
 from legenda.errors import UserError
 from legenda.io import write_json
@@ -54,7 +54,7 @@ class Translation(ReportedTask):
     score_name = "chrF"
     loss_title = "training loss (nats per subword)"
 
-    def __init__(self, data: OpenedParallel) -> None:
+    def __init__(self, data: ParallelDataModule) -> None:
         self.data = data
         self.train, self.validation = data.train, data.validation
 
@@ -94,26 +94,26 @@ class Translation(ReportedTask):
         return self.score({one.identities[0]: one.references[0][0]}, one).keys()
 
     @staticmethod
-    def predict(model: Translator, split: ParallelSplit, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
+    def predict(model: Translator, split: ParallelDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """The best translations."""
         chosen = split.at(positions.tolist())
         return dict(zip(chosen.identities, translate(model, chosen.sentences, beam_size=beam_size), strict=True))
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: ParallelSplit) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:
         """Scores in 0..100."""
         scores = score_translations(dict(predictions), split.printed).corpus
         return {name: scores[name] for name in TRANSLATION_METRICS}
 
     @staticmethod
-    def describe_example(split: ParallelSplit, position: int) -> Example:
+    def describe_example(split: ParallelDataset, position: int) -> Example:
         """The sentence and its references."""
         one = split.at([position])
         (references,) = one.printed.values()
         return Example((("source", one.sentences[0]), *(("reference", text) for text in references)))
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: ParallelSplit) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, Any], split: ParallelDataset) -> EvaluationResult:
         """Return the corpus scores; the score of one translation is its chrF."""
         references = split.printed
         found = score_translations(predictions, references, resamples=1000)
@@ -132,7 +132,7 @@ class Translation(ReportedTask):
     @staticmethod
     def describe_predictions(
         model: Translator,  # noqa: ARG004
-        split: ParallelSplit,
+        split: ParallelDataset,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
         scores: Mapping[str, float],
@@ -147,7 +147,7 @@ class TranslationObjective(Objective):
 
     model: Translator
 
-    def __init__(self, model: Translator, training: ObjectiveConfig, split: ParallelSplit) -> None:
+    def __init__(self, model: Translator, training: ObjectiveConfig, split: ParallelDataset) -> None:
         super().__init__(model)
         self.training_settings = training
         self.split = split
@@ -239,7 +239,7 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
 
 
 def evaluate_translator(
-    model: Translator, split: ParallelSplit, path: str | Path, *, beam_size: int = 4, resamples: int = 1000
+    model: Translator, split: ParallelDataset, path: str | Path, *, beam_size: int = 4, resamples: int = 1000
 ) -> TranslationScores:
     """Translates a split and writes scores, their margins, sacrebleu's signatures and all translations as JSON."""
     translations = dict(zip(split.identities, translate(model, split.sentences, beam_size=beam_size), strict=True))

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.questions import EncodedQuestions, OpenedQuestions, QuestionSet
+from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
 from legenda.errors import UserError
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import ANSWERS, Mcan, McanConfig
@@ -43,7 +43,7 @@ class Vqa(ReportedTask):
     }
     score_name = "probability"
 
-    def __init__(self, data: OpenedQuestions) -> None:
+    def __init__(self, data: QuestionDataModule) -> None:
         self.data = data
         self.train, self.validation = data.train, data.validation
         self.extractor = data.train.extractor
@@ -86,7 +86,7 @@ class Vqa(ReportedTask):
         return self.score(dict.fromkeys(kinds.values(), ""), self.data.validation).keys()
 
     @staticmethod
-    def predict(model: Mcan, split: QuestionSet, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
+    def predict(model: Mcan, split: QuestionDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """The most probable answers; nothing is searched for, so that `beam_size` plays no part."""
         del beam_size
         answers: dict[str, str] = {}
@@ -97,13 +97,13 @@ class Vqa(ReportedTask):
         return answers
 
     @staticmethod
-    def score(predictions: Mapping[str, Any], split: QuestionSet) -> dict[str, float | None]:
+    def score(predictions: Mapping[str, Any], split: QuestionDataset) -> dict[str, float | None]:
         """Percentages of the official evaluation, over the questions that are answered."""
         answered = tuple(question for question in split.questions if question.id in predictions)
         return replace(split, questions=answered).score(predictions)
 
     @staticmethod
-    def describe_example(split: QuestionSet, position: int) -> Example:
+    def describe_example(split: QuestionDataset, position: int) -> Example:
         """The question and what people answered; its kind is that of the finest accuracy that the split tells."""
         question = split.questions[position]
         told = split.annotations[question.id]
@@ -116,7 +116,7 @@ class Vqa(ReportedTask):
         return Example((("question", question.text), answer), kind, question.image)
 
     @staticmethod
-    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionSet) -> EvaluationResult:
+    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionDataset) -> EvaluationResult:
         """The official accuracy, also by type of answer and, where the split tells it, by type of question."""
         told = split.annotations
         official = evaluate_vqa(predictions, told).questions
@@ -134,7 +134,7 @@ class Vqa(ReportedTask):
     @staticmethod
     def describe_predictions(
         model: Mcan,
-        split: QuestionSet,
+        split: QuestionDataset,
         positions: np.ndarray,
         predictions: Mapping[str, Any],
         scores: Mapping[str, float],
@@ -160,7 +160,7 @@ class AnswerObjective(Objective):
 
     model: Mcan
 
-    def __init__(self, model: Mcan, training: ObjectiveConfig, split: QuestionSet) -> None:
+    def __init__(self, model: Mcan, training: ObjectiveConfig, split: QuestionDataset) -> None:
         super().__init__(model)
         self.batch_size = training.batch_size
         self.split = split

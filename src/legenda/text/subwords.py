@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import checked, read_text, whole_file, write_text
+from legenda.io import atomic_write, checked, read_text, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
@@ -91,7 +91,7 @@ class SentencePieces(Subwords):
 
     def save(self, path: str | Path) -> None:
         """Writes the sentencepiece model, which other programs read too."""
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(self.model)
 
 

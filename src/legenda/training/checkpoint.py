@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from legenda.errors import UserError
-from legenda.io import checked, whole_file
+from legenda.io import atomic_write, checked
 from legenda.training.distributed import gathered, shared_like
 
 STATE = "training_state.safetensors"
@@ -81,7 +81,7 @@ def state_of(
 def save_state(folder: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
     """Writes what `state_of` gave, and progress, as one whole file."""
     metadata = {"progress": json.dumps(asdict(progress))}
-    with whole_file(folder / STATE) as partial:
+    with atomic_write(folder / STATE) as partial:
         safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from legenda.errors import UserError
-from legenda.io import whole_file
+from legenda.io import atomic_write
 from legenda.models.model import Model
 from legenda.tasks.base import Batch, Prepared, Task
 from legenda.tasks.rewards import Reward, Rewards
@@ -159,7 +159,7 @@ class Stage:
         if self.fabric.is_global_zero:
             tensors = {**self.objective.read(positions), **drawn}
             named = {"examples": "\n".join(self.task.train.identities[position] for position in positions)}
-            with whole_file(path) as partial:
+            with atomic_write(path) as partial:
                 safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, named)
         self.fabric.barrier()  # else another process, ending, could end this one while it writes
         raise UserError(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from legenda.decoding import Decoded
 from legenda.errors import UserError
-from legenda.io import whole_file
+from legenda.io import atomic_write
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 from legenda.visualization.overlay import average_heads, draw_words, stack_sheets
@@ -83,6 +83,6 @@ def file_name(name: str) -> str:
 def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
     """Writes a sheet as PNG under a name that may hold any sign; says where."""
     path = folder / f"{file_name(name)}.png"
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         sheet.save(partial, format="PNG")
     return path

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from legenda.errors import UserError
-from legenda.io import whole_file
+from legenda.io import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,6 +66,6 @@ def save_figure(figure: Figure, path: str | Path) -> Path:
     """
     path = check_target(path)
     form = path.suffix.lower().removeprefix(".")
-    with load_matplotlib().rc_context({"svg.hashsalt": "legenda"}), whole_file(path) as partial:
+    with load_matplotlib().rc_context({"svg.hashsalt": "legenda"}), atomic_write(path) as partial:
         figure.savefig(partial, format=form, metadata=_UNDATED[form])
     return path

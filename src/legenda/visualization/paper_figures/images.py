@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from legenda.cli.evaluate import data_of
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError, nearest
 from legenda.evaluation.run_names import short_names
 from legenda.evaluation.runs import OpenRun, open_run
-from legenda.extractors import find_pictures, read_picture, run_extractor
+from legenda.extractors import find_images, read_image, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.paper_figures.options import CaptionOptions, PictureOptions
@@ -36,7 +36,7 @@ class Views:
     """The pictures of a figure, and the sets of each run in which they lie at `positions`."""
 
     views: tuple[View, ...]
-    sets: Mapping[str, CaptionSet]
+    sets: Mapping[str, CaptionDataset]
     positions: tuple[int, ...]
 
     def captions(self, runs: Mapping[str, OpenRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
@@ -86,7 +86,7 @@ def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int 
     if options.pictures:
         of_data = ("split", "images", "pictures_folder", "annotations", "features")
         refuse(options, of_data, "is for images of the runs' data; leave it out beside --pictures")
-        paths = find_pictures(options.pictures)
+        paths = find_images(options.pictures)
         titles, positions = [path.name for path in paths], range(len(paths))
         sets = {name: _own_set(opened, paths, options.extractor) for name, opened in runs.items()}
         subjects = _own_subjects(paths)
@@ -109,19 +109,19 @@ def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int 
 
 
 def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
-    return lambda position, _: Subject(read_picture(paths[position]), "", lambda _: (None, ""))
+    return lambda position, _: Subject(read_image(paths[position]), "", lambda _: (None, ""))
 
 
-def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> CaptionSet:
+def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:
     """Pictures of the user's as a set without references, read by the run's extractor."""
     extractor = opened.extractor(given)
     regions = []
     for path in paths:
-        ((features, boxes),) = run_extractor(extractor, [read_picture(path)], [path])
+        ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])
         places = None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0)
         regions.append(Regions(torch.from_numpy(features).float().unsqueeze(0), places))
     identities = tuple(map(str, paths))
-    return CaptionSet(
+    return CaptionDataset(
         identities,
         ((),) * len(paths),
         lambda positions: Regions.stack([regions[position] for position in positions.tolist()]),
@@ -130,7 +130,7 @@ def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> Capti
     )
 
 
-def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionSet], split: str) -> tuple[str, ...]:
+def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionDataset], split: str) -> tuple[str, ...]:
     """Those of all runs' images, which must be the same."""
     first = next(iter(sets))
     for name, other in sets.items():
@@ -158,7 +158,7 @@ def _alike(identity: str, identities: Sequence[str]) -> str:
     return told if told.startswith("did") else f"they are named like {identities[0]}"
 
 
-def _placed(opened: OpenRun, split: CaptionSet) -> CaptionSet:
+def _placed(opened: OpenRun, split: CaptionDataset) -> CaptionDataset:
     """The set with boxes, which the model's encoder may know where the features have none."""
 
     def read(positions: np.ndarray) -> Regions:

@@ -14,7 +14,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.errors import UserError
 from legenda.evaluation.runs import OpenRun
-from legenda.extractors import find_pictures, read_picture
+from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention
@@ -105,8 +105,8 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     path = None
     if options.pictures:
         refuse(options, ("split",), "is for drawn scenes; leave it out beside --pictures")
-        path = _only(find_pictures(options.pictures))
-    picture = draw_subject(options.split, 0, 0).image if path is None else read_picture(path)
+        path = _only(find_images(options.pictures))
+    picture = draw_subject(options.split, 0, 0).image if path is None else read_image(path)
     regions = read_cells(picture, _CELLS)
     rows = []
     for name, told in _UNTRAINED.items():

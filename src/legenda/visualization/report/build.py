@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from legenda.datasets.captions import CaptionSet
+from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Decoded
 from legenda.errors import UserError
 from legenda.evaluation.runs import AnyRun, OpenRun
@@ -48,7 +48,7 @@ class Tested:
     ranks: Mapping[str, float]
 
 
-def score(captions: Mapping[str, str], split: CaptionSet) -> Tested:
+def score(captions: Mapping[str, str], split: CaptionDataset) -> Tested:
     """The scores that need no Java and what the split measures, all with 95 % bootstrap intervals over images."""
     references = dict(zip(split.identities, split.references, strict=True))
     usual = evaluate(captions, references, metrics=WITHOUT_JAVA)
@@ -67,7 +67,7 @@ def score(captions: Mapping[str, str], split: CaptionSet) -> Tested:
 
 
 def predict_with_attention(
-    opened: OpenRun, split: CaptionSet, positions: Sequence[int], beam_size: int
+    opened: OpenRun, split: CaptionDataset, positions: Sequence[int], beam_size: int
 ) -> dict[str, CaptionAttention]:
     """Where each word of the best captions of the images at these positions looked, by identity."""
     found: dict[str, CaptionAttention] = {}
@@ -83,7 +83,7 @@ def predict_with_attention(
     return found
 
 
-def check_head(opened: OpenRun, split: CaptionSet, head: int) -> None:
+def check_head(opened: OpenRun, split: CaptionDataset, head: int) -> None:
     """UserError where the run's attention has no such head, told by the first image before all are captioned."""
     for seen in predict_with_attention(opened, split, [0], beam_size=1).values():
         try:

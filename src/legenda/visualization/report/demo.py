@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from legenda.datasets.captions import ScenesData, scene_set
+from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, make_split
 from legenda.errors import UserError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
@@ -45,7 +45,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     if not isinstance(data, ScenesData):
         raise UserError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and call the demo again")
     made = make_split("test", data.test, data.seed)
-    split = scene_set(made)
+    split = scene_captions(made)
     shown = _shown(made.scenes)
     tested = {name: score(describe_images(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()}
     looked = {name: predict_with_attention(opened, split, shown, BEAM) for name, opened in runs.items()}

@@ -17,7 +17,7 @@ from legenda.datasets.annotations import read_annotations
 from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
 from legenda.datasets.scenes import SceneCounts, draw_scene, judge, make_scene
 from legenda.errors import UserError
-from legenda.extractors import read_picture
+from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
 from legenda.visualization.overlay import blank_canvas
 
@@ -80,7 +80,7 @@ def find_subjects(
         path = files.get(identities[position])
         if path is None:
             return Subject(blank_canvas(np.asarray(boxes)), "", _unjudged, found=False)
-        return Subject(read_picture(path), "", _unjudged)
+        return Subject(read_image(path), "", _unjudged)
 
     return photograph
 
@@ -102,7 +102,7 @@ def find_by_name(
     files = _named_photographs(set(images), [folder] if folder is not None else _folders_of(data))
     if folder is not None and images and not files:
         raise UserError(f"{folder} holds none of the photographs, such as that of {min(images)}; name their folder")
-    return lambda image: Subject(read_picture(files[image]), "", _unjudged) if image in files else None
+    return lambda image: Subject(read_image(files[image]), "", _unjudged) if image in files else None
 
 
 def draw_subject(split: str, position: int, seed: int) -> Subject:
