@@ -16,7 +16,6 @@ _ROOT = Path(legenda.__file__).parent
 _ORDER = (
     "errors",
     "io",
-    "unpickling",
     "plugins",
     "config",
     "text",

@@ -1,13 +1,15 @@
-"""Whole files or none, and mistakes told in one sentence."""
+"""Atomic files, pickles of plain data, and errors of one sentence."""
 
+import collections
 import json
 import os
+import pickle
 import stat
 
 import pytest
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked, read_json, read_text, write_json, write_text
+from legenda.io import atomic_write, checked, read_json, read_plain_pickle, read_text, write_json, write_text
 
 
 def names(folder):
@@ -139,3 +141,42 @@ def test_a_reader_that_fails_is_told(failure, told):
 
 def test_a_reader_that_succeeds_gives_its_value():
     assert checked(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
+
+
+_PYTHON_2 = b"(lp0\n(dp1\nS'raw'\np2\nS'the dog'\np3\nsS'id'\np4\nL12L\nsa."
+"""What Python 2 writes at protocol 0 for [{'raw': 'the dog', 'id': 12L}]."""
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_plain_data_of_every_protocol(tmp_path, protocol):
+    content = [{"a": 1, "b": [2.5, None, True, "é"]}, (frozenset({3}), {4}, 10**30)]
+    path = tmp_path / "plain.p"
+    path.write_bytes(pickle.dumps(content, protocol=protocol))
+    assert read_plain_pickle(path, "give plain data") == content
+
+
+def test_what_python_2_writes(tmp_path):
+    (tmp_path / "refs.p").write_bytes(_PYTHON_2)
+    assert read_plain_pickle(tmp_path / "refs.p", "give plain data") == [{"raw": "the dog", "id": 12}]
+
+
+class Call:
+    """What a hostile pickle does when it is run."""
+
+    def __reduce__(self):
+        return eval, ("[][0]",)
+
+
+@pytest.mark.parametrize("content", [Call(), [{"deep": Call()}], collections.OrderedDict(a=1), len, object()])
+def test_anything_else_is_refused(tmp_path, content):
+    path = tmp_path / "refs.p"
+    path.write_bytes(pickle.dumps(content))
+    with pytest.raises(UserError, match=r"refs\.p cannot be read \(it holds .* no plain data .*; give plain data"):
+        read_plain_pickle(path, "give plain data")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage"])
+def test_a_broken_pickle(tmp_path, content):
+    (tmp_path / "refs.p").write_bytes(content)
+    with pytest.raises(UserError, match=r"refs\.p cannot be read"):
+        read_plain_pickle(tmp_path / "refs.p", "give plain data")

@@ -1,12 +1,13 @@
-"""Whole files or none: every file of the project is written beside its place and then renamed into it."""
+"""Files: atomic writing, JSON and text, and pickles of plain data, in which nothing is run."""
 
 import json
 import os
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from legenda.errors import UserError
 
@@ -85,3 +86,40 @@ def checked(read: Callable[[], Any], path: str | Path, remedy: str) -> Any:
     except Exception as error:  # readers of foreign files fail in every way there is
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"{path} cannot be read ({reason}); {remedy}") from error
+
+
+class Unpickler(pickle.Unpickler):
+    """Allow plain containers and numbers, and refuse every other name before it is imported."""
+
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {
+        ("builtins", "long"): int,
+        ("builtins", "unicode"): str,
+        ("builtins", "set"): set,
+        ("builtins", "frozenset"): frozenset,
+        ("builtins", "int"): int,
+        ("builtins", "float"): float,
+        ("builtins", "list"): list,
+        ("builtins", "dict"): dict,
+        ("builtins", "str"): str,
+    }
+    """What each module and name in a pickle stands for."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
+        if (module, name) not in self.allowed:
+            raise UserError(f"it holds {module}.{name}, which is no plain data and is not run")
+        return self.allowed[module, name]
+
+
+def read_plain_pickle(path: Path, remedy: str, reader: type[Unpickler] = Unpickler) -> Any:
+    """Return what a pickle of plain data holds: numbers, texts and containers, and what else the `reader` allows.
+
+    Raises UserError, naming the file, for anything else in it: nothing that a pickle names is imported or called but
+    what the reader allows.
+    """
+
+    def read() -> Any:
+        with path.open("rb") as file:
+            return reader(file, encoding="latin-1").load()
+
+    return checked(read, path, remedy)

@@ -12,9 +12,8 @@ import numpy as np
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.io import parse_json
+from legenda.io import parse_json, read_plain_pickle
 from legenda.text.questions import question_tokens
-from legenda.unpickling import read_plain_pickle
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.unpickling import Unpickler, read_plain_pickle
+from legenda.io import Unpickler, read_plain_pickle
 
 
 class Plain:
