@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import Attended
 
@@ -20,7 +19,7 @@ class Branch(nn.Module):
         super().__init__()
         self.attention = attention
         self.norm = nn.LayerNorm(dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self,

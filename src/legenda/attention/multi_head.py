@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.dropout import dropout
 from legenda.attention.geometry import Geometry
 
 
@@ -107,7 +106,7 @@ class MultiHeadAttention(nn.Module):
         plain = self.rescale is None and self.mix_scores is None
         # on CPUs the kernel gives no gradient to a bias
         known = bias is None or bias.device.type != "cpu" or not bias.requires_grad
-        if plain and known and not need_weights and not self._drops_slowly(q):
+        if plain and known and not need_weights:
             return self._fused(self._split(q), keys, values, seen, causal, bias)
         return self._weighed(self._split(q), keys, values, seen, causal, bias, geometry)
 
@@ -134,7 +133,7 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool = False,
     ) -> Attended:
         """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
-        if need_weights or self._drops_slowly(queries):
+        if need_weights:
             return self._weighed(queries, keys, values, mask, False, None, None)
         return self._fused(queries, keys, values, mask, False, None)
 
@@ -161,10 +160,6 @@ class MultiHeadAttention(nn.Module):
             )
         return Attended(self._merge(attended.to(queries.dtype)), None)
 
-    def _drops_slowly(self, x: Tensor) -> bool:
-        """Whether torch's kernel would draw masks of dropout on a CPU, where ours are faster."""
-        return self.training and self.dropout > 0 and x.device.type == "cpu"
-
     def _weighed(
         self,
         queries: Float[Tensor, "B H T d"],
@@ -188,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         weights = scores.softmax(dim=-1)
         if self.mix_weights is not None:
             weights = _across_heads(self.mix_weights, weights)
-        dropped = dropout(weights, self.dropout, self.training)
+        dropped = F.dropout(weights, self.dropout, self.training)
         return Attended(self._merge(dropped @ values), weights)
 
     def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
-from legenda.attention.dropout import dropout
 from legenda.attention.precision import product_dtype
 
 _NUMBERS = {"cpu": 2**19}
@@ -81,7 +80,7 @@ class _ScoredPairs(Function):
             products = asked[t, b] * whole[b]
             out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
             torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
-            dropout(out.relu_(), rate, inplace=True)
+            F.dropout(out.relu_(), rate, inplace=True)
             scores[t, b] = (out.view(-1, c) @ judge[0]).view(out.shape[:-1])
             means[t, b] = (share[t, b].unsqueeze(-2) @ out).squeeze(-2)
         if judge_bias is not None:

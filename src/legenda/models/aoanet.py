@@ -21,7 +21,6 @@ from legenda.attention import (
     StdLayerNorm,
     create_self_attention,
 )
-from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
 from legenda.models.aoanet_decoder import AoANetDecoder
@@ -150,7 +149,7 @@ class RefinerLayer(nn.Module):
             if config.refiner_aoa
             else None
         )
-        self.dropout = Dropout(config.attention_dropout)
+        self.dropout = nn.Dropout(config.attention_dropout)
         self.feed_forward = FeedForward(D, config.ff_dim, config.attention_dropout) if config.refiner_ff else None
         self.feed_forward_norm = _norm(config) if config.refiner_ff else None
 
@@ -188,7 +187,7 @@ class AoANetEncoder(Encoder):
         self.input_norm = MaskedBatchNorm(config.feature_dim) if config.use_bn else None
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.embedded_norm = MaskedBatchNorm(config.dim) if config.use_bn == 2 else None
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.frames = (
             nn.LSTM(config.dim, config.dim // 2, batch_first=True, bidirectional=True) if config.recurrent else None
         )

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
-from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder, pick_rows
 from legenda.models.lstm import WordLSTM
 from legenda.regions import Memory
@@ -55,8 +54,8 @@ class AoANetDecoder(Decoder):
         self.dim = D
         self.paper = config.reading == "paper"
         self.embedding = nn.Embedding(config.vocab_size, config.word_channels)
-        self.dropout = Dropout(config.dropout)
-        self.context_dropout = Dropout(config.dropout if config.context_dropout else 0.0)
+        self.dropout = nn.Dropout(config.dropout)
+        self.context_dropout = nn.Dropout(config.dropout if config.context_dropout else 0.0)
         self.lstm = WordLSTM(config.word_channels, D, D)
         self.query_norm = StdLayerNorm(D) if config.multi_head and not self.paper else None
         self.attention = (

@@ -25,7 +25,6 @@ from legenda.attention import (
     StdLayerNorm,
     create_self_attention,
 )
-from legenda.attention.dropout import Dropout
 from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
@@ -190,7 +189,7 @@ class AttentionPool(nn.Module):
         self.score = nn.Sequential(
             nn.Linear(config.dim, config.pool_dim),
             nn.ReLU(),
-            Dropout(config.dropout),
+            nn.Dropout(config.dropout),
             nn.Linear(config.pool_dim, glimpses),
         )
         self.linear = nn.Linear(config.dim * glimpses, config.pooled_dim)

@@ -20,7 +20,6 @@ from legenda.attention import (
     create_self_attention,
     sinusoids,
 )
-from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
@@ -72,7 +71,7 @@ class FeedForward(nn.Sequential):
     """Two linear layers with a ReLU between them, each position by itself."""
 
     def __init__(self, dim: int, ff_dim: int, dropout: float) -> None:
-        super().__init__(nn.Linear(dim, ff_dim), nn.ReLU(), Dropout(dropout), nn.Linear(ff_dim, dim))
+        super().__init__(nn.Linear(dim, ff_dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(ff_dim, dim))
 
 
 class Residual(nn.Module):
@@ -81,7 +80,7 @@ class Residual(nn.Module):
     def __init__(self, dim: int, dropout: float, norm_first: bool) -> None:
         super().__init__()
         self.norm: nn.Module = nn.LayerNorm(dim)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.norm_first = norm_first
 
     def before(self, x: Tensor) -> Tensor:
@@ -124,7 +123,7 @@ class TransformerEncoder(Encoder):
         self.needs_boxes = config.needs_boxes
         self.absolute, self.ordered = config.geometry == "absolute", config.ordered
         self.input = nn.Linear(config.feature_dim, config.dim)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.geometry = PairGeometry(config, config.num_layers)
@@ -304,7 +303,7 @@ class TransformerDecoder(Decoder):
         self.num_heads = config.num_heads
         self.pad_id = pad_id
         self.embedding = nn.Embedding(config.vocab_size, config.dim)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(self._layer(config, double_norm) for _ in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.output = None if tied else nn.Linear(config.dim, config.vocab_size, bias=output_bias)

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import AttentionOptions, Geometry
-from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
@@ -88,7 +87,7 @@ class WordEncoder(nn.Module):
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         stack = config.stack()
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(stack, layer) for layer in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if config.norm_first else nn.Identity()
         xavier(self)

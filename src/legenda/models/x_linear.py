@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
@@ -102,7 +101,7 @@ class Update(nn.Module):
     def __init__(self, config: XLinearConfig) -> None:
         super().__init__()
         self.linear = nn.Linear(2 * config.dim, config.dim, bias=not config.literal)
-        self.dropout = Dropout(config.update_dropout)
+        self.dropout = nn.Dropout(config.update_dropout)
         self.norm = nn.LayerNorm(config.dim)
 
     def forward(self, attended: Float[Tensor, "*#rows D"], x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
@@ -118,7 +117,7 @@ class XLinearLayer(nn.Module):
     def __init__(self, config: XLinearConfig, *, last: bool) -> None:
         super().__init__()
         self.attention = config.create_block()
-        self.dropout = Dropout(config.encoder_dropout)
+        self.dropout = nn.Dropout(config.encoder_dropout)
         self.update_values = Update(config)
         self.update_keys = Update(config) if config.literal and not last else None
 
@@ -160,7 +159,7 @@ class XLinearEncoder(Encoder):
         self.act = create_act(config.region_act, config.alpha)
         self.norm = nn.LayerNorm(D) if config.region_norm else nn.Identity()
         self.norm_first = ff_dim is not None
-        self.dropout = Dropout(config.region_dropout)
+        self.dropout = nn.Dropout(config.region_dropout)
         self.layers = nn.ModuleList(XLinearLayer(config, last=layer == L - 1) for layer in range(L))
         self.feed_forward = nn.ModuleList(
             FeedForwardAfter(D, ff_dim, ff_dropout) for _ in range(L) if ff_dim is not None

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from legenda.attention import Attended
 from legenda.attention.additive import AdditiveAttention
-from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.decoder import Decoder, pick_rows
 from legenda.models.lstm import WordLSTM
@@ -99,8 +98,8 @@ class XLanDecoder(Decoder):
         D = self.dim = config.dim
         self.embedding = nn.Embedding(config.vocab_size, D)
         self.act = create_act(config.word_act, config.alpha)
-        self.word_dropout = Dropout(config.word_dropout)
-        self.context_dropout = Dropout(config.context_dropout)
+        self.word_dropout = nn.Dropout(config.word_dropout)
+        self.context_dropout = nn.Dropout(config.context_dropout)
         # The gates are linear: as released the context shares the weights of the image, to which it is added.
         self.lstm = WordLSTM(D, 2 * D if config.literal else D, D)
         self.attention = nn.ModuleList(
@@ -109,12 +108,12 @@ class XLanDecoder(Decoder):
             else AdditiveAttention(D, D, config.num_heads * config.mid_channels)
             for _ in range(config.decoder_layers)
         )
-        self.dropout = Dropout(config.decoder_dropout)
+        self.dropout = nn.Dropout(config.decoder_dropout)
         self.gather = None
         if not config.literal:
             self.gather = nn.Sequential(nn.Linear((config.decoder_layers + 1) * D, D), nn.LayerNorm(D))
         self.to_context = nn.Linear(2 * D, 2 * D)
-        self.output_dropout = Dropout(config.output_dropout)
+        self.output_dropout = nn.Dropout(config.output_dropout)
         self.output = nn.Linear(D, config.vocab_size)
 
     @property

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
 from legenda.errors import UserError
@@ -80,7 +79,7 @@ class XTransformerLayer(nn.Module):
         super().__init__()
         self.words = config.create_block()
         self.image = config.create_block()
-        self.dropout = Dropout(config.decoder_dropout)
+        self.dropout = nn.Dropout(config.decoder_dropout)
         self.heard_norm = nn.LayerNorm(config.dim)
         self.query_norm = nn.LayerNorm(config.dim)
         self.update = None if last else Update(config)
@@ -175,15 +174,15 @@ class XTransformerDecoder(Decoder):
         self.position_base = config.position_base
         self.embedding = nn.Embedding(config.vocab_size, D)
         self.embedding_norm = nn.LayerNorm(D)
-        self.word_dropout = Dropout(config.word_dropout)
+        self.word_dropout = nn.Dropout(config.word_dropout)
         act = create_act(config.act, config.alpha)
         self.from_image = nn.Sequential(nn.Linear(D, D), act, nn.LayerNorm(D))
         self.from_words = nn.Sequential(nn.Linear(D, D), act, nn.LayerNorm(D))
-        self.dropout = Dropout(config.decoder_dropout)
+        self.dropout = nn.Dropout(config.decoder_dropout)
         self.layers = nn.ModuleList(XTransformerLayer(config, last=layer == L - 1) for layer in range(L))
         self.gather = nn.Linear((L + 1) * D, 2 * D)
         self.norm = nn.LayerNorm(D)
-        self.output_dropout = Dropout(config.output_dropout)
+        self.output_dropout = nn.Dropout(config.output_dropout)
         self.output = nn.Linear(D, config.vocab_size)
 
     @property
