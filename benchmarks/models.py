@@ -183,7 +183,7 @@ def _peak(precision: str, device: str) -> float:
 def make_captioner(name: str, **changes: int) -> Captioner:
     """A model of its paper's size, with random weights, whose captions never end."""
     entry = describe_model(name)
-    model = create_model(name, **{"vocab_size": entry.words} | changes)
+    model = create_model(name, **{"vocab_size": entry.vocab_size} | changes)
     model.decoding = replace(model.decoding, banned_ids=(model.decoding.end_id,), max_length=_LONGEST.get(name, WORDS))
     return model
 

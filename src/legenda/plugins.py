@@ -49,11 +49,7 @@ class Registry(Generic[T]):
         """Return the part of that name; raise UserError with the nearest name when there is none."""
         if name not in self:
             raise UserError(f"there is no {self.kind} {name!r}; {nearest(name, self._entries)}")
-        part = self._entries[name]
-        if isinstance(part, str):
-            module, _, attribute = part.partition(":")
-            part = self._entries[name] = getattr(import_module(module), attribute)
-        return part
+        return resolve(self._entries[name])
 
     def name_of(self, part: object) -> str:
         """Return the name of a registered class or function; raise UserError when it has none."""
@@ -71,6 +67,14 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         load_entry_points()
         return iter(tuple(self._entries))
+
+
+def resolve(reference: Any) -> Any:
+    """Return what "module:attribute" refers to, or the argument itself where it is not a text."""
+    if not isinstance(reference, str):
+        return reference
+    module, _, attribute = reference.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 _loaded: set[str] = set()

@@ -1,5 +1,6 @@
 """`legenda train`, `recipes` and `evaluate` on runs of two stages, several seeds, and recipes of one's own."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import torch
 
 import legenda
 from legenda.cli.main import main
+from legenda.cli.train import configured
+from legenda.recipes import get_recipe
 from legenda.training.checkpoint import read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -78,6 +81,17 @@ def test_a_run_and_itself_say_what_it_says_alone(seeds):
         for end in ("", "_ensemble")
     )
     assert alone == together
+
+
+def test_the_decoder_of_another_model_on_the_command_line():
+    recipe = get_recipe("scenes.xlan")
+    options = configured(
+        recipe, ["--model.decoder.name", "transformer", "--model.decoder.num-layers", "3"]
+    ).recipe.options
+    assert options["decoder"] == {"name": "transformer", "num_layers": 3}
+    same = configured(dataclasses.replace(recipe, options=options), ["--model.decoder.ff-dim", "24"]).recipe.options
+    assert same["decoder"] == {"name": "transformer", "num_layers": 3, "ff_dim": 24}
+    assert "decoder" not in configured(recipe, []).recipe.options
 
 
 def test_a_run_starts_from_another(seeds, tmp_path, capsys):

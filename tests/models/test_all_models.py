@@ -67,14 +67,17 @@ MIXED = {
     "AoANet with wide heads": ("aoanet", {"multi_head_scale": 2}),
     "AoANet with batch norms": ("aoanet", {"use_bn": 2, "mean_feats": False}),
     "MD-SAN with normalised queries": ("mdsan", {"norm": "in", "geometry": "query"}),
-    "X-LAN's encoder, Transformer's decoder": ("xlan", {"decoder": "transformer(num_layers=2, ff_dim=24)"}),
-    "Transformer's encoder, X-LAN's decoder": ("transformer", {"decoder": "xlan(mid_dim=4)"}),
+    "X-LAN's encoder, Transformer's decoder": (
+        "xlan",
+        {"decoder": {"name": "transformer", "num_layers": 2, "ff_dim": 24}},
+    ),
+    "Transformer's encoder, X-LAN's decoder": ("transformer", {"decoder": {"name": "xlan", "mid_dim": 4}}),
     "NG-SAN's encoder, AoANet's decoder": ("ngsan", {"decoder": "aoanet"}),
     "AoANet's encoder, X-Transformer's decoder": (
         "aoanet",
-        {"decoder": "xtransformer(decoder_layers=2, mid_dim=4)", "geometry": "key"},
+        {"decoder": {"name": "xtransformer", "decoder_layers": 2, "mid_dim": 4}, "geometry": "key"},
     ),
-    "MD-SAN's encoder, Up-Down's decoder": ("mdsan", {"decoder": "updown(additive_dim=12)"}),
+    "MD-SAN's encoder, Up-Down's decoder": ("mdsan", {"decoder": {"name": "updown", "additive_dim": 12}}),
 }
 CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS | MIXED
 

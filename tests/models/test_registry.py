@@ -1,6 +1,9 @@
 """Models by name: what each name fixes, and what is told when a name or an option is wrong."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -117,3 +120,40 @@ def test_a_whole_number_for_a_fraction_is_made_one(dropout):
 def test_the_number_of_words_must_be_given():
     with pytest.raises(UserError, match="ngsan needs vocab_size"):
         legenda.create_model("ngsan")
+
+
+def test_listing_needs_no_torch():
+    source = "import sys, legenda; print(len(legenda.list_models()), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(len(legenda.list_models())), "False"]
+
+
+def test_the_decoder_of_another_model(tmp_path):
+    plain = legenda.create_model("mdsan", **SMALL, decoder="transformer")
+    model = legenda.create_model("mdsan", **SMALL, decoder={"name": "transformer", "num_layers": 1, "ff_dim": 8})
+    assert (len(plain.decoder.layers), len(model.decoder.layers)) == (4, 1)
+    assert plain.config.decoder == {"name": "transformer"}
+    model.save(tmp_path)
+    stored = json.loads((tmp_path / "config.json").read_text())["model"]["options"]["decoder"]
+    assert stored == {"name": "transformer", "num_layers": 1, "ff_dim": 8}
+    loaded = legenda.load(tmp_path)
+    assert loaded.config == model.config
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        ("transformr", "there is no model 'transformr'; did you mean transformer?"),
+        ({"name": "transformer", "num_layer": 1}, "ngsan.decoder has no option 'num_layer'; did you mean num_layers?"),
+        ({"name": "transformer", "num_layers": "1"}, "ngsan.decoder takes num_layers as int, not '1'"),
+        ({"num_layers": 1}, "ngsan needs the name of its decoder; write decoder="),
+        ({"name": "transformer", "dim": 8}, "a decoder with dim=8 cannot attend to ngsan with dim=16"),
+        ({"name": "mcan"}, "decoder='mcan' is no captioner"),
+        (3, "ngsan takes decoder as str or mapping"),
+    ],
+)
+def test_a_decoder_that_is_wrong(decoder, message):
+    with pytest.raises(UserError) as caught:
+        legenda.create_model("ngsan", **SMALL, decoder=decoder)
+    assert message in str(caught.value)

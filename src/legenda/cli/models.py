@@ -24,9 +24,10 @@ def run(arguments: Sequence[str]) -> None:
     heads = ("model", "parameters", "task", "what it is", "paper", "row")
     table = Table(*heads, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
-    for name, entry in sorted(MODELS.items(), key=lambda named: (named[1].task != "captioning", named)):
+    for name in sorted(MODELS, key=lambda name: (MODELS.get(name).task != "captioning", name)):
+        entry = MODELS.get(name)
         with torch.device("meta"):
-            count = build_model(name, {"vocab_size": entry.words}).parameter_count
+            count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
     console = Console()
     if not console.is_terminal:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 
 from legenda.cli.options import parse
-from legenda.config import merge
 from legenda.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ stopped. A recipe may have two stages: training, and fine-tuning, which begins w
 --start RUN begins with the model of a trained run, whose vocabulary and options it keeps, in place of the recipe's
 first stage where it has two: legenda train flickr8k.ngsan --start runs/x --out runs/y fine-tunes x.
 --stages first ends after the first of two, so that a second begun with --start leaves its model as it is.
+--model.decoder.name transformer gives the model the decoder of another, whose options are --model.decoder.FIELD VALUE.
 --training.schedule and --training.objective take names: step_decay, table, noam, plateau, constant, cosine,
 inverse_sqrt; and cross_entropy, self_critical.
 --seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step out among processes, each
@@ -113,19 +113,14 @@ def _seeded(recipe: "Recipe", seed: int) -> "Recipe":
 
 
 def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
-    """The recipe with what the command line changes, and what it says beside; UserError for a wrong option."""
-    from legenda.models import describe_model
+    """The recipe with what the command line changes, and the other options; UserError for a wrong option."""
+    from legenda.cli._model_options import ModelOptions
 
     start = _given(arguments, "--start")
     if start is not None:
         recipe = _started(recipe, Path(start))
     recipe, arguments = _scheduled(recipe, arguments)
-    entry = describe_model(recipe.model)
-    own = {**entry.settings, **recipe.options}
-    fields = {field.name for field in dataclasses.fields(entry.config)}
-    derived = [name for name in entry.config.derived if name in fields]  # they follow from the data
-    hidden = [(name, tyro.conf.Suppress[int], 1) for name in derived]
-    model = dataclasses.make_dataclass("Model", hidden, bases=(entry.config,), frozen=True, kw_only=True)
+    model_options = ModelOptions.of(recipe, _given(arguments, "--model.decoder.name"))
     namespace: dict[str, Any] = {"__doc__": f"Trains {recipe.name} ({recipe.summary}).", "__module__": __name__}
     second = [] if recipe.fine_tuning is None else [("fine_tuning", type(recipe.fine_tuning), recipe.fine_tuning)]
     options = dataclasses.make_dataclass(
@@ -139,7 +134,7 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
             ("strategy", Literal["ddp", "fsdp"], "ddp"),
             ("stages", Literal["all", "first"], "all"),
             ("recipe_file", Path | None, None),
-            ("model", model, merge(model, own, recipe.model)),
+            ("model", type(model_options.defaults), model_options.defaults),
             ("data", type(recipe.data), recipe.data),
             ("training", type(recipe.training), recipe.training),
             *second,
@@ -155,12 +150,9 @@ def configured(recipe: "Recipe", arguments: Sequence[str]) -> Chosen:
             raise UserError(f"--{name} must be at least 1, not {getattr(chosen, name)}")
     if chosen.stages == "first" and not second:
         raise UserError("--stages first is for recipes of two stages; this one, or what --start leaves of it, has one")
-    shown = [field.name for field in dataclasses.fields(entry.config) if field.name not in derived]
-    values = {name: getattr(chosen.model, name) for name in shown}
-    changed = {name: value for name, value in values.items() if value != entry.settings.get(name)}
     recipe = dataclasses.replace(
         recipe,
-        options=changed,
+        options=model_options.changes(chosen.model),
         data=chosen.data,
         training=chosen.training,
         fine_tuning=chosen.fine_tuning if second and chosen.stages == "all" else None,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from legenda.decoding.decoder import Decoder, DecodingRule
-from legenda.errors import UserError
 from legenda.models.encoder import Encoder
 from legenda.models.model import Config
 
@@ -20,9 +19,9 @@ class ModelConfig(Config):
     """Channels of a region feature."""
     dim: int = 512
     """Channels inside the model."""
-    decoder: str = ""
-    """Another model whose decoder reads this encoder, as in "transformer" or "transformer(num_layers=2)"; empty for the
-    model's own."""
+    decoder: str | Mapping[str, Any] | None = None
+    """Another model whose decoder attends to this encoder: its name, or {"name": ...} with options of that model; None
+    for the model's own."""
 
     def build_encoder(self) -> Encoder:
         """A new encoder with random weights."""
@@ -40,16 +39,3 @@ class ModelConfig(Config):
     def positive(self, *names: str) -> None:
         """Raises UserError unless the common fields and the named ones are at least 1."""
         super().positive("feature_dim", "dim", *names)
-
-
-def read_decoder(text: str) -> tuple[str, dict[str, Any]]:
-    """The model and the options that a `decoder` field names: "transformer(num_layers=2)" gives both."""
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if isinstance(call, ast.Name):
-            return call.id, {}
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and not call.args:
-            return call.func.id, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords if word.arg}
-    except (SyntaxError, ValueError):
-        pass
-    raise UserError(f'decoder={text!r} cannot be read; write a model\'s name, or "transformer(num_layers=2)"')

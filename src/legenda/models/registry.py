@@ -1,51 +1,79 @@
-"""The named models and how one is made from its name."""
+"""The named models and how one is made from its name; listing them needs no torch."""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from legenda.config import merge
-from legenda.errors import UserError, nearest
-from legenda.models.captioner import Captioner
-from legenda.models.config import ModelConfig, read_decoder
-from legenda.models.model import Config, Model
+from legenda.config import merge, to_json
+from legenda.errors import UserError
 from legenda.models.model_table import MODELS, Entry
 
-_COMMON = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
-"""What a borrowed decoder takes over from the model that borrows it."""
+if TYPE_CHECKING:
+    from legenda.models.captioner import Captioner
+    from legenda.models.config import ModelConfig
+    from legenda.models.model import Config, Model
+
+C = TypeVar("C", bound="type[Config]")
+
+COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
+"""What the decoder of another model takes over from the model that it is in, unless its own options name it."""
 
 
 def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
-    """Names of the models of a task that match a shell pattern such as "x*", sorted."""
-    return sorted(name for name in fnmatch.filter(MODELS, pattern) if MODELS[name].task == task)
+    """Return the sorted names of the models of a task that match a shell pattern such as "x*"."""
+    return sorted(name for name in fnmatch.filter(MODELS, pattern) if MODELS.get(name).task == task)
 
 
 def describe_model(name: str) -> Entry:
-    """The entry of a named model; UserError with the nearest name when there is none."""
-    if name not in MODELS:
-        raise UserError(f"there is no model {name!r}; {nearest(name, MODELS)}")
-    return MODELS[name]
+    """Return the entry of a named model; raise UserError with the nearest name when there is none."""
+    return MODELS.get(name)
+
+
+def register_model(
+    name: str,
+    *,
+    summary: str = "",
+    paper: str = "",
+    settings: Mapping[str, Any] | None = None,
+    task: str = "captioning",
+) -> Callable[[C], C]:
+    """Return a decorator that adds the class of a configuration as the model `name`.
+
+    The class is a frozen dataclass: a `ModelConfig` with `build_encoder` and `build_decoder`, or another `Config` with
+    `build`. settings: fields of it that the name fixes. task: what the model is for.
+    """
+
+    def decorate(config: C) -> C:
+        MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task))
+        return config
+
+    return decorate
 
 
 def create_model(name: str, **options: Any) -> Captioner:
-    """A new captioner with random weights: the named configuration with `options` over it.
+    """Return a new captioner with random weights: the named configuration with `options` over it.
 
-    `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder is to
-    read this model's encoder, "transformer" or "transformer(num_layers=2)"; what is not said in brackets is as wide,
-    and has as many heads and inner channels, as this model. Raises UserError for an unknown name or option (the nearest
-    right one is suggested) and for a value of the wrong type.
+    `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder
+    attends to this model's encoder, "transformer" or {"name": "transformer", "num_layers": 2}; width, heads and inner
+    channels are this model's unless they are given. Raises UserError for an unknown name or option (the nearest right
+    one is suggested) and for a value of the wrong type.
     """
+    from legenda.models.captioner import Captioner
+
     model = build_model(name, options)
     if not isinstance(model, Captioner):
-        raise UserError(f"{name} is no captioner but a model for {MODELS[name].task}; legenda models lists both")
+        raise UserError(f"{name} is no captioner but a model for {MODELS.get(name).task}; legenda models lists both")
     return model
 
 
 def build_model(name: str, options: Mapping[str, Any]) -> Model:
-    """A new model of any task with random weights, as `create_model` makes captioners."""
+    """Return a new model of any task with random weights, as `create_model` makes captioners."""
+    from legenda.models.captioner import Captioner
+    from legenda.models.config import ModelConfig
+
     config = configure(name, options)
     model = Captioner(config, _decoder_config(name, config)) if isinstance(config, ModelConfig) else config.build()
     model.name = name
@@ -53,21 +81,31 @@ def build_model(name: str, options: Mapping[str, Any]) -> Model:
 
 
 def configure(name: str, options: Mapping[str, Any]) -> Config:
-    """The configuration of a named model with `options` over it, checked field by field."""
+    """Return the configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
-    return merge(entry.config, {**entry.settings, **options}, name)
+    options = {**entry.settings, **options}
+    decoder = options.get("decoder")
+    if decoder is not None:
+        options["decoder"] = {"name": decoder} if isinstance(decoder, str) else to_json(decoder)
+    return merge(entry.config, options, name)
 
 
 def _decoder_config(name: str, config: ModelConfig) -> ModelConfig | None:
-    """The configuration that `config.decoder` names; None where the model keeps its own decoder."""
-    if not config.decoder:
+    """Return the configuration that `config.decoder` names; None where the model keeps its own decoder."""
+    from legenda.models.config import ModelConfig
+
+    if config.decoder is None:
         return None
-    other, options = read_decoder(config.decoder)
-    fields = {field.name for field in dataclasses.fields(describe_model(other).config)}
-    common = {key: getattr(config, key) for key in _COMMON if key in fields and hasattr(config, key)}
-    found = configure(other, common | options)
+    options = dict(config.decoder)
+    if "name" not in options:
+        raise UserError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
+    other = options.pop("name")
+    entry = describe_model(other)
+    fields = {field.name for field in dataclasses.fields(entry.config)}
+    common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
+    found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
     if not isinstance(found, ModelConfig):
         raise UserError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
     if found.dim != config.dim:
-        raise UserError(f"a decoder with dim={found.dim} cannot read {name} with dim={config.dim}; leave dim out")
+        raise UserError(f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.dim}; leave dim out")
     return found
