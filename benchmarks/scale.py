@@ -143,7 +143,7 @@ def with_ray(run: Path, pictures: list[Path], folder: Path, size: int, workers: 
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "legenda", "caption", f"@{listing}", "--model", str(run), "--engine", "ray"]
     command += ["--workers", str(workers), "--out", str(out), *work.options]
-    command += [] if work.extractor is None else ["--with", work.extractor]
+    command += [] if work.extractor is None else ["--extractor", work.extractor]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     greatest = {False: 0, True: 0}
     while process.poll() is None:

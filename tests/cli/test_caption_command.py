@@ -86,7 +86,7 @@ def photographs(tmp_path_factory) -> Path:
     (folder / "dataset.json").write_text(json.dumps({"images": images}))
     (folder / "mine.py").write_text(EXTRACTOR)
     features = folder / "features.safetensors"
-    main(f"extract {folder / 'pictures'} --with {folder / 'mine.py'} --out {features}".split())
+    main(f"extract {folder / 'pictures'} --extractor {folder / 'mine.py'} --out {features}".split())
     main(f"train flickr8k.transformer --out {folder / 'run'} {data_of(folder)} {TINY} {SHORT}".split())
     return folder
 
@@ -181,7 +181,10 @@ def test_captions_of_earlier_pictures_stay_where_all_are_broken(scenes_run, run_
 
 
 def test_an_empty_folder_is_a_mistake(scenes_run, run_command, tmp_path):
-    for command in (f"caption {tmp_path} --model {scenes_run}", f"extract {tmp_path} --with scenes --out {tmp_path}/f"):
+    for command in (
+        f"caption {tmp_path} --model {scenes_run}",
+        f"extract {tmp_path} --extractor scenes --out {tmp_path}/f",
+    ):
         assert f"{tmp_path} holds no picture" in mistake(run_command(command))
     assert list(tmp_path.iterdir()) == []
 
@@ -287,7 +290,7 @@ def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
     assert "truth" not in out
     expected = json.loads((photographs / "run" / "evaluation_test.json").read_text())["captions"]
     picture, extractor = photographs / "pictures" / "6.png", photographs / "mine.py"
-    code, out, _ = run_command(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
+    code, out, _ = run_command(f"caption {picture} --model {photographs / 'run'} --extractor {extractor}")
     assert (code, out) == (0, f"{picture}: {expected['6']}\n")
 
 
@@ -316,11 +319,11 @@ def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photogr
 
 def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
-    assert "name its file, as in --with mine.py" in mistake(run_command(command))
-    assert "but scenes is scenes" in mistake(run_command(f"{command} --with scenes"))
+    assert "name its file, as in --extractor mine.py" in mistake(run_command(command))
+    assert "but scenes is scenes" in mistake(run_command(f"{command} --extractor scenes"))
     changed = tmp_path / "mine.py"
     changed.write_text(EXTRACTOR + "\n# another version\n")
-    assert "the same file is needed, unchanged" in mistake(run_command(f"{command} --with {changed}"))
+    assert "the same file is needed, unchanged" in mistake(run_command(f"{command} --extractor {changed}"))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +339,7 @@ def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs,
 )
 def test_what_an_extractor_gives_is_checked_before_it_is_captioned(photographs, run_command, tmp_path, shade, said):
     picture, extractor = odd_picture(tmp_path, shade), photographs / "mine.py"
-    code, out, err = run_command(f"caption {picture} --model {photographs / 'run'} --with {extractor}")
+    code, out, err = run_command(f"caption {picture} --model {photographs / 'run'} --extractor {extractor}")
     assert (code, out) == (2, "")
     assert said in err
 
@@ -357,7 +360,7 @@ def test_extraction_of_what_no_model_can_use_writes_nothing(photographs, run_com
     odd_picture(tmp_path, shade)
     shutil.copy(photographs / "pictures" / "0.png", tmp_path / "a.png")
     before = everything_in(tmp_path)
-    sentence = mistake(run_command(f"extract {tmp_path} --with {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
+    sentence = mistake(run_command(f"extract {tmp_path} --extractor {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
     assert said in sentence
     assert f"odd{shade}" in sentence
     assert everything_in(tmp_path) == before

@@ -109,11 +109,11 @@ MISTAKES = [
     (("caption", "a.png", "--modl", "nowhere"), "there is no option --modl; did you mean --model?"),
     (("caption", "a.png", "--modl=nowhere"), "there is no option --modl; did you mean --model?"),
     (("caption", "a.png", "--model", "nowhere"), "a.png does not exist"),
-    (("extract", "a.png"), "--with"),
-    (("extract", "--with", "scenes"), "name at least one picture, folder or pattern"),
-    (("extract", "a.png", "--with", "nothing.py"), "nothing.py cannot be read"),
-    (("extract", "a.png", "--with", "scenes"), "a.png does not exist"),
-    (("extract", "a.png", "--with", "scenes", "--batch-sise", "4"), "did you mean --batch-size?"),
+    (("extract", "a.png"), "--extractor"),
+    (("extract", "--extractor", "scenes"), "name at least one picture, folder or pattern"),
+    (("extract", "a.png", "--extractor", "nothing.py"), "nothing.py cannot be read"),
+    (("extract", "a.png", "--extractor", "scenes"), "a.png does not exist"),
+    (("extract", "a.png", "--extractor", "scenes", "--batch-sise", "4"), "did you mean --batch-size?"),
     (("demo", "--run", "x"), "did you mean --runs?"),
 ]
 

@@ -202,7 +202,7 @@ def test_ratios_of_a_plot_run_over_the_axis_to_the_right_first():
 def test_scenes_need_no_pictures(run_command, run_of, tmp_path, name, models):
     out = tmp_path / "words.svg"
     runs = " ".join(str(run_of(model)) for model in models)
-    code, _, err = run_command(f"figure {name} {runs} --images test-0-000001 --beam-size 2 --out {out}")
+    code, _, err = run_command(f"figure {name} {runs} --image-ids test-0-000001 --beam-size 2 --out {out}")
     assert (code, err) == (0, "")
     drawn = _lines_of(out)
     assert "<!-- test-0-000001 -->" in drawn
@@ -215,7 +215,7 @@ def test_pictures_of_ones_own_are_shown_under_their_names(run_command, run_of, t
     for number in range(2):
         draw_scene(make_scene("train", number, 3)).save(tmp_path / f"mine{number}.png")
     out = tmp_path / "out.svg"
-    code, _, err = run_command(f"figure mdsan.7 {run_of('mdsan')} --pictures {tmp_path}/*.png --out {out}")
+    code, _, err = run_command(f"figure mdsan.7 {run_of('mdsan')} --image-files {tmp_path}/*.png --out {out}")
     assert (code, err) == (0, "")
     assert all(f"<!-- mine{number}.png -->" in _lines_of(out) for number in range(2))
 
@@ -252,13 +252,19 @@ def test_untrained_models_show_what_their_positions_do(run_command, tmp_path):
         assert run_command(f"figure mdsan.3 --split {split} --out {out}")[0] == 0
         assert (out.read_bytes() == before) == same
     draw_scene(make_scene("train", 0, 0)).save(tmp_path / "mine.png")
-    code, _, _ = run_command(f"figure mdsan.3 --pictures {tmp_path}/mine.png --seed 1 --layer 3 --out {out}")
+    code, _, _ = run_command(f"figure mdsan.3 --image-files {tmp_path}/mine.png --seed 1 --layer 3 --out {out}")
     assert code == 0
     assert "<!-- The regions are the 49 cells of mine.png." in _lines_of(out)
     for line, said in (
-        ("--with scenes", "--with is for runs, and none is named; untrained models read the cells of a picture"),
+        (
+            "--extractor scenes",
+            "--extractor is for runs, and none is named; untrained models read the cells of a picture",
+        ),
         ("--layer 4", "mdsan_abspe has no layer 4; choose from 1 to 3"),
-        (f"--split val --pictures {tmp_path}/mine.png", "--split is for drawn scenes; leave it out beside --pictures"),
+        (
+            f"--split val --image-files {tmp_path}/mine.png",
+            "--split is for drawn scenes; leave it out beside --image-files",
+        ),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
@@ -276,8 +282,8 @@ def test_trained_models_of_scenes_read_the_cells_of_one(run_command, run_of, tmp
     for line, said in (
         (f"{run_of('transformer')}", "transformer reads no positions in its encoder"),
         (f"{runs} --seed 1", "--seed is for untrained models"),
-        (f"{runs} --split val --pictures a.png", "--split is for images of the runs' data; leave it out beside"),
-        (f"{runs} --images test-0-000000 test-0-000001", "the figure is of one picture, not of 2; name one"),
+        (f"{runs} --split val --image-files a.png", "--split is for images of the runs' data; leave it out beside"),
+        (f"{runs} --image-ids test-0-000000 test-0-000001", "the figure is of one picture, not of 2; name one"),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
@@ -287,7 +293,7 @@ def test_trained_models_of_scenes_read_the_cells_of_one(run_command, run_of, tmp
 def test_a_grid_of_an_extractor_is_read_with_the_boxes_that_the_encoder_knows(run_command, make_run, tmp_path):
     (tmp_path / "seven.py").write_text(GRID.format(7, False))
     Image.effect_noise((90, 60), 80).convert("RGB").save(tmp_path / "photo.png")
-    given = f"--pictures {tmp_path}/photo.png --with {tmp_path}/seven.py --out {tmp_path}/out.svg"
+    given = f"--image-files {tmp_path}/photo.png --extractor {tmp_path}/seven.py --out {tmp_path}/out.svg"
     run = make_run("mdsan_dsa", "grid", feature_dim=3, imported={"kind": "mdsan"})
     for name in ("mdsan.3", "mdsan.4", "mdsan.7"):
         code, _, err = run_command(f"figure {name} {run} {given}")
@@ -299,8 +305,8 @@ def test_a_grid_of_an_extractor_is_read_with_the_boxes_that_the_encoder_knows(ru
     assert f"{plain} reads features without boxes from the pictures, so its attention has no place" in err
     for line, said in (
         ("", "was imported and has no data of its own; name some with --annotations and --features"),
-        (f"--pictures {tmp_path}/photo.png", "was imported and reads its release's features"),
-        (f"{given} --images a", "--images is for images of the runs' data; leave it out beside --pictures"),
+        (f"--image-files {tmp_path}/photo.png", "was imported and reads its release's features"),
+        (f"{given} --image-ids a", "--image-ids is for images of the runs' data; leave it out beside --image-files"),
     ):
         code, _, err = run_command(f"figure mdsan.4 {run} {line}")
         assert (code, err.count("\n")) == (2, 1)
@@ -322,13 +328,16 @@ def test_runs_of_the_wrong_kind_are_named_with_a_remedy(run_command, run_of, tmp
         ("xlan.5", "name at least one run folder"),
         ("xlan.5 nowhere", "nowhere is not a folder with a model"),
         (
-            f"mdsan.7 {run_of('mdsan')} --images test-0-00001",
+            f"mdsan.7 {run_of('mdsan')} --image-ids test-0-00001",
             "there is no image test-0-00001 in test; did you mean test-0-0",
         ),
-        (f"mdsan.7 {run_of('mdsan')} --images zzz", "they are named like test-0-000000"),
+        (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "they are named like test-0-000000"),
         (f"mdsan.7 {run_of('mdsan')} --count 0", "--count must be 1 or more, not 0"),
-        (f"mdsan.7 {run_of('mdsan')} --with scenes", "--with is for pictures of your own; name some with --pictures"),
-        (f"mdsan.7 {run_of('mdsan')} --pictures gone.png", "gone.png does not exist"),
+        (
+            f"mdsan.7 {run_of('mdsan')} --extractor scenes",
+            "--extractor is for pictures of your own; name some with --image-files",
+        ),
+        (f"mdsan.7 {run_of('mdsan')} --image-files gone.png", "gone.png does not exist"),
     ):
         code, out, err = run_command(f"figure {line} --out {tmp_path}/b.png")
         assert (code, out, err.count("\n")) == (2, "", 1)

@@ -198,16 +198,16 @@ def test_a_model_trains_on_features_of_another_kind(run_command, tmp_path):
 
 
 def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tmp_path):
-    code, _, err = run_command(f"extract {pictures} --with bottom-up --out {tmp_path / 'f'}")
+    code, _, err = run_command(f"extract {pictures} --extractor bottom-up --out {tmp_path / 'f'}")
     assert code == 2
     assert "bottom-up needs its weights" in err
-    assert "--half is for extractors with a name" in run_command(f"extract {pictures} --with scenes --half")[2]
+    assert "--half is for extractors with a name" in run_command(f"extract {pictures} --extractor scenes --half")[2]
 
 
 def test_workers_change_nothing(run_command, pictures, tmp_path):
     for workers in (1, 3):
         code, out, _ = run_command(
-            f"extract {pictures} --with scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
+            f"extract {pictures} --extractor scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
         )
         assert code == 0
         assert "5 images by scenes" in out
@@ -218,8 +218,8 @@ def test_workers_change_nothing(run_command, pictures, tmp_path):
 @pytest.mark.parametrize(
     ("extractor", "said"),
     [
-        ("bottom-up@12345678", "name its file, as in --with bottom-up:FILE"),
-        ("hf:mine@12345678", "name its file, as in --with hf:FILE"),
+        ("bottom-up@12345678", "name its file, as in --extractor bottom-up:FILE"),
+        ("hf:mine@12345678", "name its file, as in --extractor hf:FILE"),
         ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
     ],
 )

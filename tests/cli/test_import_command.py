@@ -59,7 +59,7 @@ def test_it_says_what_it_made_and_what_comes_next(run_command, folder):
 
 
 def test_pictures_are_captioned_with_any_extractor_of_its_features(run_command, folder, run):
-    code, out, _ = run_command(f"caption {folder / '0.png'} --model {run} --with {folder / 'made.py'}")
+    code, out, _ = run_command(f"caption {folder / '0.png'} --model {run} --extractor {folder / 'made.py'}")
     assert code == 0
     assert set(out.split(": ")[1].split()) <= {*WORDS, "<unk>"}
     code, _, err = run_command(f"caption {folder / '0.png'} --model {run}")

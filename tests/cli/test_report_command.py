@@ -76,7 +76,7 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     noisy_photographs.folder.rename(elsewhere)
     try:
         data = _report(run, tmp_path / "blank.html")
-        found = _report(run, "--pictures-folder", elsewhere, tmp_path / "found.html")
+        found = _report(run, "--image-folder", elsewhere, tmp_path / "found.html")
     finally:
         elsewhere.rename(noisy_photographs.folder)
     assert all(example["picture"].startswith("data:image/png") for example in data["examples"])
@@ -86,13 +86,13 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
 
 
 def test_fewer_pictures_than_images_are_chosen_and_the_page_says_so(scene_runs, tmp_path):
-    data = _report(*scene_runs, "--pictures", 4, tmp_path / "report.html")
+    data = _report(*scene_runs, "--num-images", 4, tmp_path / "report.html")
     assert len(data["examples"]) == 4
     assert any(note.startswith("4 of 9 pictures are shown") for note in data["footnotes"])
 
 
 def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
-    data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--pictures", 2, tmp_path / "report.html")
+    data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
     spoken = [
         f"{example['identity']}.{name}.png"
         for example in data["examples"]
@@ -106,7 +106,7 @@ def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
 def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path, capsys):
     shown = []
     for number, head in enumerate(((), ("--head", 1))):
-        _report(scene_runs[0], "--overlays", tmp_path / str(number), *head, "--pictures", 1, tmp_path / "report.html")
+        _report(scene_runs[0], "--overlays", tmp_path / str(number), *head, "--num-images", 1, tmp_path / "report.html")
         shown.append([path.read_bytes() for path in (tmp_path / str(number)).iterdir()])
     assert len(shown[0]) == len(shown[1]) == 1
     assert shown[0] != shown[1]
@@ -122,7 +122,7 @@ def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_
 
 def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
-    data = _report(*folders, "--overlays", tmp_path / "sheets", "--pictures", 2, tmp_path / "report.html")
+    data = _report(*folders, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
     spoken = {
         f"{example['identity']}.{name.replace('/', '_')}.png"
         for example in data["examples"]
@@ -137,7 +137,7 @@ def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(ma
 
 def test_runs_of_one_name_are_told_apart_by_their_folders(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
-    data = _report(*folders, "--pictures", 1, tmp_path / "report.html")
+    data = _report(*folders, "--num-images", 1, tmp_path / "report.html")
     assert [run["name"] for run in data["runs"]] == ["a/same", "b/same"]
 
 
@@ -154,11 +154,11 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     assert "describes other images of val than" in _refused(capsys, scene_runs[0], other, "--out", page)
     assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
     assert "name at least one run folder" in _refused(capsys, "--out", page)
-    assert "--pictures must be 0 or more" in _refused(capsys, scene_runs[0], "--pictures", -1, "--out", page)
+    assert "--num-images must be 0 or more" in _refused(capsys, scene_runs[0], "--num-images", -1, "--out", page)
     run = make_run("updown", noisy_photographs.data)
-    assert "is no folder" in _refused(capsys, run, "--pictures-folder", tmp_path / "gone", "--out", page)
+    assert "is no folder" in _refused(capsys, run, "--image-folder", tmp_path / "gone", "--out", page)
     (tmp_path / "empty").mkdir()
-    message = _refused(capsys, run, "--pictures-folder", tmp_path / "empty", "--out", page)
+    message = _refused(capsys, run, "--image-folder", tmp_path / "empty", "--out", page)
     assert "holds none of the photographs, such as p3.jpg" in message
     imported = make_run("gsan", SCENES, imported={"kind": "gsan"})
     assert "was imported and has no data of its own" in _refused(capsys, imported, "--out", page)

@@ -104,7 +104,7 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
 
 def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
     run = made("grounding", "mcan_grounding", EXPRESSIONS)
-    data = _report(run, "--split", "test", "--pictures", 5, tmp_path / "report.html")
+    data = _report(run, "--split", "test", "--num-images", 5, tmp_path / "report.html")
     evaluated = _evaluated(run)
     _expect_scores(data, evaluated)
     assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])

@@ -69,8 +69,8 @@ def scenes(make_run, tmp_path) -> str:
     file.write_text(EXTRACTOR)
     run = make_run("ngsan", ScenesData(train=40, validation=2), extractor=load_extractor(file).name)
     return (
-        f"caption {folder} --model {run} --with {file} --engine ray --workers 2 --shard-size {SHARD} --batch-size 3 "
-        f"--out {tmp_path / 'out'}"
+        f"caption {folder} --model {run} --extractor {file} --engine ray --workers 2 --shard-size {SHARD} "
+        f"--batch-size 3 --out {tmp_path / 'out'}"
     )
 
 

@@ -259,7 +259,7 @@ def test_a_full_line_says_so_and_is_worked_off(served):
     [
         ([], "name at least one run folder"),
         (["gone"], "gone"),
-        (["x", "--rate", "0"], "--rate and --megabytes must be 1 or more"),
+        (["x", "--rate-limit", "0"], "--rate-limit and --max-upload-mb must be 1 or more"),
         (["x", "--port", "99999"], "--port must lie in 0..65535"),
     ],
 )

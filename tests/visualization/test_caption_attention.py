@@ -117,7 +117,7 @@ def test_regions_without_boxes_have_no_place(noisy_photographs, make_run, run_co
     extractor.write_text(BOXLESS)
     run = make_run("aoanet", noisy_photographs.data, imported={"kind": "aoanet"})
     picture = noisy_photographs.folder / "p0.jpg"
-    told = f"caption {picture} --model {run} --with {extractor}"
+    told = f"caption {picture} --model {run} --extractor {extractor}"
     assert run_command(told)[0] == 0
     code, _, err = run_command(f"{told} --attention {tmp_path / 'sheets'}")
     assert code == 2

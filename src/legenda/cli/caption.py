@@ -37,7 +37,7 @@ class Options:
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
     model: Path
     """A run folder."""
-    extractor: Annotated[str | None, tyro.conf.arg(name="with")] = None
+    extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where the
     run knows how to have it, as for scenes and models of Hugging Face's hub."""
     beam_size: int = 3

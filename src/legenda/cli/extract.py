@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -28,7 +27,7 @@ class Options:
 
     pictures: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders or patterns such as "photos/*.jpg"."""
-    extractor: Annotated[str, tyro.conf.arg(name="with")]
+    extractor: str
     """The Python file of an extractor, a name, or "scenes" for pictures of coloured things on a plain ground."""
     out: Path = Path("features.safetensors")
     """The file to write."""

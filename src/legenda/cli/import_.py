@@ -50,4 +50,4 @@ def run(arguments: Sequence[str]) -> None:
     model.save(out, task=describe_model(model.name).task, imported=imported)
     print(f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words")
     if isinstance(model, Captioner):
-        print(f"next: legenda caption PICTURES --model {out} --with EXTRACTOR.py")
+        print(f"next: legenda caption PICTURES --model {out} --extractor EXTRACTOR.py")

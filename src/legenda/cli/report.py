@@ -52,9 +52,9 @@ class Options:
     """Which images or other examples: train, val, test, or what else the data have, such as testA of RefCOCO."""
     out: Path = Path("report.html")
     """The page."""
-    pictures: int = 100
+    num_images: int = 100
     """How many of them to show; where there are more, the best, the worst, the most different, and some between."""
-    pictures_folder: Path | None = None
+    image_folder: Path | None = None
     """The folder of the photographs, where they do not lie beside the annotations or in a folder there."""
     annotations: Path | None = None
     """Other annotations than the runs', in any layout that training reads; an imported model has none of its own."""
@@ -73,8 +73,8 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "report")
     if not options.runs:
         raise UserError("name at least one run folder, such as runs/demo/ngsan")
-    if options.pictures < 0:
-        raise UserError(f"--pictures must be 0 or more, not {options.pictures}")
+    if options.num_images < 0:
+        raise UserError(f"--num-images must be 0 or more, not {options.num_images}")
     if options.head is not None and options.overlays is None:
         raise UserError("--head chooses what --overlays FOLDER draws; name the folder too")
     from legenda.cli.evaluate import data_of, describe
@@ -120,8 +120,10 @@ def run(arguments: Sequence[str]) -> None:
     tested = {
         name: score(describe(opened, splits[name], options.beam_size), splits[name]) for name, opened in runs.items()
     }
-    shown = choose([[tested[name].ranks[identity] for identity in split.identities] for name in runs], options.pictures)
-    subjects = find_subjects(data[0], options.split, split.identities, shown, options.pictures_folder)
+    shown = choose(
+        [[tested[name].ranks[identity] for identity in split.identities] for name in runs], options.num_images
+    )
+    subjects = find_subjects(data[0], options.split, split.identities, shown, options.image_folder)
     looked = {
         name: predict_with_attention(opened, splits[name], shown, options.beam_size) for name, opened in runs.items()
     }
@@ -230,7 +232,7 @@ def _footnotes(
         )
     blank = sum(not subject.found for subject in pictures.values())
     if blank:
-        where = options.pictures_folder or "the folder of the annotations"
+        where = options.image_folder or "the folder of the annotations"
         notes.append(f"{blank} pictures were not found in {where}; their regions are drawn on a blank canvas.")
     without = {name for looked in seen.values() for name, found in looked.items() if not found.placed}
     if without:

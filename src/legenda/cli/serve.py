@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
@@ -28,7 +28,7 @@ class Options:
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders."""
-    extractor: Annotated[str | None, tyro.conf.arg(name="with")] = None
+    extractor: str | None = None
     """The Python file of the extractor, for runs whose extractor is not built in."""
     samples: tuple[str, ...] = ()
     """Photographs to try, as files, folders or patterns; without them six that a model did not learn from, where
@@ -37,9 +37,9 @@ class Options:
     """The address to listen on; 0.0.0.0 lets all of the network in."""
     port: int = 8000
     """The port; 0 takes a free one."""
-    rate: int = 600
+    rate_limit: int = 600
     """Requests that one address may send in a minute."""
-    megabytes: int = 12
+    max_upload_mb: int = 12
     """The size of the largest picture that is taken."""
 
 
@@ -48,8 +48,8 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "serve")
     if not options.runs:
         raise UserError("name at least one run folder, such as runs/demo/ngsan")
-    if options.rate < 1 or options.megabytes < 1 or not 0 <= options.port < 65536:
-        raise UserError("--rate and --megabytes must be 1 or more, and --port must lie in 0..65535")
+    if options.rate_limit < 1 or options.max_upload_mb < 1 or not 0 <= options.port < 65536:
+        raise UserError("--rate-limit and --max-upload-mb must be 1 or more, and --port must lie in 0..65535")
     try:
         import fastapi  # noqa: F401 - whether the extra is there
         import multipart  # noqa: F401
@@ -68,7 +68,9 @@ def run(arguments: Sequence[str]) -> None:
     models = {name: Served(one, _extractor(one, options.extractor)) for name, one in opened.items()}
     photographs = find_images(options.samples) if options.samples else photographs_of(models.values())
     local = options.host in _LOOPBACK
-    limits = Limits(options.megabytes * 1_000_000, options.rate, hosts=(*_LOOPBACK, "[::1]") if local else ("*",))
+    limits = Limits(
+        options.max_upload_mb * 1_000_000, options.rate_limit, hosts=(*_LOOPBACK, "[::1]") if local else ("*",)
+    )
     scenes = any(served.extractor.name == "scenes" for served in models.values())
     with tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
         samples = sample_pictures(Path(folder), photographs, scenes=scenes)

@@ -103,13 +103,13 @@ class OpenRun(AnyRun):
             if given is None:
                 raise UserError(
                     f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
-                    "as in --with my_extractor.py"
+                    "as in --extractor my_extractor.py"
                 )
             return load_extractor(given, builtin=BUILTIN)
         if given is None and wanted not in BUILTIN and not needs_no_file(wanted):
             raise UserError(
                 f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
-                f"--with {_file_of(wanted)}"
+                f"--extractor {_file_of(wanted)}"
             )
         extractor = load_extractor(given or wanted, builtin=BUILTIN)
         if extractor.name != wanted:

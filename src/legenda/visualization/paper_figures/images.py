@@ -69,10 +69,10 @@ def told_of(verdict: tuple[bool | None, str]) -> str:
 
 def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
     """UserError where one of these options was given, and not as it is anyway."""
-    flags, usual = {"extractor": "with"}, {field.name: field.default for field in fields(options)}
+    usual = {field.name: field.default for field in fields(options)}
     for name in names:
         if getattr(options, name) != usual[name]:
-            raise UserError(f"--{flags.get(name, name).replace('_', '-')} {reason}")
+            raise UserError(f"--{name.replace('_', '-')} {reason}")
 
 
 def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int = 1) -> Views:
@@ -83,20 +83,20 @@ def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int 
     """
     if count < 1:
         raise UserError(f"--count must be 1 or more, not {count}")
-    if options.pictures:
-        of_data = ("split", "images", "pictures_folder", "annotations", "features")
-        refuse(options, of_data, "is for images of the runs' data; leave it out beside --pictures")
-        paths = find_images(options.pictures)
+    if options.image_files:
+        of_data = ("split", "image_ids", "image_folder", "annotations", "features")
+        refuse(options, of_data, "is for images of the runs' data; leave it out beside --image-files")
+        paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
         sets = {name: _own_set(opened, paths, options.extractor) for name, opened in runs.items()}
         subjects = _own_subjects(paths)
     else:
-        refuse(options, ("extractor",), "is for pictures of your own; name some with --pictures")
+        refuse(options, ("extractor",), "is for pictures of your own; name some with --image-files")
         data = [data_of(opened, options.annotations, options.features) for opened in runs.values()]
         sets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
         titles = list(_identities(runs, sets, options.split))
         positions = _positions(titles, options, count)
-        subjects = find_subjects(data[0], options.split, titles, positions, options.pictures_folder)
+        subjects = find_subjects(data[0], options.split, titles, positions, options.image_folder)
     sets = {name: _placed(opened, sets[name]) for name, opened in runs.items()}
     views = []
     for position in positions:
@@ -137,20 +137,20 @@ def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionDataset],
         if other.identities != sets[first].identities:
             raise UserError(
                 f"{runs[name].folder} describes other images of {split} than {runs[first].folder}; draw runs of the "
-                "same data together, or name pictures with --pictures"
+                "same data together, or name pictures with --image-files"
             )
     return sets[first].identities
 
 
 def _positions(identities: Sequence[str], options: PictureOptions, count: int) -> Sequence[int]:
     """Where the chosen images lie in the split."""
-    if not options.images:
+    if not options.image_ids:
         return range(min(count, len(identities)))
     places = {identity: position for position, identity in enumerate(identities)}
-    for identity in options.images:
+    for identity in options.image_ids:
         if identity not in places:
             raise UserError(f"there is no image {identity} in {options.split}; {_alike(identity, identities)}")
-    return [places[identity] for identity in options.images]
+    return [places[identity] for identity in options.image_ids]
 
 
 def _alike(identity: str, identities: Sequence[str]) -> str:

@@ -100,12 +100,12 @@ def read_cells(picture: Image.Image, cells: int) -> Regions:
 
 def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     """The three models of the paper with new weights, on the cells of a scene."""
-    needless = ("extractor", "images", "pictures_folder", "annotations", "features")
+    needless = ("extractor", "image_ids", "image_folder", "annotations", "features")
     refuse(options, needless, "is for runs, and none is named; untrained models read the cells of a picture")
     path = None
-    if options.pictures:
-        refuse(options, ("split",), "is for drawn scenes; leave it out beside --pictures")
-        path = _only(find_images(options.pictures))
+    if options.image_files:
+        refuse(options, ("split",), "is for drawn scenes; leave it out beside --image-files")
+        path = _only(find_images(options.image_files))
     picture = draw_subject(options.split, 0, 0).image if path is None else read_image(path)
     regions = read_cells(picture, _CELLS)
     rows = []

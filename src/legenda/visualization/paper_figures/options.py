@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import tyro
 
@@ -60,15 +60,15 @@ class PictureOptions:
 
     runs: Runs
     """Run folders; a row each."""
-    pictures: tuple[str, ...] = ()
+    image_files: tuple[str, ...] = ()
     """Pictures of your own: files, folders or patterns. Without them, images of the runs' data."""
-    extractor: Annotated[str | None, tyro.conf.arg(name="with")] = None
+    extractor: str | None = None
     """The extractor for pictures of your own, as for legenda caption; not needed where the run knows how to have it."""
     split: Literal["train", "val", "test"] = "test"
     """The split of the runs' data from which images are taken."""
-    images: tuple[str, ...] = ()
+    image_ids: tuple[str, ...] = ()
     """Identities of images of the split; the first ones where none is named."""
-    pictures_folder: Path | None = None
+    image_folder: Path | None = None
     """The folder of the photographs, where they do not lie beside the annotations or in a folder there."""
     annotations: Path | None = None
     """Other annotations than the runs'; an imported model has none of its own."""
@@ -121,8 +121,8 @@ class PositionOptions(PictureOptions):
     """Draws what positions do to the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
 
     A row for each model, such as mdsan_abspe, mdsan_relpe and mdsan_dsa; without any, these three as they are before
-    training. The regions are those of one picture; without runs and --pictures, of the first drawn scene of the split.
-    Models of scenes, and untrained ones, read the 49 cells of it, each as a patch of pixels.
+    training. The regions are those of one picture; without runs and --image-files, of the first drawn scene of the
+    split. Models of scenes, and untrained ones, read the 49 cells of it, each as a patch of pixels.
     """
 
     runs: Runs = ()

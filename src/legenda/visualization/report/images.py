@@ -66,7 +66,7 @@ def find_subjects(
         seed = data.seed
         return lambda position, _: draw_subject(split, position, seed)
     if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
+        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --image-folder")
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
         names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
@@ -98,7 +98,7 @@ def find_by_name(
         seed = data.seed
         return cache(lambda image: draw_subject(split, int(image.rpartition("-")[2]), seed))
     if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --pictures-folder")
+        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --image-folder")
     files = _named_photographs(set(images), [folder] if folder is not None else _folders_of(data))
     if folder is not None and images and not files:
         raise UserError(f"{folder} holds none of the photographs, such as that of {min(images)}; name their folder")

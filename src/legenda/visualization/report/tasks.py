@@ -64,7 +64,7 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
         predictions = predict(opened, splits[name], options.beam_size)
         tested[name] = _Tested(predictions, task.score_with_intervals(predictions, splits[name]))
     ranks = [[result.judged.per_example[identity] for identity in split.identities] for result in tested.values()]
-    positions = choose(ranks, options.pictures)
+    positions = choose(ranks, options.num_images)
     said = {
         name: task.describe_predictions(
             opened.model,
@@ -134,7 +134,7 @@ def _task_of(runs: Mapping[str, AnyRun]) -> type[ReportedTask]:
 def _pictures(opened: AnyRun, options: Options, shown: Sequence[Example]) -> dict[str, Subject | None]:
     """The pictures of the examples by their names; None of one that is not found."""
     images = {example.image for example in shown if example.image is not None}
-    found = find_by_name(opened.data(), options.split, images, options.pictures_folder) if images else None
+    found = find_by_name(opened.data(), options.split, images, options.image_folder) if images else None
     return {image: found(image) for image in images} if found is not None else {}
 
 
@@ -194,8 +194,8 @@ def _footnotes(
         )
     missing = sum(subject is None for subject in pictures.values())
     if missing:
-        where = options.pictures_folder or "the folders of the data"
-        notes.append(f"{missing} pictures were not found in {where}; --pictures-folder names another one.")
+        where = options.image_folder or "the folders of the data"
+        notes.append(f"{missing} pictures were not found in {where}; --image-folder names another one.")
     return notes
 
 
