@@ -142,6 +142,26 @@ def test_pieces_of_any_size_give_the_same(draw, mask, monkeypatch, numbers):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_blocks_equal_the_reference(draw, monkeypatch, bias):
+    """Values and gradients in float64, also of blocks that hold one query of one image."""
+    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)
+    embed, judge = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
+    queries, keys = draw(B, H, T, 4).requires_grad_(), draw(B, H, S, 4).requires_grad_()
+    share, inputs = draw(T, B, 1, S).softmax(dim=-1), [queries, keys, *embed.parameters(), *judge.parameters()]
+
+    found = pairs.score_pairs(queries, keys, embed, judge, share, 0.0)
+    weights = embed.weight, embed.bias, judge.weight, judge.bias
+    expected = pairs.score_pairs_reference(queries, keys, *weights, share)
+    factors = [draw(*x.shape) for x in expected]
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+    for one, other in zip(
+        *(torch.autograd.grad(results, inputs, factors) for results in (found, expected)), strict=True
+    ):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+
+
 def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
     """Not images x queries x keys x dim: neither on the way there nor back."""
     monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)
