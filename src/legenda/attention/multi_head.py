@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -147,18 +146,16 @@ class MultiHeadAttention(nn.Module):
         bias: Float[Tensor, "B H T S"] | None,
     ) -> Attended:
         """Torch's fused kernel, for scores that are only masked or biased and whose weights nobody asks for."""
-        # on CPUs the kernel's backward pass takes some 18 times as long in bfloat16 as in float32
-        widen = queries.device.type == "cpu" and torch.is_grad_enabled() and queries.dtype is torch.bfloat16
-        parts = [x.float() if widen else x for x in (queries, keys, values)]
-        added = None if mask is None and bias is None else _added_scores(parts[0], parts[1], mask, causal, bias)
-        with torch.autocast("cpu", enabled=False) if widen else nullcontext():
-            attended = F.scaled_dot_product_attention(
-                *parts,
-                attn_mask=added,
-                dropout_p=self.dropout if self.training else 0.0,
-                is_causal=causal and added is None,  # the kernel takes either, not both
-            )
-        return Attended(self._merge(attended.to(queries.dtype)), None)
+        added = None if mask is None and bias is None else _added_scores(queries, keys, mask, causal, bias)
+        attended = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
+            attn_mask=added,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal and added is None,  # the kernel takes either, not both
+        )
+        return Attended(self._merge(attended), None)
 
     def _weighed(
         self,

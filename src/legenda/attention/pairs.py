@@ -10,7 +10,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
-from legenda.attention.precision import product_dtype
 
 _NUMBERS = {"cpu": 2**19}
 _NUMBERS_ELSEWHERE = 2**26
@@ -34,7 +33,8 @@ def score_pairs(
     The blocks are here for their memory: a cross-entropy step of X-Transformer (benchmarks/models.py, task `xe`, 10
     images x 5 rows, AMD EPYC) peaks at 4.1 GB and takes 6.0 CPU seconds, with the reference at 6.3 GB and 6.5 s.
     """
-    dtype = product_dtype(embed.weight)
+    device = embed.weight.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
     maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, judge.weight, judge.bias)]
     return _ScoredPairs.apply(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), rate, torch.is_grad_enabled())
 
