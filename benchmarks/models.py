@@ -252,9 +252,9 @@ def _compare(before: Path, now: Path) -> None:
 
     CPU seconds on a CPU, those of the clock on another device.
     """
-    remedy = "give two files that --out has written"
+    hint = "give two files that --out has written"
     old, new = (
-        {(row["model"], row["task"], row["precision"], row["device"]): row for row in read_json(path, remedy)}
+        {(row["model"], row["task"], row["precision"], row["device"]): row for row in read_json(path, hint)}
         for path in (before, now)
     )
     for key in sorted(old.keys() & new.keys()):

@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked, read_json, read_plain_pickle, read_text, write_json, write_text
+from legenda.io import atomic_write, read_json, read_plain_pickle, read_text, verified, write_json, write_text
 
 
 def names(folder):
@@ -136,11 +136,11 @@ def test_a_reader_that_fails_is_told(failure, told):
         raise failure
 
     with pytest.raises(UserError, match=f"^{told}$"):
-        checked(read, "x.bin", "copy it")
+        verified(read, "x.bin", "copy it")
 
 
 def test_a_reader_that_succeeds_gives_its_value():
-    assert checked(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
+    assert verified(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
 
 
 _PYTHON_2 = b"(lp0\n(dp1\nS'raw'\np2\nS'the dog'\np3\nsS'id'\np4\nL12L\nsa."

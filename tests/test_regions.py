@@ -13,7 +13,7 @@ from legenda import Memory, Regions, UserError
 def test_a_missing_mask_means_that_all_regions_are_real():
     regions = Regions(torch.zeros(2, 3, 4))
     assert regions.boxes is None
-    assert torch.equal(regions.valid, torch.ones(2, 3, dtype=torch.bool))
+    assert torch.equal(regions.mask_or_ones, torch.ones(2, 3, dtype=torch.bool))
     assert len(regions) == 2
 
 
@@ -94,8 +94,8 @@ def test_what_is_stacked_comes_back(sizes, boxed):
         images, count, _ = picture.features.shape
         part = batch[first : first + images]
         assert torch.equal(part.features[:, :count], picture.features)
-        assert torch.equal(part.valid.sum(dim=1), torch.full((images,), count))
-        assert part.valid[:, :count].all()
+        assert torch.equal(part.mask_or_ones.sum(dim=1), torch.full((images,), count))
+        assert part.mask_or_ones[:, :count].all()
         if boxed:
             assert torch.equal(part.boxes[:, :count], picture.boxes)
         first += images
@@ -105,7 +105,10 @@ def test_what_is_stacked_comes_back(sizes, boxed):
 
 def test_padding_that_was_there_stays_padding():
     short = Regions(torch.zeros(1, 2, 1), mask=torch.tensor([[True, False]]))
-    assert Regions.stack([short, Regions(torch.zeros(1, 3, 1))]).valid.tolist() == [[True, False, False], [True] * 3]
+    assert Regions.stack([short, Regions(torch.zeros(1, 3, 1))]).mask_or_ones.tolist() == [
+        [True, False, False],
+        [True] * 3,
+    ]
 
 
 def test_boxes_for_some_pictures_only_are_refused():
@@ -120,7 +123,7 @@ def test_parts_of_a_batch(index):
     part = Regions(features, boxes, mask)[index]
     assert torch.equal(part.features, features[index])
     assert torch.equal(part.boxes, boxes[index])
-    assert torch.equal(part.valid, mask[index])
+    assert torch.equal(part.mask_or_ones, mask[index])
 
 
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0, 0])])

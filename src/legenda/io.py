@@ -54,38 +54,38 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_text(path: str | Path, remedy: str = "check the path") -> str:
+def read_text(path: str | Path, hint: str = "check the path") -> str:
     """Reads a UTF-8 text file; UserError names the file and the `remedy` when that fails."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); {remedy}") from error
+        raise UserError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a UTF-8 text file; {remedy}") from error
+        raise UserError(f"{path} is not a UTF-8 text file; {hint}") from error
 
 
-def read_json(path: str | Path, remedy: str = "check the path") -> Any:
+def read_json(path: str | Path, hint: str = "check the path") -> Any:
     """Reads a JSON file; UserError names the file, the line and the `remedy` when that fails."""
-    return parse_json(read_text(path, remedy), path, remedy)
+    return parse_json(read_text(path, hint), path, hint)
 
 
-def parse_json(text: str, path: str | Path, remedy: str) -> Any:
+def parse_json(text: str, path: str | Path, hint: str) -> Any:
     """Parses JSON that came from `path`."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {remedy}") from error
+        raise UserError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
 
 
-def checked(read: Callable[[], Any], path: str | Path, remedy: str) -> Any:
+def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
     """Runs `read`, a library's reader of a binary file, and turns its failure into a UserError about `path`."""
     try:
         return read()
     except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; {remedy}") from error
+        raise UserError(f"{path} does not exist; {hint}") from error
     except Exception as error:  # readers of foreign files fail in every way there is
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} cannot be read ({reason}); {remedy}") from error
+        raise UserError(f"{path} cannot be read ({reason}); {hint}") from error
 
 
 class Unpickler(pickle.Unpickler):
@@ -111,7 +111,7 @@ class Unpickler(pickle.Unpickler):
         return self.allowed[module, name]
 
 
-def read_plain_pickle(path: Path, remedy: str, reader: type[Unpickler] = Unpickler) -> Any:
+def read_plain_pickle(path: Path, hint: str, reader: type[Unpickler] = Unpickler) -> Any:
     """Return what a pickle of plain data holds: numbers, texts and containers, and what else the `reader` allows.
 
     Raises UserError, naming the file, for anything else in it: nothing that a pickle names is imported or called but
@@ -122,4 +122,4 @@ def read_plain_pickle(path: Path, remedy: str, reader: type[Unpickler] = Unpickl
         with path.open("rb") as file:
             return reader(file, encoding="latin-1").load()
 
-    return checked(read, path, remedy)
+    return verified(read, path, hint)

@@ -81,12 +81,12 @@ class Regions:
         return Regions(
             torch.cat([padded(picture.features) for picture in pictures]),
             torch.cat(boxes) if boxes else None,
-            torch.cat([padded(picture.valid) for picture in pictures]),
+            torch.cat([padded(picture.mask_or_ones) for picture in pictures]),
             torch.cat(pooled) if len(pooled) == len(pictures) else None,
         )
 
     @property
-    def valid(self) -> Bool[Tensor, "B N"]:
+    def mask_or_ones(self) -> Bool[Tensor, "B N"]:
         """The mask, which is never None once the object stands."""
         assert self.mask is not None
         return self.mask
@@ -98,13 +98,13 @@ class Regions:
         """The pictures named by a slice or an index tensor."""
         boxes = None if self.boxes is None else self.boxes[index]
         pooled = None if self.pooled is None else self.pooled[index]
-        return Regions(self.features[index], boxes, self.valid[index], pooled)
+        return Regions(self.features[index], boxes, self.mask_or_ones[index], pooled)
 
     def to(self, device: torch.device | str) -> Regions:
         """The same on another device."""
         boxes = None if self.boxes is None else self.boxes.to(device)
         pooled = None if self.pooled is None else self.pooled.to(device)
-        return Regions(self.features.to(device), boxes, self.valid.to(device), pooled)
+        return Regions(self.features.to(device), boxes, self.mask_or_ones.to(device), pooled)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +145,8 @@ class Memory:
 
 def mask_zero_features(regions: Regions) -> Regions:
     """The regions with those masked whose features are all 0, as releases pad; a picture of nothing else keeps them."""
-    something = regions.valid & (regions.features != 0).any(dim=-1)
-    return replace(regions, mask=torch.where(something.any(dim=1, keepdim=True), something, regions.valid))
+    something = regions.mask_or_ones & (regions.features != 0).any(dim=-1)
+    return replace(regions, mask=torch.where(something.any(dim=1, keepdim=True), something, regions.mask_or_ones))
 
 
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:

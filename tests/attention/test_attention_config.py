@@ -40,13 +40,13 @@ def build(options, **how):
 
 
 def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
 
 
 def attended(attention, geometry, regions, layer=1):
-    padding = ~regions.valid.unsqueeze(-1)
+    padding = ~regions.mask_or_ones.unsqueeze(-1)
     x = regions.features.masked_fill(padding, 0.0)
-    return attention(x, x, x, regions.valid, geometry(regions)[layer]).values
+    return attention(x, x, x, regions.mask_or_ones, geometry(regions)[layer]).values
 
 
 @torch.no_grad()
@@ -61,17 +61,19 @@ def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
     found = attended(attention, geometry, regions)
     assert found.shape == (2, 6, DIM)
     order = torch.tensor([4, 0, 5, 2, 1, 3])
-    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.valid[:, order])
-    real = regions.valid[:, order]
+    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.mask_or_ones[:, order])
+    real = regions.mask_or_ones[:, order]
     torch.testing.assert_close(attended(attention, geometry, turned)[real], found[:, order][real])
     alone = Regions(regions.features[1:, :3], regions.boxes[1:, :3])
     torch.testing.assert_close(attended(attention, geometry, alone)[0], found[1, :3])
     spoilt = Regions(
-        regions.features, regions.boxes.masked_fill(~regions.valid.unsqueeze(-1), float("nan")), regions.valid
+        regions.features,
+        regions.boxes.masked_fill(~regions.mask_or_ones.unsqueeze(-1), float("nan")),
+        regions.mask_or_ones,
     )
     again = attended(attention, geometry, spoilt)
     assert again.isfinite().all()
-    torch.testing.assert_close(again[regions.valid], found[regions.valid])
+    torch.testing.assert_close(again[regions.mask_or_ones], found[regions.mask_or_ones])
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ GRID = [[column, row] for row in range(7) for column in range(7)]
 
 
 def places_of(regions, cells=7):
-    return cell_places(regions.boxes, regions.valid, cells)
+    return cell_places(regions.boxes, regions.mask_or_ones, cells)
 
 
 @settings(deadline=None, max_examples=40)
@@ -24,7 +24,7 @@ def places_of(regions, cells=7):
 def test_cells_of_any_grid_lie_at_whole_numbers(rows, columns, dtype):
     regions = Regions.from_grid(torch.zeros(2, rows * columns, 1), rows, columns)
     assert regions.boxes is not None
-    found = cell_places(regions.boxes.to(dtype), regions.valid, 7)
+    found = cell_places(regions.boxes.to(dtype), regions.mask_or_ones, 7)
     expected = torch.tensor([[column, row] for row in range(rows) for column in range(columns)], dtype=found.dtype)
     if rows * columns > 1:
         assert torch.equal(found, expected.expand(2, -1, -1))

@@ -58,24 +58,24 @@ def test_a_row_of_seven_cells_by_hand():
 @pytest.mark.parametrize("window", ["swin", "halo"])
 def test_no_query_is_without_a_key_and_padding_sees_all(window, draw_regions):
     regions = draw_regions((8, 3), dim=4)
-    places = cell_places(regions.boxes, regions.valid, 7)
-    windows = local_windows(window, places, regions.valid, size=1, halo=0)
+    places = cell_places(regions.boxes, regions.mask_or_ones, 7)
+    windows = local_windows(window, places, regions.mask_or_ones, size=1, halo=0)
     for near in windows:
         assert near is not None
         assert near.diagonal(dim1=1, dim2=2).all()
         assert near[1, 3:].all()
         assert not near[0].all()
-    assert local_windows("none", places, regions.valid, size=1, halo=0) == (None, None)
+    assert local_windows("none", places, regions.mask_or_ones, size=1, halo=0) == (None, None)
 
 
 def test_swin_moves_its_windows_in_every_other_layer_and_halo_does_not():
     regions = Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)
-    places = cell_places(regions.boxes, regions.valid, 7)
-    first, second = local_windows("swin", places, regions.valid, size=4, halo=2)
+    places = cell_places(regions.boxes, regions.mask_or_ones, 7)
+    first, second = local_windows("swin", places, regions.mask_or_ones, size=4, halo=2)
     assert torch.equal(first, swin_windows(places, 4, 0))
     assert torch.equal(second, swin_windows(places, 4, 2))
     assert not torch.equal(first, second)
-    first, second = local_windows("halo", places, regions.valid, size=4, halo=2)
+    first, second = local_windows("halo", places, regions.mask_or_ones, size=4, halo=2)
     assert torch.equal(first, second)
 
 

@@ -303,18 +303,18 @@ def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photogr
     (tmp_path / "withheld.json").write_text(json.dumps(dataset))
     run = tmp_path / "run"
     shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
-    named = f"--annotations {tmp_path / 'withheld.json'} --features {photographs / 'features.safetensors'}"
+    named = f"--annotations {tmp_path / 'missing_targets.json'} --features {photographs / 'features.safetensors'}"
     code, out, _ = run_command(f"evaluate {run} --split test {named} --metrics auto")
     assert code == 0
     assert out.splitlines() == [
-        "the data hold no captions of test, so nothing is scored",
+        "the split test has no captions, so nothing is scored",
         f"2 images of test, beam 3; captions in {run / 'evaluation_test.json'}",
     ]
     written = json.loads((run / "evaluation_test.json").read_text())
     assert (written["captions"], written["scores"]) == (expected, {})
     assert written["data"]["annotations"] == str(tmp_path / "withheld.json")
     said = mistake(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
-    assert "the data hold no captions of test, so nothing can be scored; choose another split" in said
+    assert "the split test has no captions, so nothing can be scored; choose another split" in said
 
 
 def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):

@@ -46,8 +46,8 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
         assert run["curves"] == {}  # it was never trained
         low, high = run["intervals"]["BLEU-1"]
         assert low <= run["scores"]["BLEU-1"] <= high
-    identities = [example["identity"] for example in data["examples"]]
-    assert identities == [f"val-0-{number:06d}" for number in range(9)]
+    ids = [example["identity"] for example in data["examples"]]
+    assert ids == [f"val-0-{number:06d}" for number in range(9)]
     for example in data["examples"]:
         assert example["picture"].startswith("data:image/png;base64,")
         assert example["kind"] in ("near", "size", "bind")

@@ -88,7 +88,7 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
     assert (data["noun"], data["scoreName"], data["verdicts"]) == ("questions", "probability", ["right", "wrong"])
 
     split = QUESTIONS.split("test")
-    assert [example["identity"] for example in data["examples"]] == list(split.identities)
+    assert [example["identity"] for example in data["examples"]] == list(split.ids)
     for example, question in zip(data["examples"], split.questions, strict=True):
         answer = split.annotations[question.id].answers[0]
         assert example["facts"] == [["question", question.text], ["answer", answer]]
@@ -110,7 +110,7 @@ def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
     assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])
     split = EXPRESSIONS.split("test")
     for example in data["examples"]:
-        meant = split.expressions[split.identities.index(example["identity"])]
+        meant = split.expressions[split.ids.index(example["identity"])]
         said = example["captions"]["mcan_grounding0"]
         assert example["facts"] == [["expression", " ".join(meant.tokens)]]
         np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)

@@ -29,8 +29,8 @@ def captions(*references: tuple[str, ...]) -> CaptionDataset:
     def no_regions(positions: np.ndarray) -> Regions:
         raise AssertionError(f"captions need no regions, but those of {positions} were read")
 
-    identities = tuple(f"image {number}" for number in range(len(references)))
-    return CaptionDataset(identities, references, no_regions, "nowhere", "nobody")
+    ids = tuple(f"image {number}" for number in range(len(references)))
+    return CaptionDataset(ids, references, no_regions, "nowhere", "nobody")
 
 
 def rows_of(encoded: EncodedCaptions, images: list[int], rows: int, seed: int = 0) -> list[list[list[int]]]:
@@ -112,15 +112,15 @@ def test_karpathy_data_pairs_captions_with_the_features_of_the_same_image(tmp_pa
     opened = write_karpathy(tmp_path).open(nothing)
     assert (opened.feature_dim, opened.has_boxes) == (3, True)
     assert opened.train.extractor == opened.validation.extractor == "mine-0123abcd"
-    assert opened.train.identities == ("0", "1", "2")  # image 3 has no captions
-    assert opened.validation.identities == ("4",)
+    assert opened.train.ids == ("0", "1", "2")  # image 3 has no captions
+    assert opened.validation.ids == ("4",)
     assert opened.train.references[1] == ("A dog number 1.", "A dog runs!")
     assert opened.vocabulary.words == ("<end>", "<unk>", "a", "dog", "number", "runs")
     regions = opened.train.read(np.array([2, 0]))
     assert regions.features[:, :, 0].tolist() == [[2.0, 2.0], [0.0, 0.0]]
     assert regions.boxes is not None
     assert regions.boxes.shape == (2, 2, 4)
-    assert regions.valid.all()
+    assert regions.mask_or_ones.all()
     assert opened.train.score is None
     assert opened.train.source.endswith("features.safetensors")
 
@@ -144,7 +144,7 @@ def test_an_image_without_captions_needs_no_features(tmp_path):
 
 def test_a_split_that_is_not_there_is_named(tmp_path):
     data = write_karpathy(tmp_path)
-    assert data.split("test").identities == ("6",)
+    assert data.split("test").ids == ("6",)
     with pytest.raises(UserError, match=r"dataset\.json has no image with captions in the split 'dev'"):
         data.split("dev")
 
@@ -156,9 +156,9 @@ def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp
         image["sentences"] = image["sentences"] if image["split"] == "train" else []
     data.annotations.write_text(json.dumps(content))
     test = data.split("test")
-    assert (test.identities, test.references, test.withheld) == (("6", "7"), ((), ()), "captions")
+    assert (test.ids, test.references, test.missing_targets) == (("6", "7"), ((), ()), "captions")
     assert test.read(np.array([1])).features[0, 0].tolist() == [7.0] * 3
-    assert data.split("train").withheld is None
+    assert data.split("train").missing_targets is None
     with pytest.raises(UserError, match="no image with captions in the split 'val'"):
         data.open(nothing)
     with pytest.raises(UserError, match="image 0 has no caption with a word in it; take it out of the training split"):
@@ -191,11 +191,11 @@ def test_scenes_data_has_regions_references_and_a_judge():
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (9, 3, 6)
     assert (opened.feature_dim, opened.has_boxes) == (FEATURE_DIM, True)
     assert (opened.train.extractor, opened.train.source) == ("scenes", "scenes")
-    assert opened.train.identities[0] == "train-4-000000"
+    assert opened.train.ids[0] == "train-4-000000"
     regions = opened.train.read(np.array([5, 1]))
     assert regions.features.shape == (2, 7, FEATURE_DIM)
     assert opened.train.score is not None
-    told = {name: said[0] for name, said in zip(opened.train.identities, opened.train.references, strict=True)}
+    told = {name: said[0] for name, said in zip(opened.train.ids, opened.train.references, strict=True)}
     assert opened.train.score(told)["truth"] == 1.0
     known = {word for said in opened.train.references for caption in said for word in caption.split()}
     assert set(opened.vocabulary.words) == {"<end>", "<unk>", *known}
@@ -233,7 +233,7 @@ def test_images_are_found_under_the_names_of_their_files(tmp_path):
     opened = KarpathyData(annotations=tmp_path / "d.json", features=tmp_path / "f.safetensors", min_count=1).open(
         nothing
     )
-    assert opened.train.identities == ("7",)
+    assert opened.train.ids == ("7",)
     assert opened.train.read(np.array([0])).features.tolist() == [[[7.0, 7.0]]]
 
 

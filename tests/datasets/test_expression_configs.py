@@ -24,7 +24,7 @@ def nearest_boxes(split: ExpressionDataset) -> np.ndarray:
     regions = split.read(positions)
     assert regions.boxes is not None
     pixels = regions.boxes.numpy() * split.sizes[positions][:, None, [0, 1, 0, 1]]
-    return (box_iou(pixels, split.boxes[:, None]) * regions.valid.numpy()).max(axis=1)
+    return (box_iou(pixels, split.boxes[:, None]) * regions.mask_or_ones.numpy()).max(axis=1)
 
 
 def test_scenes_are_expressions_whose_things_are_among_the_regions():
@@ -35,7 +35,7 @@ def test_scenes_are_expressions_whose_things_are_among_the_regions():
     assert opened.train.boxes.shape == (90, 4)
     assert (opened.train.sizes == 320).all()
     assert nearest_boxes(opened.train).min() > 0.85
-    right = {name: box.tolist() for name, box in zip(opened.train.identities, opened.train.boxes, strict=True)}
+    right = {name: box.tolist() for name, box in zip(opened.train.ids, opened.train.boxes, strict=True)}
     assert opened.train.score(right) == {"accuracy": 100.0, "near": 100.0, "size": 100.0, "plain": 100.0}
 
 
@@ -53,7 +53,7 @@ def test_another_thing_is_no_hit():
 
 def test_every_expression_needs_a_box():
     split = SceneExpressionsData(test=1).split("test")
-    boxes = dict.fromkeys(split.identities[1:], (0.0, 0.0, 1.0, 1.0))
+    boxes = dict.fromkeys(split.ids[1:], (0.0, 0.0, 1.0, 1.0))
     with pytest.raises(UserError, match="the expression test-0-000000-0 has no predicted box"):
         split.score(boxes)
     with pytest.raises(UserError, match="the expression test-0-000000-0 has no predicted box"):
@@ -96,7 +96,7 @@ def test_refs_open_with_the_words_of_train(tmp_path):
     assert opened.validation.sizes.tolist() == [[100, 200]]
     assert nearest_boxes(opened.train) == pytest.approx([1.0])
     test = data.split("testB")
-    assert test.identities == ("2",)
+    assert test.ids == ("2",)
     assert test.read(np.array([0])).features[0, 0, 0] == 1.0
     with pytest.raises(
         UserError, match=r"refs\.p has no expressions in the split 'test'; choose from train, val, testB"

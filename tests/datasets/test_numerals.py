@@ -83,7 +83,7 @@ def test_words_of_the_two_languages_are_all_different():
 def test_order_is_everything():
     """Nearly every number becomes another one, with another translation, when its words change places."""
     split, shared = NumberWordsData().split("test"), 0
-    for identity, sentence in zip(split.identities, split.sentences, strict=True):
+    for identity, sentence in zip(split.ids, split.sentences, strict=True):
         places = [identity.index(digit) for digit in sorted(set(identity) - {"0"})][:2]
         if len(places) == 2:
             digits = list(identity)
@@ -97,11 +97,11 @@ def test_order_is_everything():
 
 def test_splits_share_no_number_and_do_not_depend_on_each_others_size():
     small, large = NumberWordsData(train=50), NumberWordsData(train=5_000, validation=400, test=2_000)
-    sets = [set(large.split(name).identities) for name in ("train", "val", "test")]
+    sets = [set(large.split(name).ids) for name in ("train", "val", "test")]
     assert [len(part) for part in sets] == [5_000, 400, 2_000]
     assert not sets[0] & sets[1] | sets[0] & sets[2] | sets[1] & sets[2]
-    assert large.split("train").identities[:50] == small.split("train").identities
-    assert large.split("test").identities[:1_000] == small.split("test").identities
+    assert large.split("train").ids[:50] == small.split("train").ids
+    assert large.split("test").ids[:1_000] == small.split("test").ids
 
 
 def test_the_seed_decides_which_numbers():

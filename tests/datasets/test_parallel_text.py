@@ -35,7 +35,7 @@ def test_lines_belong_together_gzipped_or_not(data):
     assert split.sentences == tuple(EN)
     assert split.references == tuple((line,) for line in DE)
     assert split.printed["1"] == (DE[0],)  # raw text stays as it is
-    assert split.identities == ("1", "2", "3")
+    assert split.ids == ("1", "2", "3")
     assert len(split) == 3
     assert split.source.endswith("test_2016_flickr.en")
 
@@ -48,7 +48,7 @@ def test_several_references(folder):
 
 def test_some_pairs_of_a_split(data):
     part = data.split("val").at([2, 0])
-    assert part.identities == ("3", "1")
+    assert part.ids == ("3", "1")
     assert part.sentences == (EN[2], EN[0])
     assert part.references == ((DE[2],), (DE[0],))
 
@@ -84,7 +84,7 @@ def test_merges_cut_text_that_is_tokenized(data, tmp_path):
 
 def test_pairs_with_a_long_side_are_left_out_of_training_only(data):
     opened = replace(data, pieces=0, max_length=4).open(lambda _: None)
-    assert opened.train.identities == ("1", "2")
+    assert opened.train.ids == ("1", "2")
     assert len(opened.validation) == 3
     with pytest.raises(UserError, match=r"no pair of .*train\.en is within data\.max_length=3"):
         replace(data, pieces=0, max_length=3).open(lambda _: None)

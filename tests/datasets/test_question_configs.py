@@ -87,7 +87,7 @@ def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
     train = vqa.open(lambda _: None).train
     regions = train.read(np.array([2, 0, 2, 9]))
     assert regions.features[:, 0, 0].tolist() == [3, 1, 3, 10]
-    assert regions.valid.sum(dim=1).tolist() == [1, 2, 1, 2]
+    assert regions.mask_or_ones.sum(dim=1).tolist() == [1, 2, 1, 2]
     assert regions.boxes is not None
     assert regions.boxes[1, 1].tolist() == pytest.approx([0.02, 0.01, 0.12, 0.11])
 
@@ -95,14 +95,14 @@ def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
 def test_vqa_trains_on_what_it_is_told(vqa):
     assert vqa.train == "train"
     more = VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg").open(lambda _: None).train
-    assert more.identities == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
+    assert more.ids == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
     assert more.read(np.array([10, 11])).features[:, 0, 0].tolist() == [20, 1]
 
 
 def test_a_test_split_has_questions_but_no_score(vqa):
     test = vqa.split("test")
-    assert test.identities == ("300",)
-    assert (test.withheld, vqa.split("val").withheld) == ("answers", None)
+    assert test.ids == ("300",)
+    assert (test.missing_targets, vqa.split("val").missing_targets) == ("answers", None)
     with pytest.raises(UserError, match="come without answers"):
         test.score({"300": "cat"})
     with pytest.raises(UserError, match="VQA has no split 'dev'; choose from train, val, test, vg, test-dev"):
@@ -208,7 +208,7 @@ def test_scenes_are_questions_with_regions():
     opened = data.open(lambda _: None)
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (120, 24, 12)
     assert (opened.feature_dim, opened.has_boxes, opened.max_words) == (FEATURE_DIM, True, 10)
-    assert len(set(opened.train.identities)) == 120
+    assert len(set(opened.train.ids)) == 120
     regions = opened.train.read(np.array([0, 3, 4]))
     assert torch.equal(regions.features[0], regions.features[1])  # of one scene
     assert not torch.equal(regions.features[0], regions.features[2])

@@ -80,7 +80,7 @@ class TableModel:
         self.decoding = DecodingRule(begin_id=END, end_id=END, max_length=longest)
 
     def encode(self, regions: Regions) -> Memory:
-        return Memory(regions.features, regions.valid)
+        return Memory(regions.features, regions.mask_or_ones)
 
     @property
     def regions(self) -> Regions:

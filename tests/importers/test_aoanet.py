@@ -64,7 +64,7 @@ def test_what_the_encoder_hands_over(numbers, name):
     model, regions = build(given)
     memory = model.encode(regions)
     refined = given["mid/att_refined"]
-    real = regions.valid.unsqueeze(-1)
+    real = regions.mask_or_ones.unsqueeze(-1)
     torch.testing.assert_close(memory.states * real, refined * real, atol=1e-5, rtol=0)
     torch.testing.assert_close(memory.pooled, given["mid/mean_feats"], atol=1e-5, rtol=0)
 
@@ -181,7 +181,9 @@ def test_garbage_and_absent_masks(full):
     labels = full["in/labels"][:1, None, :-1]
     whole = Regions(regions.features[:1, :7], None, None)
     padded = Regions(
-        regions.features[:1].masked_fill(~regions.valid[:1].unsqueeze(-1), torch.nan), None, regions.valid[:1]
+        regions.features[:1].masked_fill(~regions.mask_or_ones[:1].unsqueeze(-1), torch.nan),
+        None,
+        regions.mask_or_ones[:1],
     )
     with torch.no_grad():
         torch.testing.assert_close(model(whole, labels), model(padded, labels), atol=1e-5, rtol=0)

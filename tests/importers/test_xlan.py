@@ -88,7 +88,7 @@ def test_what_the_encoder_hands_over(case):
     given, model, regions = case
     memory = model.encode(regions)
     assert_close(memory.pooled, given["out/enc_global"], 1e-5)
-    assert_close(memory.states * regions.valid.unsqueeze(-1), given["out/enc_regions"], 1e-5)
+    assert_close(memory.states * regions.mask_or_ones.unsqueeze(-1), given["out/enc_regions"], 1e-5)
 
 
 @torch.no_grad()

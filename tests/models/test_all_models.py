@@ -144,7 +144,7 @@ def test_steps_equal_all_positions_at_once(model, regions, tokens):
     attention = state.attention
     assert attention.shape[:2] == (len(COUNTS), ROWS)
     assert_close(attention.sum(dim=-1), torch.ones(attention.shape[:3]))
-    assert (attention * ~regions.valid[:, None, None, :] == 0).all()
+    assert (attention * ~regions.mask_or_ones[:, None, None, :] == 0).all()
 
 
 @torch.no_grad()
@@ -163,9 +163,11 @@ def test_rows_do_not_see_each_other_nor_what_comes_later(model, regions, tokens)
 @torch.no_grad()
 @pytest.mark.parametrize("garbage", [1e3, float("nan")])
 def test_padding_may_hold_anything(model, regions, tokens, garbage):
-    padding = ~regions.valid.unsqueeze(-1)
+    padding = ~regions.mask_or_ones.unsqueeze(-1)
     spoilt = Regions(
-        regions.features.masked_fill(padding, garbage), regions.boxes.masked_fill(padding, garbage), regions.valid
+        regions.features.masked_fill(padding, garbage),
+        regions.boxes.masked_fill(padding, garbage),
+        regions.mask_or_ones,
     )
     logits = model(regions, tokens)
     assert_close(model(spoilt, tokens), logits, 1e-6)
@@ -191,16 +193,16 @@ def test_an_image_is_the_same_alone_and_in_a_batch(model, regions, tokens):
 @torch.no_grad()
 def test_regions_have_no_order(model, regions, tokens):
     order = torch.tensor([3, 0, 4, 2, 1])
-    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.valid[:, order])
+    turned = Regions(regions.features[:, order], regions.boxes[:, order], regions.mask_or_ones[:, order])
     assert_close(model(turned, tokens), model(regions, tokens))
 
 
 @torch.no_grad()
 def test_boxes_are_read_where_they_are_asked_for(model, regions, tokens):
-    changed = Regions(regions.features, regions.boxes.flip(1), regions.valid)
+    changed = Regions(regions.features, regions.boxes.flip(1), regions.mask_or_ones)
     change = (model(changed, tokens) - model(regions, tokens)).abs().max()
     assert (change > 1e-4) == model.needs_boxes
-    without = Regions(regions.features, None, regions.valid)
+    without = Regions(regions.features, None, regions.mask_or_ones)
     if model.needs_boxes:
         with pytest.raises(UserError, match="needs boxes"):
             model.encode(without)
@@ -241,7 +243,7 @@ def _without_effect(model) -> set[str]:
 
 def test_gradients_reach_every_parameter_that_has_an_effect(model, regions, tokens):
     model = copy.deepcopy(model).double()
-    double = Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+    double = Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
     logits = model(double, tokens)
     factors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     (logits * factors).sum().backward()

@@ -45,7 +45,7 @@ def test_sixteen_scenes(name, sized):
             group["lr"] = RATE * min(1.0, step / WARM_UP)
         optimizer.step()
         if step % EVERY == 0:
-            captions = dict(zip(data.train.identities, model.caption(regions, beam_size=1), strict=True))
+            captions = dict(zip(data.train.ids, model.caption(regions, beam_size=1), strict=True))
             assert data.train.score is not None
             truth = data.train.score(captions)["truth"]
             if truth == 1.0:

@@ -95,8 +95,8 @@ def test_padding_plays_no_part(create, options, regions):
     model = create(**options)
     spoilt = replace(
         regions,
-        features=regions.features.masked_fill(~regions.valid.unsqueeze(-1), float("nan")),
-        boxes=regions.boxes.masked_fill(~regions.valid.unsqueeze(-1), 7.0),
+        features=regions.features.masked_fill(~regions.mask_or_ones.unsqueeze(-1), float("nan")),
+        boxes=regions.boxes.masked_fill(~regions.mask_or_ones.unsqueeze(-1), 7.0),
     )
     alone = Regions(regions.features[1:, :3], regions.boxes[1:, :3])
     with torch.no_grad():

@@ -22,7 +22,7 @@ def build(name, **options):
 
 
 def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
 
 
 def steps(model, memory, tokens):
@@ -79,7 +79,7 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
         copy(ours, theirs, {"words": "self_attn", "image": "multihead_attn"}, ["words", "image", "feed_forward"])
     regions = double(draw_regions((4, 3), dim=FEATURES))
     tokens = torch.randint(WORDS, (2, 1, 5), generator=torch.Generator().manual_seed(1))
-    padding = ~regions.valid
+    padding = ~regions.mask_or_ones
     states = encoder(
         model.encoder.input_norm(model.encoder.input(regions.features).relu()), src_key_padding_mask=padding
     )

@@ -23,7 +23,7 @@ def build(name, **options):
 
 
 def double(regions):
-    return Regions(regions.features.double(), regions.boxes.double(), regions.valid)
+    return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
 
 
 def copy_attention(ours, theirs):
@@ -66,7 +66,7 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
 
     regions = double(draw_regions((4, 3), dim=FEATURES))
     tokens = torch.randint(WORDS, (2, 3, 5), generator=torch.Generator().manual_seed(1))
-    padding = ~regions.valid
+    padding = ~regions.mask_or_ones
     x = model.encoder.input(regions.features).relu()
     if absolute:
         x = x + absolute_geometry(regions.boxes, DIM)
@@ -79,7 +79,7 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
         memory_key_padding_mask=padding.repeat_interleave(3, dim=0),
     )
     torch.testing.assert_close(model(regions, tokens), model.decoder.output(decoded).unflatten(0, (2, 3)))
-    torch.testing.assert_close(model.encode(regions).states[regions.valid], states[regions.valid])
+    torch.testing.assert_close(model.encode(regions).states[regions.mask_or_ones], states[regions.mask_or_ones])
 
 
 @torch.no_grad()

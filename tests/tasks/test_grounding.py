@@ -125,7 +125,7 @@ def test_padded_regions_teach_nothing(task, data):
     longer = Regions(
         torch.cat([regions.features, torch.ones_like(regions.features[:, :1])], dim=1),
         torch.cat([regions.boxes, truth], dim=1),
-        torch.cat([regions.valid, torch.zeros(2, 1, dtype=torch.bool)], dim=1),
+        torch.cat([regions.mask_or_ones, torch.zeros(2, 1, dtype=torch.bool)], dim=1),
     )
     found = []
     for own in (regions, longer):
@@ -159,7 +159,7 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
         steps += 20
         predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
         accuracy = task.score(predictions, data.train)["accuracy"]
-    assert list(predictions) == list(data.train.identities)
+    assert list(predictions) == list(data.train.ids)
     assert accuracy == 100.0
 
 

@@ -43,7 +43,7 @@ def test_answers_of_annotators_who_disagree_are_counted(split):
 
 
 def test_an_answer_of_one_annotator_in_ten_is_wrong_with_its_accuracy_as_note(split):
-    predictions = dict.fromkeys(split.identities, "yes")
+    predictions = dict.fromkeys(split.ids, "yes")
     result = Vqa.score_with_intervals(predictions, split)
     assert result.per_example == {"0": 1.0, "1": 0.3, "2": 0.0}
     described = Vqa.describe_predictions(ConfidentModel(), split, np.arange(3), predictions, result.per_example)
@@ -55,7 +55,7 @@ def test_an_answer_of_one_annotator_in_ten_is_wrong_with_its_accuracy_as_note(sp
 
 
 def test_scores_are_those_of_the_official_evaluation(split):
-    predictions = dict.fromkeys(split.identities, "yes")
+    predictions = dict.fromkeys(split.ids, "yes")
     result, official = Vqa.score_with_intervals(predictions, split), evaluate_vqa(predictions, split.annotations)
     assert result.scores["accuracy"].value == pytest.approx(official.overall / 100, abs=1e-4)
     (title,) = result.groups
@@ -65,9 +65,9 @@ def test_scores_are_those_of_the_official_evaluation(split):
 
 
 def test_questions_without_answers_are_refused(split):
-    withheld = QuestionDataset((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
+    missing_targets = QuestionDataset((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
     with pytest.raises(UserError, match="come without answers"):
-        Vqa.score_with_intervals({"0": "yes"}, withheld)
+        Vqa.score_with_intervals({"0": "yes"}, missing_targets)
 
 
 def test_the_interval_of_a_group_uses_its_examples_only():

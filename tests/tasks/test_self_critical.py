@@ -96,7 +96,7 @@ def task_with(model, **settings) -> SelfCriticalObjective:
 
 def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
     boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
-    return {"features": regions.features, "mask": regions.valid, "captions": captions, **boxes}
+    return {"features": regions.features, "mask": regions.mask_or_ones, "captions": captions, **boxes}
 
 
 def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tensor | None = None) -> torch.Tensor:

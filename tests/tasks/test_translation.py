@@ -169,7 +169,7 @@ def test_evaluation_is_written_with_signatures(task, model, tmp_path):
     assert written["corpus"] == scores.corpus
     assert "tok:13a" in written["signatures"]["BLEU"]
     assert written["margins"].keys() == {"BLEU", "chrF"}
-    assert list(written["translations"]) == list(task.train.identities)
+    assert list(written["translations"]) == list(task.train.ids)
     assert (written["beam_size"], written["length_penalty"]) == (2, 0.6)
 
 

@@ -62,7 +62,7 @@ def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: A
         objective(batch).backward()
         optimizer.step()
     predictions = task.predict(model.eval(), data.train, positions, beam_size=1)
-    assert list(predictions) == list(data.train.identities)
+    assert list(predictions) == list(data.train.ids)
     assert task.score(predictions, data.train)["accuracy"] == 100.0
 
 

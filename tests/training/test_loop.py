@@ -311,7 +311,7 @@ def test_sixteen_scenes_are_learnt_by_heart(name, tmp_path, sized):
     assert trained.best == 1.0
     model = legenda.load(tmp_path / "run")
     assert model.name == name
-    captions = dict(zip(data.train.identities, model.caption(data.train.read(np.arange(16)), beam_size=1), strict=True))
+    captions = dict(zip(data.train.ids, model.caption(data.train.read(np.arange(16)), beam_size=1), strict=True))
     assert data.train.score is not None
     assert data.train.score(captions)["truth"] == 1.0
 
@@ -332,7 +332,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
         bad = torch.from_numpy(positions == 13)[:, None, None]
         return Regions(regions.features.masked_fill(bad, float("nan")), regions.boxes, regions.mask)
 
-    split = CaptionDataset(DATA.train.identities, DATA.train.references, broken, "broken features", "scenes")
+    split = CaptionDataset(DATA.train.ids, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
         UserError,
         match=r"is no longer a number at step \d, whose examples are in .*bad_batch\.safetensors; .*lower training",
@@ -341,7 +341,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)
     assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
     with safetensors.safe_open(tmp_path / "run" / "bad_batch.safetensors", framework="pt") as file:
-        assert DATA.train.identities[13] in file.metadata()["examples"].split("\n")
+        assert DATA.train.ids[13] in file.metadata()["examples"].split("\n")
         assert file.get_tensor("features").isnan().any()
         assert len(file.get_tensor("captions")) == TRAINING.batch_size
 

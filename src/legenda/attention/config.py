@@ -242,7 +242,7 @@ class PairGeometry(nn.Module):
 
     def forward(self, regions: Regions) -> list[Geometry]:
         """One Geometry for each layer; what no slot reads is left out."""
-        options, boxes, mask = self.options, regions.boxes, regions.valid
+        options, boxes, mask = self.options, regions.boxes, regions.mask_or_ones
         if boxes is None or not options.needs_boxes:
             return [Geometry()] * self.num_layers
         embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> None:
         settings["runs"] = [str(folder) for folder in (options.run, *options.others)]
     path = evaluation_path(options.run, options.split, ensemble=bool(members))
     scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, split, options.metrics))
-    tell_scores(scores, options.split, split.withheld)
+    tell_scores(scores, options.split, split.missing_targets)
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 
@@ -94,11 +94,11 @@ def _score(
     from legenda.metrics import evaluate
     from legenda.tasks.predict import score_captions
 
-    if split.withheld is not None:
+    if split.missing_targets is not None:
         return {}
     scores = score_captions(captions, split)
     if metrics == "auto":
-        references = dict(zip(split.identities, split.references, strict=True))
+        references = dict(zip(split.ids, split.references, strict=True))
         with warnings.catch_warnings(action="ignore"):  # they are the notices
             found = evaluate(captions, references, metrics="auto")
         scores |= found.corpus

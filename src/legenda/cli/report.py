@@ -105,14 +105,14 @@ def run(arguments: Sequence[str]) -> None:
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     split = next(iter(splits.values()))
     for name, other in splits.items():
-        if other.identities != split.identities:
+        if other.ids != split.ids:
             raise UserError(
                 f"{runs[name].folder} describes other images of {options.split} than {options.runs[0]}; report runs of "
                 "the same data together, or name one with --annotations and --features"
             )
-    if split.withheld is not None:
+    if split.missing_targets is not None:
         raise UserError(
-            f"the data hold no {split.withheld} of {options.split}, so nothing can be scored; choose another split"
+            f"the split {options.split} has no {split.missing_targets}, so nothing can be scored; choose another split"
         )
     if options.head is not None:
         for name, opened in runs.items():
@@ -120,16 +120,14 @@ def run(arguments: Sequence[str]) -> None:
     tested = {
         name: score(describe(opened, splits[name], options.beam_size), splits[name]) for name, opened in runs.items()
     }
-    shown = choose(
-        [[tested[name].ranks[identity] for identity in split.identities] for name in runs], options.num_images
-    )
-    subjects = find_subjects(data[0], options.split, split.identities, shown, options.image_folder)
+    shown = choose([[tested[name].ranks[identity] for identity in split.ids] for name in runs], options.num_images)
+    subjects = find_subjects(data[0], options.split, split.ids, shown, options.image_folder)
     looked = {
         name: predict_with_attention(opened, splits[name], shown, options.beam_size) for name, opened in runs.items()
     }
 
     seen: dict[int, Mapping[str, CaptionAttention]] = {
-        position: {name: found[split.identities[position]] for name, found in looked.items()} for position in shown
+        position: {name: found[split.ids[position]] for name, found in looked.items()} for position in shown
     }
     pictures = {position: subjects(position, next(iter(seen[position].values())).boxes.tolist()) for position in shown}
     with_heads = heads_fit(seen.values())
@@ -143,7 +141,7 @@ def run(arguments: Sequence[str]) -> None:
         ],
         examples=[
             example(
-                split.identities[position],
+                split.ids[position],
                 pictures[position],
                 split.references[position],
                 seen[position],
@@ -159,7 +157,7 @@ def run(arguments: Sequence[str]) -> None:
     for name, result in tested.items():
         print(f"{name}: {_told(result)}")
     if options.overlays is not None:
-        named = {split.identities[position]: (pictures[position], looked) for position, looked in seen.items()}
+        named = {split.ids[position]: (pictures[position], looked) for position, looked in seen.items()}
         sheets = write_overlays(options.overlays, named, options.head)
         print(f"{options.overlays}: {sheets} sheets of attention")
     size = path.stat().st_size / 1e6

@@ -15,11 +15,11 @@ import numpy as np
 from legenda.datasets.karpathy import CaptionedImage, check_once, parse_karpathy, read_plain_or_gzipped
 from legenda.datasets.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
 from legenda.errors import UserError
-from legenda.io import checked, parse_json, read_text
+from legenda.io import parse_json, read_text, verified
 
 Restval = Literal["train", "apart"]
 
-_REMEDY = (
+_HINT = (
     "name a file in Karpathy's layout, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file "
     "and caption"
 )
@@ -70,11 +70,11 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
         found = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
         files = next((several for several in found if several), [])
         if not files:
-            raise UserError(f"{path} holds no captions_*.json; {_REMEDY}")
+            raise UserError(f"{path} holds no captions_*.json; {_HINT}")
     images: list[CaptionedImage] = []
     captions_of: dict[int, str] = {}
     for file in files:
-        content = parse_json(read_plain_or_gzipped(file, _REMEDY), file, _REMEDY)
+        content = parse_json(read_plain_or_gzipped(file, _HINT), file, _HINT)
         if isinstance(content, dict) and "annotations" in content:
             images += _coco_images(content, file, captions_of)
         elif is_vatex(content):
@@ -138,7 +138,7 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
     """Place, file, caption and split of every row."""
-    text = read_plain_or_gzipped(path, _REMEDY).removeprefix("\ufeff")
+    text = read_plain_or_gzipped(path, _HINT).removeprefix("\ufeff")
     if kind == ".jsonl":
         for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
             if line.strip():
@@ -151,7 +151,7 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
     bars = "|" in heading and "," not in heading
     quoting = csv.QUOTE_NONE if kind == ".tsv" or bars else csv.QUOTE_MINIMAL
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="|" if bars else _TABLES[kind], quoting=quoting)
-    for number, entry in enumerate(checked(lambda: list(reader), path, "check its quotation marks"), start=1):
+    for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
         row = {(name or "").strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
         place = f"row {number}"
         yield place, *_row(path, place, row)
@@ -193,7 +193,7 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[i
 def _listed(file: Path, captions_of: Mapping[int, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """The names by which each entry of a list may be known."""
     if file.suffix == ".npy":
-        ids = checked(lambda: np.load(file, allow_pickle=False).reshape(-1).tolist(), file, "save an array of ids")
+        ids = verified(lambda: np.load(file, allow_pickle=False).reshape(-1).tolist(), file, "save an array of ids")
         of_captions = any(str(number) not in names for number in ids)
         for number in ids:
             yield (captions_of.get(number, str(number)) if of_captions else str(number),)

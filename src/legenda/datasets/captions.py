@@ -42,7 +42,7 @@ class CaptionDataset:
     score: what is measured of captions beside the usual metrics, or None.
     """
 
-    identities: tuple[str, ...]
+    ids: tuple[str, ...]
     references: tuple[tuple[str, ...], ...]
     read: Callable[[np.ndarray], Regions]
     source: str
@@ -50,10 +50,10 @@ class CaptionDataset:
     score: Scorer | None = None
 
     def __len__(self) -> int:
-        return len(self.identities)
+        return len(self.ids)
 
     @property
-    def withheld(self) -> str | None:
+    def missing_targets(self) -> str | None:
         """What the data keep to themselves, so that nothing can be scored; None where some image has a reference."""
         return None if any(self.references) else "captions"
 
@@ -159,7 +159,7 @@ class KarpathyData:
         """The images of a split that have captions; all of its images where no captions of it are given."""
         images = self._images()
         known = any(image.captions for image in images if image.split == name)
-        return self._part(images, self._store(), name, withheld=not known)
+        return self._part(images, self._store(), name, missing_targets=not known)
 
     def _store(self) -> FeatureStore:
         return open_features(self.features, sizes=self.sizes)
@@ -168,9 +168,9 @@ class KarpathyData:
         return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
 
     def _part(
-        self, images: Sequence[CaptionedImage], store: FeatureStore, name: str, *, withheld: bool = False
+        self, images: Sequence[CaptionedImage], store: FeatureStore, name: str, *, missing_targets: bool = False
     ) -> CaptionDataset:
-        part = [image for image in images if image.split == name and (image.captions or withheld)]
+        part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
             raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
         return stored_captions(part, store, self.features)
@@ -194,8 +194,8 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
         boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
         return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))
 
-    identities, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
-    return CaptionDataset(identities, captions, read, str(path), store.extractor)
+    ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
+    return CaptionDataset(ids, captions, read, str(path), store.extractor)
 
 
 @contextmanager
@@ -229,7 +229,7 @@ class EncodedCaptions:
         """Captions cut at `max_words` words; a caption without words teaches nothing and is left out."""
         rows, counts = split.tokenized.encoded(vocabulary, max_words)
         if not counts.all():
-            identity = split.identities[int(counts.argmin())]
+            identity = split.ids[int(counts.argmin())]
             raise UserError(f"image {identity} has no caption with a word in it; take it out of the training split")
         return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 

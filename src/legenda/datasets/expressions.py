@@ -32,7 +32,7 @@ class ExpressionDataset:
         return len(self.expressions)
 
     @cached_property
-    def identities(self) -> tuple[str, ...]:
+    def ids(self) -> tuple[str, ...]:
         """The expressions' ids, all different."""
         return tuple(expression.id for expression in self.expressions)
 
@@ -51,10 +51,10 @@ class ExpressionDataset:
 
         Raises UserError, naming the expression, for one without a box.
         """
-        for name in self.identities:
+        for name in self.ids:
             if len(predictions.get(name, ())) != 4:
                 raise UserError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
-        given = np.array([predictions[name] for name in self.identities], np.float32)
+        given = np.array([predictions[name] for name in self.ids], np.float32)
         kinds = np.array([expression.kind for expression in self.expressions])
         scores: dict[str, float | None] = {"accuracy": grounding_accuracy(given, self.boxes)}
         for kind in dict.fromkeys(kinds.tolist()):

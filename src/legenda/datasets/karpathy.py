@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import checked, parse_json, read_text
+from legenda.io import parse_json, read_text, verified
 
-_REMEDY = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
+_HINT = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ def read_karpathy(path: str | Path, *, restval: str = "train") -> list[Captioned
     Raises UserError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
     """
     path = Path(path)
-    return parse_karpathy(parse_json(read_plain_or_gzipped(path, _REMEDY), path, _REMEDY), path, restval=restval)
+    return parse_karpathy(parse_json(read_plain_or_gzipped(path, _HINT), path, _HINT), path, restval=restval)
 
 
 def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
     """The images in JSON that came from `path`, as `read_karpathy` gives them."""
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_REMEDY}")
+        raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
     entries = _get(path, "the file", content, "images", list)
     images = [_image(path, f"images[{number}]", entry, restval) for number, entry in enumerate(entries)]
     check_once(path, images, "id")
@@ -49,11 +49,11 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
     return images
 
 
-def read_plain_or_gzipped(path: Path, remedy: str) -> str:
+def read_plain_or_gzipped(path: Path, hint: str) -> str:
     """Reads a UTF-8 text file, gzipped where its name ends in .gz; UserError names the file and the `remedy`."""
     if path.suffix != ".gz":
-        return read_text(path, remedy)
-    return checked(lambda: gzip.decompress(path.read_bytes()).decode(), path, remedy)
+        return read_text(path, hint)
+    return verified(lambda: gzip.decompress(path.read_bytes()).decode(), path, hint)
 
 
 def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:
@@ -70,10 +70,10 @@ def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:
 
 def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
     if not isinstance(entry, Mapping) or key not in entry:
-        raise UserError(f"{path}: {where} has no '{key}'; {_REMEDY}")
+        raise UserError(f"{path}: {where} has no '{key}'; {_HINT}")
     if not isinstance(entry[key], kind):
         given = type(entry[key]).__name__
-        raise UserError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_REMEDY}")
+        raise UserError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_HINT}")
     return entry[key]
 
 

@@ -37,12 +37,12 @@ class QuestionDataset:
         return len(self.questions)
 
     @cached_property
-    def identities(self) -> tuple[str, ...]:
+    def ids(self) -> tuple[str, ...]:
         """The questions' ids, all different."""
         return tuple(question.id for question in self.questions)
 
     @property
-    def withheld(self) -> str | None:
+    def missing_targets(self) -> str | None:
         """What the data keep to themselves, so that nothing can be scored; None where some answer is known."""
         return None if any(question.annotation is not None for question in self.questions) else "answers"
 

@@ -155,9 +155,9 @@ def _box(values: Any) -> Box:
     return x1, y1, x2, y2
 
 
-def _get(where: str, entry: Any, key: str, kind: type, remedy: str) -> Any:
+def _get(where: str, entry: Any, key: str, kind: type, hint: str) -> Any:
     if not isinstance(entry, Mapping) or key not in entry:
-        raise UserError(f"{where} has no '{key}'; {remedy}")
+        raise UserError(f"{where} has no '{key}'; {hint}")
     if not isinstance(entry[key], kind):
-        raise UserError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {remedy}")
+        raise UserError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {hint}")
     return entry[key]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from legenda.errors import UserError
-from legenda.io import checked
+from legenda.io import verified
 from legenda.text import Vocabulary
 from legenda.text.subwords import JointPieces, SentencePieces, Subwords, count_vocabulary
 
-_REMEDY = "name text files of the same number of lines, gzipped (.gz) or not"
+_HINT = "name text files of the same number of lines, gzipped (.gz) or not"
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,19 +23,19 @@ class ParallelDataset:
     messages. tokenized: whether the text is cut into tokens already, with spaces or "@@ " between them.
     """
 
-    identities: tuple[str, ...]
+    ids: tuple[str, ...]
     sentences: tuple[str, ...]
     references: tuple[tuple[str, ...], ...]
     source: str
     tokenized: bool = False
 
     def __len__(self) -> int:
-        return len(self.identities)
+        return len(self.ids)
 
     @property
     def printed(self) -> dict[str, tuple[str, ...]]:
         """The references by identity as running text, which is what translations are compared with."""
-        references = dict(zip(self.identities, self.references, strict=True))
+        references = dict(zip(self.ids, self.references, strict=True))
         if not self.tokenized:
             return references
         pieces = JointPieces()
@@ -49,7 +49,7 @@ class ParallelDataset:
 
         return replace(
             self,
-            identities=chosen(self.identities),
+            ids=chosen(self.ids),
             sentences=chosen(self.sentences),
             references=chosen(self.references),
         )
@@ -138,7 +138,7 @@ def read_parallel(source: Path, *references: Path) -> ParallelDataset:
     translations = [_lines(path) for path in references]
     for path, lines in zip(references, translations, strict=True):
         if len(lines) != len(sentences):
-            raise UserError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_REMEDY}")
+            raise UserError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_HINT}")
     numbers = tuple(map(str, range(1, len(sentences) + 1)))
     return ParallelDataset(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
 
@@ -157,7 +157,7 @@ def _lines(path: Path) -> Sequence[str]:
         return gzip.decompress(content) if path.suffix == ".gz" else content
 
     lines = []
-    for number, line in enumerate(checked(read, path, _REMEDY).removesuffix(b"\n").split(b"\n"), start=1):
+    for number, line in enumerate(verified(read, path, _HINT).removesuffix(b"\n").split(b"\n"), start=1):
         try:
             lines.append(line.decode().strip())
         except UnicodeDecodeError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.io import checked, parse_json, write_json
+from legenda.io import parse_json, verified, write_json
 from legenda.metrics.vqa import Annotation, normalise_answer, read_annotation
 from legenda.text.questions import AnswerVocabulary
 
@@ -96,11 +96,11 @@ def _read_annotations(path: Path) -> dict[str, Annotation]:
     return found
 
 
-def _list(path: Path, key: str, remedy: str) -> list[Any]:
-    content = parse_json(read_plain_or_gzipped(path, remedy), path, remedy)
+def _list(path: Path, key: str, hint: str) -> list[Any]:
+    content = parse_json(read_plain_or_gzipped(path, hint), path, hint)
     entries = content.get(key) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise UserError(f"{path} has no list '{key}'; {remedy}")
+        raise UserError(f"{path} has no list '{key}'; {hint}")
     return entries
 
 
@@ -114,7 +114,7 @@ def read_daquar(path: str | Path) -> list[Question]:
     path = Path(path)
     text = read_plain_or_gzipped(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    rows = checked(lambda: list(reader), path, "check its quotation marks")
+    rows = verified(lambda: list(reader), path, "check its quotation marks")
     found = []
     for number, row in enumerate(rows):
         values = [row.get(name) for name in ("question", "answer", "image_id")]
@@ -149,7 +149,7 @@ def read_answers(path: str | Path) -> AnswerVocabulary:
         content = [answer for answer, _ in numbered]
     if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
         raise UserError(f"{path} holds no list of answers; {_ANSWERS}")
-    return checked(lambda: AnswerVocabulary(tuple(content)), path, _ANSWERS)
+    return verified(lambda: AnswerVocabulary(tuple(content)), path, _ANSWERS)
 
 
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}
@@ -164,7 +164,7 @@ def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
     the file and the line, where a line has another number of numbers, and where no word of `words` is in the file.
     """
     path = Path(path)
-    remedy = "give a word and its numbers on every line, as GloVe does"
+    hint = "give a word and its numbers on every line, as GloVe does"
     wanted = {_LITERALS.get(word, word): place for place, word in enumerate(words)}
 
     def read() -> np.ndarray | None:
@@ -181,9 +181,9 @@ def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
                     raise ValueError(f"line {number}: {error}") from error
         return vectors
 
-    vectors = checked(read, path, remedy)
+    vectors = verified(read, path, hint)
     if vectors is None or not vectors.any():
-        raise UserError(f"{path} holds no vector of any word of the questions; {remedy}")
+        raise UserError(f"{path} holds no vector of any word of the questions; {hint}")
     return vectors
 
 

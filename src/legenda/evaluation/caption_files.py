@@ -10,7 +10,7 @@ from typing import Any
 
 from legenda.datasets.karpathy import parse_karpathy, read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.io import checked
+from legenda.io import verified
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
 _REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [captions]}"
@@ -74,9 +74,9 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     return found
 
 
-def _content(path: Path, remedy: str) -> Any:
-    text = read_plain_or_gzipped(path, remedy)
-    return checked(lambda: json.loads(text, object_pairs_hook=_unique), path, remedy)
+def _content(path: Path, hint: str) -> Any:
+    text = read_plain_or_gzipped(path, hint)
+    return verified(lambda: json.loads(text, object_pairs_hook=_unique), path, hint)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,23 +88,23 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _captions(path: Path, name: str, value: Any, remedy: str) -> list[str]:
+def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:
     captions = value if isinstance(value, list) else [value]
     if not captions:
-        raise UserError(f"{path} has no caption for image {name}; {remedy}")
-    return [_text(path, name, caption, remedy) for caption in captions]
+        raise UserError(f"{path} has no caption for image {name}; {hint}")
+    return [_text(path, name, caption, hint) for caption in captions]
 
 
-def _entry(path: Path, where: str, entry: Any, remedy: str) -> tuple[str, str]:
+def _entry(path: Path, where: str, entry: Any, hint: str) -> tuple[str, str]:
     if not isinstance(entry, Mapping) or "image_id" not in entry or "caption" not in entry:
-        raise UserError(f"{path}: {where} has no 'image_id' and 'caption'; {remedy}")
+        raise UserError(f"{path}: {where} has no 'image_id' and 'caption'; {hint}")
     name = entry["image_id"]
     if isinstance(name, bool) or not isinstance(name, int | str):
         raise UserError(f"{path}: the 'image_id' of {where} is {type(name).__name__}; give a number or text")
-    return str(name), _text(path, str(name), entry["caption"], remedy)
+    return str(name), _text(path, str(name), entry["caption"], hint)
 
 
-def _text(path: Path, name: str, caption: Any, remedy: str) -> str:
+def _text(path: Path, name: str, caption: Any, hint: str) -> str:
     if not isinstance(caption, str):
-        raise UserError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {remedy}")
+        raise UserError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
     return caption

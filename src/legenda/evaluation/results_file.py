@@ -53,12 +53,12 @@ def write_evaluation(
     return scores
 
 
-def tell_scores(scores: Found, split: str, withheld: str | None) -> None:
+def tell_scores(scores: Found, split: str, missing_targets: str | None) -> None:
     """Prints the scores, or that there are none.
 
-    withheld: what the data keep to themselves of the split; None where they do not.
+    missing_targets: what the split lacks, such as "captions"; None where it lacks nothing.
     """
-    if withheld is not None:
-        print(f"the data hold no {withheld} of {split}, so nothing is scored")
+    if missing_targets is not None:
+        print(f"the split {split} has no {missing_targets}, so nothing is scored")
     for name, value in scores.items():
         print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")

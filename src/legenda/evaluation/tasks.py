@@ -30,11 +30,11 @@ def evaluate_task(opened: AnyRun, split: str, beam_size: int) -> None:
     predictions = predict(opened, examples, beam_size)
     path = evaluation_path(opened.folder, split)
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
-    withheld = getattr(examples, "withheld", None)
+    missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
-        path, settings, "predictions", predictions, lambda: {} if withheld else task.score(predictions, examples)
+        path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
-    tell_scores(scores, split, withheld)
+    tell_scores(scores, split, missing_targets)
     print(f"{len(predictions)} examples of {split}; predictions in {path}")
 
 

@@ -21,7 +21,7 @@ from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.errors import UserError
 from legenda.extractors.device import best_device
-from legenda.io import checked
+from legenda.io import verified
 
 MEAN = (102.9801, 115.9465, 122.7717)
 """Of blue, green and red, taken off before scaling."""
@@ -32,7 +32,7 @@ LEAST, MOST, CONFIDENT = 10, 100, 0.2
 _PROPOSALS, _RANKED, _SMALLEST = 300, 6_000, 16
 _PROPOSAL_OVERLAP, _CLASS_OVERLAP = 0.7, 0.3
 _SCALE_LIMIT = math.log(1000 / 16)
-_REMEDY = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
+_HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
 
 
 class _Conv(nn.Conv2d):
@@ -246,13 +246,13 @@ def load_bottom_up(weights: Path, *, half: bool = False) -> tuple[BottomUp, str]
 
     Raises UserError, naming the file, when it is missing or holds other weights; nothing in it is executed.
     """
-    digest = hashlib.sha256(checked(weights.read_bytes, weights, _REMEDY)).hexdigest()[:8]
+    digest = hashlib.sha256(verified(weights.read_bytes, weights, _HINT)).hexdigest()[:8]
     if weights.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        state = checked(lambda: load_file(weights), weights, _REMEDY)
+        state = verified(lambda: load_file(weights), weights, _HINT)
     else:
-        state = checked(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, _REMEDY)
+        state = verified(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, _HINT)
     state = state.get("model", state) if isinstance(state, dict) else {}
     with torch.device("meta"):
         model = BottomUp()
@@ -267,7 +267,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
         given = state.get(name)
         if not isinstance(given, Tensor) or given.shape != value.shape:
             shape = tuple(given.shape) if isinstance(given, Tensor) else "nothing"
-            raise UserError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {_REMEDY}")
+            raise UserError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {_HINT}")
     counters = {n: torch.zeros((), dtype=torch.long) for n in model.state_dict() if n.endswith("num_batches_tracked")}
     model.load_state_dict({**counters, **{name: state[name].float() for name in wanted}}, assign=True)
 

@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from legenda.errors import UserError
-from legenda.io import checked
+from legenda.io import verified
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-_REMEDY = "save it again as JPEG or PNG, or leave it out"
+_HINT = "save it again as JPEG or PNG, or leave it out"
 
 
 def find_images(paths: Sequence[str | Path]) -> list[Path]:
@@ -65,10 +65,10 @@ def read_image(path: str | Path) -> Image.Image:
             return _to_rgb(ImageOps.exif_transpose(picture))
 
     try:
-        return checked(read, path, _REMEDY)
+        return verified(read, path, _HINT)
     except UserError as error:
         if isinstance(error.__cause__, Image.UnidentifiedImageError):
-            raise UserError(f"{path} is not a picture of a known kind; {_REMEDY}") from error
+            raise UserError(f"{path} is not a picture of a known kind; {_HINT}") from error
         if isinstance(error.__cause__, Image.DecompressionBombError):
             raise UserError(f"{path} has too many pixels to be read safely; scale it down or leave it out") from error
         raise

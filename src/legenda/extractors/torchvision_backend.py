@@ -15,7 +15,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from legenda.errors import UserError, nearest
 from legenda.extractors.device import best_device
 from legenda.extractors.hf_backend import MOST, Regions, choose
-from legenda.io import checked
+from legenda.io import verified
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
@@ -32,11 +32,13 @@ def load_torchvision(name: str, weights: Path | None, *, half: bool = False) -> 
         raise UserError(f"torchvision has no detector {name!r}; {nearest(name, _MODELS)}")
     build = getattr(detection, name)
     if weights is None:
-        model = checked(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
+        model = verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
     else:
-        state = checked(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, "name its weights")
+        state = verified(
+            lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, "name its weights"
+        )
         model = build(weights=None, weights_backbone=None)
-        checked(lambda: model.load_state_dict(state) and None, weights, f"name weights of {name}")
+        verified(lambda: model.load_state_dict(state) and None, weights, hint)
     return make_extract(model, half=half)
 
 

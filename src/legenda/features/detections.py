@@ -13,9 +13,9 @@ import numpy as np
 from legenda.errors import UserError
 from legenda.features.base import RegionArrays, find_positions
 from legenda.features.validate import validate_regions
-from legenda.io import checked
+from legenda.io import verified
 
-_REMEDY = "name an .npz with filenames, boxes, classes, scores and count, one row per picture"
+_HINT = "name an .npz with filenames, boxes, classes, scores and count, one row per picture"
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
@@ -32,26 +32,26 @@ class DetectionStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        arrays = checked(self._load, path, _REMEDY)
+        arrays = verified(self._load, path, _HINT)
         missing = next((key for key in _KEYS if key not in arrays), None)
         if missing is not None:
-            raise UserError(f"{path} has no array '{missing}'; {_REMEDY}")
+            raise UserError(f"{path} has no array '{missing}'; {_HINT}")
         names, boxes, self._classes, scores, self._count = (arrays[key] for key in _KEYS)
         kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
         if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
-            raise UserError(f"{path} holds arrays of the wrong types, or none; {_REMEDY}")
+            raise UserError(f"{path} holds arrays of the wrong types, or none; {_HINT}")
         self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
         shape = self._classes.shape
         if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
-            raise UserError(f"{path} holds arrays whose shapes do not fit each other; {_REMEDY}")
+            raise UserError(f"{path} holds arrays whose shapes do not fit each other; {_HINT}")
         if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
-            raise UserError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_REMEDY}")
+            raise UserError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_HINT}")
         self.ids: tuple[str, ...] = tuple(PurePosixPath(name).stem for name in names.tolist())
         if len(set(self.ids)) != len(self.ids):
             raise UserError(f"{path} names a picture twice among its 'filenames'; leave one of them out")
         real = self._classes[np.arange(shape[1]) < self._count[:, None]]
         if real.min() < 0:
-            raise UserError(f"{path} has a class below 0; {_REMEDY}")
+            raise UserError(f"{path} has a class below 0; {_HINT}")
         self.feature_dim = int(real.max()) + 2
         self.check()
 
@@ -96,4 +96,4 @@ class DetectionStore:
             own = slice(self._count[position])
             fault = validate_regions(self._scores[position, own, None], self._boxes[position, own])
             if fault is not None:
-                raise UserError(f"{self.path}: picture '{image}' has {fault}; {_REMEDY}")
+                raise UserError(f"{self.path}: picture '{image}' has {fault}; {_HINT}")

@@ -20,7 +20,7 @@ from legenda.errors import UserError
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, Sizes, scale_boxes
 from legenda.features.validate import grid_boxes
-from legenda.io import checked, read_json
+from legenda.io import read_json, verified
 
 NOTE = "legenda.json"
 """The file in which a folder of ours says who extracted it."""
@@ -40,7 +40,7 @@ class FolderStore(PerImageStore):
     _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._names = checked(lambda: dict(_find_files(path)), path, _WANTED)
+        self._names = verified(lambda: dict(_find_files(path)), path, _WANTED)
         box_folder = path.with_name(path.name.removesuffix("_att") + "_box")
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None

@@ -20,7 +20,7 @@ from legenda.errors import UserError
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.features.validate import grid_boxes
-from legenda.io import checked
+from legenda.io import verified
 
 KINDS = ("grids", "features")
 OURS = "legenda"
@@ -39,10 +39,10 @@ class Hdf5Store(PerImageStore):
         import h5py
 
         file_path, kind = split_kind(path)
-        self._file: Any = checked(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
+        self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
         self._lock = threading.Lock()
         names: list[bytes] = []
-        checked(lambda: self._file.id.links.iterate(names.append) or True, file_path, _WANTED)
+        verified(lambda: self._file.id.links.iterate(names.append) or True, file_path, _WANTED)
         found = {kind: _with_ending(names, f"_{kind}") for kind in KINDS}
         if kind is None:
             held = [kind for kind in KINDS if found[kind]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from legenda.features.folder import read_bytes
 from legenda.features.per_image import PerImageStore
-from legenda.io import checked
+from legenda.io import verified
 
 _WANTED = "name an LMDB data base with an .npz or .npy for every image"
 
@@ -21,7 +21,7 @@ class LmdbStore(PerImageStore):
     _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._base: Any = checked(lambda: _open(path), path, _WANTED)
+        self._base: Any = verified(lambda: _open(path), path, _WANTED)
         with self._base.begin() as reading:
             keys = [bytes(key) for key in reading.cursor().iternext(values=False)]
         self._keys = {_image(key): key for key in keys if not key.startswith(b"__")}

@@ -23,7 +23,7 @@ import numpy as np
 from legenda.errors import UserError
 from legenda.features.base import UNNAMED, RegionArrays, find_positions
 from legenda.features.validate import validate_values
-from legenda.io import checked
+from legenda.io import verified
 
 FORMAT = "legenda.features.1"
 DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
@@ -72,7 +72,7 @@ class PackedFeatureStore:
         Raises UserError, naming the file, when it is missing, truncated or not a feature store.
         """
         path = Path(path)
-        header, start = checked(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
+        header, start = verified(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
         metadata = header.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise UserError(f"{path} is a safetensors file but no feature store; make one with `legenda extract`")
@@ -129,7 +129,7 @@ class PackedFeatureStore:
         mask = slots < counts[:, None]  # (B, N)
         features = np.empty((*mask.shape, self.feature_dim), self._stored.rows.dtype)
         for regions, start, count in zip(features, starts.tolist(), counts.tolist(), strict=True):
-            checked(partial(self._stored.copy, start, regions[:count]), self.path, _AGAIN)
+            verified(partial(self._stored.copy, start, regions[:count]), self.path, _AGAIN)
             regions[count:] = 0
         boxes, real = None, None
         if self._boxes is not None:
@@ -178,7 +178,7 @@ def _exactly(file: BinaryIO, count: int) -> bytes:
 
 
 def _read_ids(path: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    ids = checked(lambda: json.loads(metadata["ids"]), path, _AGAIN)
+    ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
     if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
         raise UserError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
     return tuple(ids)
@@ -201,4 +201,4 @@ def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, cod
 
     if name not in header:
         raise UserError(f"{path} holds no array '{name}'; {_AGAIN}")
-    return checked(read, f"'{name}' of {path}", _AGAIN)
+    return verified(read, f"'{name}' of {path}", _AGAIN)

@@ -20,7 +20,7 @@ from legenda.io import parse_json
 Sizes = Mapping[str, tuple[float, float]]
 """Width and height of pictures by id, in pixels."""
 
-_REMEDY = "mend it or make the file again"
+_HINT = "mend it or make the file again"
 
 
 class PerImageStore(ABC):
@@ -123,10 +123,10 @@ class PerImageStore(ABC):
             raise
         except Exception as error:  # readers of foreign files fail in every way there is
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"{self.path}: image '{image}' cannot be read ({reason}); {_REMEDY}") from error
+            raise UserError(f"{self.path}: image '{image}' cannot be read ({reason}); {_HINT}") from error
         fault = validate_regions(features, boxes)
         if fault is not None:
-            raise UserError(f"{self.path}: image '{image}' has {fault}; {_REMEDY}")
+            raise UserError(f"{self.path}: image '{image}' has {fault}; {_HINT}")
         return features, boxes
 
 
@@ -157,16 +157,16 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
 
 def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
     """Width and height of each picture in COCO's annotations or a folder of them, by its id and by its file's name."""
-    remedy = "name COCO's annotations, whose images have id, width and height"
+    hint = "name COCO's annotations, whose images have id, width and height"
     if path.is_dir():
         files = sorted(path.glob("captions_*.json*"))
         if not files:
-            raise UserError(f"{path} holds no captions_*.json; {remedy}")
+            raise UserError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in read_sizes(file).items()}
-    content = parse_json(read_plain_or_gzipped(path, remedy), path, remedy)
+    content = parse_json(read_plain_or_gzipped(path, hint), path, hint)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list):
-        raise UserError(f"{path} has no list 'images'; {remedy}")
+        raise UserError(f"{path} has no list 'images'; {hint}")
     sizes: dict[str, tuple[float, float]] = {}
     for number, image in enumerate(images):
         try:
@@ -174,5 +174,5 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
             sizes[str(image["id"])] = size
             sizes[Path(image["file_name"]).stem] = size
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: images[{number}] lacks id, file_name, width or height; {remedy}") from error
+            raise UserError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
     return sizes

@@ -13,7 +13,7 @@ import numpy as np
 
 from legenda.errors import UserError
 from legenda.features.per_image import PerImageStore, scale_boxes
-from legenda.io import checked
+from legenda.io import verified
 
 _COLUMNS = 6
 _WANTED = "name a file with the columns image_id, image_w, image_h, num_boxes, boxes, features"
@@ -25,7 +25,7 @@ class TsvStore(PerImageStore):
     _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._places = checked(lambda: _find_lines(path), path, _WANTED)
+        self._places = verified(lambda: _find_lines(path), path, _WANTED)
         super().__init__(path, [image for image, _, _ in self._places], sizes_file=sizes_file)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:

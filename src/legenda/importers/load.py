@@ -17,7 +17,7 @@ from legenda.errors import UserError, nearest
 from legenda.importers.mcan import give_words
 from legenda.importers.vocab import check_size, read_words
 from legenda.importers.weight_map import Translation
-from legenda.io import checked
+from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
 from legenda.text import Vocabulary
@@ -84,27 +84,27 @@ def load(
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint file; a .pth is read without running anything that is in it."""
-    remedy = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
+    hint = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
     match path.suffix:
         case ".safetensors":
-            return checked(lambda: safetensors.torch.load_file(path), path, remedy)
+            return verified(lambda: safetensors.torch.load_file(path), path, hint)
         case ".npz":
 
             def read() -> dict[str, Tensor]:
                 with np.load(path, allow_pickle=False) as arrays:
                     return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
 
-            return checked(read, path, remedy)
+            return verified(read, path, hint)
         case ".pth" | ".pt" | ".pkl" | ".bin":
             # Checkpoints of training hold the state of numpy's random numbers beside the weights.
             with torch.serialization.safe_globals([*_PLAIN]):
-                content = checked(lambda: torch.load(path, map_location="cpu", weights_only=True), path, remedy)
-            return _state_dict(content, path, remedy)
+                content = verified(lambda: torch.load(path, map_location="cpu", weights_only=True), path, hint)
+            return _state_dict(content, path, hint)
         case _:
-            raise UserError(f"{path} is no checkpoint that can be read; {remedy}")
+            raise UserError(f"{path} is no checkpoint that can be read; {hint}")
 
 
-def _state_dict(content: Any, path: Path, remedy: str) -> dict[str, Tensor]:
+def _state_dict(content: Any, path: Path, hint: str) -> dict[str, Tensor]:
     """The tensors of what a checkpoint holds, be it the state dict or a dictionary with one in it."""
     if isinstance(content, Mapping):
         for candidate in (content, content.get("state_dict"), content.get("model")):
@@ -112,4 +112,4 @@ def _state_dict(content: Any, path: Path, remedy: str) -> dict[str, Tensor]:
                 tensors = {str(name): value for name, value in candidate.items() if isinstance(value, Tensor)}
                 if len(tensors) == len(candidate):
                     return tensors
-    raise UserError(f"{path} holds no state dict; {remedy}")
+    raise UserError(f"{path} holds no state dict; {hint}")

@@ -80,5 +80,5 @@ def read_pickle(path: Path) -> Any:
     Objects of the released codes' own vocabulary classes come as their bare attributes. Raises UserError, naming the
     file, for anything else in it: nothing that a pickle names is imported or called but what stands in the list above.
     """
-    remedy = "give the release's own file, or its vocabulary as a text with one word a line"
-    return read_plain_pickle(path, remedy, _ReleasesUnpickler)
+    hint = "give the release's own file, or its vocabulary as a text with one word a line"
+    return read_plain_pickle(path, hint, _ReleasesUnpickler)

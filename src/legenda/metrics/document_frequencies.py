@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked
+from legenda.io import atomic_write, verified
 from legenda.metrics.ngrams import (
     LONGEST,
     MOST_TOKENS,
@@ -22,7 +22,7 @@ from legenda.metrics.ngrams import (
 )
 
 _FORMAT = "legenda document frequencies 1"
-_REMEDY = "give a file that DocumentFrequencies.save wrote"
+_HINT = "give a file that DocumentFrequencies.save wrote"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class DocumentFrequencies:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads what `save` wrote. Raises UserError, naming the file, for any other."""
-        arrays, notes = read_arrays(path, _FORMAT, _REMEDY)
+        arrays, notes = read_arrays(path, _FORMAT, _HINT)
         words = {word: place for place, word in enumerate(json.loads(notes["words"]))}
         keys, counts = (tuple(arrays[f"{name}.{n}"] for n in range(1, LONGEST + 1)) for name in ("keys", "counts"))
         return cls(words, NgramTable(keys), counts, int(notes["documents"]))
@@ -125,7 +125,7 @@ def count_all(captions: Captions, documents: Integers) -> tuple[NgramTable, tupl
     return NgramTable(tuple(keys)), tuple(counts)
 
 
-def read_arrays(path: str | Path, form: str, remedy: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def read_arrays(path: str | Path, form: str, hint: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and notes of a safetensors file whose note "format" is `form`; UserError names any other file."""
     from safetensors import safe_open
 
@@ -136,7 +136,7 @@ def read_arrays(path: str | Path, form: str, remedy: str) -> tuple[dict[str, np.
                 raise ValueError(f'its format is not "{form}"')
             return {name: file.get_tensor(name) for name in file.keys()}, notes  # noqa: SIM118 (the file is no mapping)
 
-    return checked(read, path, remedy)
+    return verified(read, path, hint)
 
 
 def inverse_frequencies(counts: Integers, documents: int) -> Floats:

@@ -92,7 +92,7 @@ class Meteor:
                 *per_image, corpus = map(float, self._ask([question], len(counts) + 1))
             except ValueError as error:
                 self._end()
-                raise UserError(f"METEOR gave an answer that is no number ({error}); {_REMEDY}") from error
+                raise UserError(f"METEOR gave an answer that is no number ({error}); {_HINT}") from error
             except BaseException:
                 self._end()
                 raise
@@ -109,7 +109,7 @@ class Meteor:
             self._child = None
 
 
-_REMEDY = f"try again, or set {VARIABLE} to another java"
+_HINT = f"try again, or set {VARIABLE} to another java"
 
 
 def _command() -> list[str]:
@@ -138,7 +138,7 @@ class _Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise UserError(f"{command[0]} does not start ({error.strerror or error}); {_REMEDY}") from error
+            raise UserError(f"{command[0]} does not start ({error.strerror or error}); {_HINT}") from error
         self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.complaints: deque[str] = deque(maxlen=_LAST_LINES)
         # A forked copy of this interpreter must not end its parent's process.
@@ -159,9 +159,9 @@ class _Child:
             try:
                 answer = self.answers.get(timeout=timeout)
             except queue.Empty:
-                raise UserError(f"METEOR has said nothing for {timeout:g} seconds and was ended; {_REMEDY}") from None
+                raise UserError(f"METEOR has said nothing for {timeout:g} seconds and was ended; {_HINT}") from None
             if answer is None:
-                raise UserError(f"METEOR ended {self._how()} before it had answered; {_REMEDY}")
+                raise UserError(f"METEOR ended {self._how()} before it had answered; {_HINT}")
             told.append(answer)
         return told
 

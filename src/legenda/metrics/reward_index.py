@@ -18,7 +18,7 @@ Ids = Sequence[int] | Integers
 References = Sequence[Sequence[Ids]] | Mapping[Hashable, Sequence[Ids]]
 
 _FORMAT = "legenda reward index 1"
-_REMEDY = "give a file that a reward's save wrote"
+_HINT = "give a file that a reward's save wrote"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class ReferenceIndex:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads what `save` wrote. Raises UserError, naming the file, for any other."""
-        arrays, notes = read_arrays(path, _FORMAT, _REMEDY)
+        arrays, notes = read_arrays(path, _FORMAT, _HINT)
         lengths = range(1, LONGEST + 1)
         end_id, counts_end = json.loads(notes["end"])
         return cls(

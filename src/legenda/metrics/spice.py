@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked
+from legenda.io import atomic_write, verified
 from legenda.metrics.java import PLAIN, find_java, find_program, java_version
 from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
 
@@ -99,7 +99,8 @@ class Spice:
                 Path(self.cache).mkdir(parents=True, exist_ok=True)
             self._run(self.command(captions, out))
             return parse_spice(
-                checked(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again"), len(images)
+                verified(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again"),
+                len(images),
             )
 
     def _run(self, command: Sequence[str]) -> None:
@@ -148,7 +149,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
 
     folder = Path(folder)
     paths = [folder / name for name in CORENLP]
-    remedy = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder} yourself"
+    hint = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder} yourself"
     with tempfile.TemporaryFile() as archive:
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:
@@ -158,7 +159,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
                     progress(done, total)
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise UserError(f"{url} cannot be fetched ({reason}); {remedy}") from error
+            raise UserError(f"{url} cannot be fetched ({reason}); {hint}") from error
         try:
             with zipfile.ZipFile(archive) as opened:
                 members = {Path(name).name: name for name in opened.namelist()}
@@ -166,7 +167,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
                     with opened.open(members[path.name]) as packed, atomic_write(path) as partial:
                         partial.write_bytes(packed.read())
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise UserError(f"{url} did not give the archive of CoreNLP 3.6.0 ({error}); {remedy}") from error
+            raise UserError(f"{url} did not give the archive of CoreNLP 3.6.0 ({error}); {hint}") from error
     return paths
 
 

@@ -171,17 +171,17 @@ def _annotations(given: Any) -> dict[str, Annotation]:
 
 def read_annotation(where: str, entry: Any) -> Annotation:
     """The annotation in one entry of official JSON; UserError names `where` it stands and the key at fault."""
-    remedy = "give annotations as the VQA data set has them"
+    hint = "give annotations as the VQA data set has them"
     if not isinstance(entry, Mapping):
-        raise UserError(f"{where} is no object; {remedy}")
+        raise UserError(f"{where} is no object; {hint}")
     for key in ("answers", "question_type", "answer_type"):
         if key not in entry:
-            raise UserError(f"{where} has no '{key}'; {remedy}")
+            raise UserError(f"{where} has no '{key}'; {hint}")
     told = entry["answers"] if isinstance(entry["answers"], list | tuple) else ()
     found = [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in told]
     answers = tuple(answer for answer in found if isinstance(answer, str))
     if not found or len(answers) != len(found):
-        raise UserError(f"the 'answers' of {where} are no list of texts or of objects with 'answer'; {remedy}")
+        raise UserError(f"the 'answers' of {where} are no list of texts or of objects with 'answer'; {hint}")
     return Annotation(answers, str(entry["question_type"]), str(entry["answer_type"]))
 
 

@@ -200,7 +200,7 @@ class AoANetEncoder(Encoder):
 
     def forward(self, regions: Regions) -> Memory:
         """Refined regions and their mean, or the embedding of the picture's own vector."""
-        mask = regions.valid
+        mask = regions.mask_or_ones
         padding = ~mask.unsqueeze(-1)
         features = regions.features.masked_fill(padding, 0.0)
         x = features if self.input_norm is None else self.input_norm(features, mask)
@@ -223,8 +223,8 @@ class AoANetEncoder(Encoder):
 
     def _pool(self, regions: Regions, features: Tensor, x: Tensor) -> Tensor:
         if self.pooled is None:
-            return masked_mean(x, regions.valid)
-        whole = masked_mean(features, regions.valid) if regions.pooled is None else regions.pooled
+            return masked_mean(x, regions.mask_or_ones)
+        whole = masked_mean(features, regions.mask_or_ones) if regions.pooled is None else regions.pooled
         return self.dropout(F.relu(self.pooled(whole)))
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ import torch
 from legenda.config import merge, to_json
 from legenda.decoding.decoder import DecodingRule
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked, read_json, write_json
+from legenda.io import atomic_write, read_json, verified, write_json
 from legenda.models.captioner import Captioner
 from legenda.models.model import VOCABULARY, Model
 from legenda.models.registry import build_model
@@ -94,13 +94,13 @@ def load_any(folder: str | Path) -> Model:
 
 def load_weights(model: Model, path: Path) -> None:
     """Fills the model with the tensors of a file; every one must be there, of the right shape, and none beside."""
-    remedy = "copy the file again or train the model again"
-    tensors: dict[str, torch.Tensor] = checked(lambda: safetensors.torch.load_file(path), path, remedy)
+    hint = "copy the file again or train the model again"
+    tensors: dict[str, torch.Tensor] = verified(lambda: safetensors.torch.load_file(path), path, hint)
     own = model.state_dict()
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or extra:
         what = f"lacks {missing[0]}" if missing else f"holds {extra[0]}, which the model does not have"
-        raise UserError(f"{path} {what}; {remedy}")
+        raise UserError(f"{path} {what}; {hint}")
     for name, tensor in own.items():
         if tensor.shape != tensors[name].shape:
             raise UserError(

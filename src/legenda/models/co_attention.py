@@ -173,7 +173,7 @@ class CoAttention(nn.Module):
         for layer in self.words:
             words = layer(words, heard)
         regions = mask_zero_features(regions)
-        mask = regions.valid
+        mask = regions.mask_or_ones
         x = self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0))
         said = Words.of(words, heard)
         for layer, geometry in zip(self.regions, self.geometry(regions), strict=True):

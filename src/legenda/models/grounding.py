@@ -51,7 +51,7 @@ class Grounder(CoAttentionModel):
         """
         seen = self.attend(regions, expression)
         joined = self.norm(self.pool_words(seen.words, seen.heard).unsqueeze(1) + self.region(seen.regions))
-        scores = self.score(joined).squeeze(-1).masked_fill(~regions.valid, float("-inf"))
+        scores = self.score(joined).squeeze(-1).masked_fill(~regions.mask_or_ones, float("-inf"))
         return scores, self.deltas(joined)
 
     def locate(self, regions: Regions, expressions: Sequence[Sequence[str]], sizes: np.ndarray) -> np.ndarray:

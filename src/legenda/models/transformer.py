@@ -134,7 +134,7 @@ class TransformerEncoder(Encoder):
 
     def forward(self, regions: Regions) -> Memory:
         """Encoded regions; rows of padded regions are finite and mean nothing."""
-        mask = regions.valid
+        mask = regions.mask_or_ones
         padding = ~mask.unsqueeze(-1)  # may hold anything, even NaN, which no later mask would stop
         x = F.relu(self.input(regions.features.masked_fill(padding, 0.0)))
         boxes = None if regions.boxes is None else regions.boxes.masked_fill(padding, 0.0)

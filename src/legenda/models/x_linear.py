@@ -173,7 +173,7 @@ class XLinearEncoder(Encoder):
 
     def forward(self, regions: Regions) -> Memory:
         """States `(B, N, D)`, which are the last values, and the image's vector; padded rows are finite."""
-        mask = regions.valid
+        mask = regions.mask_or_ones
         # Padding may hold anything, even NaN, which no later mask would stop.
         x = self.act(self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0)))
         x = self.dropout(self.norm(x)) if self.norm_first else self.norm(self.dropout(x))

@@ -67,8 +67,8 @@ class Captioning(Task):
     def measured(self) -> Collection[str]:
         """Found out by scoring one image's own reference."""
         split = self.data.validation
-        one = replace(split, identities=split.identities[:1], references=split.references[:1])
-        return score_captions({one.identities[0]: one.references[0][0]}, one).keys()
+        one = replace(split, ids=split.ids[:1], references=split.references[:1])
+        return score_captions({one.ids[0]: one.references[0][0]}, one).keys()
 
     @staticmethod
     def predict(model: Captioner, split: CaptionDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:

@@ -103,8 +103,8 @@ class Grounding(ReportedTask):
     @staticmethod
     def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionDataset) -> EvaluationResult:
         """Return the share of boxes that fit, also by kind of expression; the score of one prediction is its IoU."""
-        given = np.array([predictions[name] for name in split.identities], np.float32)
-        overlaps = dict(zip(split.identities, box_iou(given, split.boxes).tolist(), strict=True))
+        given = np.array([predictions[name] for name in split.ids], np.float32)
+        overlaps = dict(zip(split.ids, box_iou(given, split.boxes).tolist(), strict=True))
         hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
         kinds = {expression.id: expression.kind for expression in split.expressions}
         groups = means_by_group(hits, kinds)
@@ -163,7 +163,7 @@ class BoxObjective(Objective):
         """Regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
         regions = self.split.read(positions)
         boxes, truth = in_pixels(regions, self.split.sizes[positions]), self.split.boxes[positions][:, np.newaxis]
-        overlaps = np.where(regions.valid.numpy(), box_iou(boxes, truth), 0)
+        overlaps = np.where(regions.mask_or_ones.numpy(), box_iou(boxes, truth), 0)
         return {
             **parts_of(regions),
             "expression": self.tokens[torch.from_numpy(positions)],

@@ -53,7 +53,7 @@ def describe_images(
                 ) from error
             found = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
             for position, row in zip(part, found.tokens[:, 0].tolist(), strict=True):
-                captions[split.identities[position]] = words.decode(row)
+                captions[split.ids[position]] = words.decode(row)
             if heard is not None:
                 heard(part, regions, found)
     model.train(mode)
@@ -62,6 +62,6 @@ def describe_images(
 
 def score_captions(captions: dict[str, str], split: CaptionDataset) -> dict[str, float | None]:
     """The corpus scores that need no Java, of captions against a split's references, and what the split measures."""
-    references = dict(zip(split.identities, split.references, strict=True))
+    references = dict(zip(split.ids, split.references, strict=True))
     scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus
     return scores | (split.score(captions) if split.score is not None else {})

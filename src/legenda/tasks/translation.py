@@ -91,13 +91,13 @@ class Translation(ReportedTask):
     def measured(self) -> Collection[str]:
         """BLEU, chrF and exact; UserError where what they need is not installed."""
         one = self.data.validation.at([0])
-        return self.score({one.identities[0]: one.references[0][0]}, one).keys()
+        return self.score({one.ids[0]: one.references[0][0]}, one).keys()
 
     @staticmethod
     def predict(model: Translator, split: ParallelDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """The best translations."""
         chosen = split.at(positions.tolist())
-        return dict(zip(chosen.identities, translate(model, chosen.sentences, beam_size=beam_size), strict=True))
+        return dict(zip(chosen.ids, translate(model, chosen.sentences, beam_size=beam_size), strict=True))
 
     @staticmethod
     def score(predictions: Mapping[str, Any], split: ParallelDataset) -> dict[str, float | None]:
@@ -138,7 +138,7 @@ class Translation(ReportedTask):
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
         """The translations, each with its own chrF."""
-        chosen = [split.identities[position] for position in positions]
+        chosen = [split.ids[position] for position in positions]
         return {name: Prediction(predictions[name].split(), score=scores[name]) for name in chosen}
 
 
@@ -242,7 +242,7 @@ def evaluate_translator(
     model: Translator, split: ParallelDataset, path: str | Path, *, beam_size: int = 4, resamples: int = 1000
 ) -> TranslationScores:
     """Translates a split and writes scores, their margins, sacrebleu's signatures and all translations as JSON."""
-    translations = dict(zip(split.identities, translate(model, split.sentences, beam_size=beam_size), strict=True))
+    translations = dict(zip(split.ids, translate(model, split.sentences, beam_size=beam_size), strict=True))
     scores = score_translations(translations, split.printed, resamples=resamples)
     about = {"source": split.source, "beam_size": beam_size, "length_penalty": model.decoding.length_penalty}
     write_json(path, {**about, **asdict(scores), "translations": translations})

@@ -52,10 +52,10 @@ class QuestionVocabulary:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads what `save` wrote; UserError names the file and what is wrong."""
-        remedy = "name the vocabulary.txt of a run that learns questions"
-        words = tuple(read_text(path, remedy).removesuffix("\n").split("\n"))
+        hint = "name the vocabulary.txt of a run that learns questions"
+        words = tuple(read_text(path, hint).removesuffix("\n").split("\n"))
         if problem := _problem(words):
-            raise UserError(f"{path} is no vocabulary of questions: {problem}; {remedy}")
+            raise UserError(f"{path} is no vocabulary of questions: {problem}; {hint}")
         return cls(words)
 
     def save(self, path: str | Path) -> None:

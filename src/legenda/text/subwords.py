@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked, read_text, write_text
+from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
-_REMEDY = "name the subwords.model of a run, or a file of BPE merges"
+_HINT = "name the subwords.model of a run, or a file of BPE merges"
 _JOINT = "@@"
 _SPACES_ONLY = "#spaces"
 _MOST_LINES = 1_000_000
@@ -110,13 +110,13 @@ class JointPieces(Subwords):
         ranks = (line.split() for line in lines if line and not line.startswith("#version"))
         self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(ranks)))}
         if wrong := next((pair for pair in self._ranks if len(pair) != 2), None):
-            raise UserError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_REMEDY}")
+            raise UserError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_HINT}")
         self._known: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def read(cls, path: str | Path) -> JointPieces:
         """A file of merges as subword-nmt writes it."""
-        return cls(read_text(path, _REMEDY))
+        return cls(read_text(path, _HINT))
 
     def split(self, text: str) -> list[str]:
         """The pieces of text whose tokens stand apart."""
@@ -167,13 +167,13 @@ def count_vocabulary(subwords: Subwords, lines: Iterable[str]) -> Vocabulary:
 
 def load_subwords(path: str | Path) -> Subwords:
     """Reads what `save` wrote; UserError names a file that is missing or is neither of the two kinds."""
-    content = checked(lambda: Path(path).read_bytes(), path, _REMEDY)
+    content = verified(lambda: Path(path).read_bytes(), path, _HINT)
     if content.startswith(_SPACES_ONLY.encode()):
         return JointPieces()
     if content.startswith(b"#version"):
         return JointPieces.read(path)
     _sentencepiece()  # a missing library is no fault of the file
-    return checked(lambda: SentencePieces(content), path, _REMEDY)
+    return verified(lambda: SentencePieces(content), path, _HINT)
 
 
 def _sentencepiece() -> Any:

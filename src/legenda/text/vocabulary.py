@@ -49,10 +49,10 @@ class Vocabulary:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads what `save` wrote; UserError names the file and the line that is wrong."""
-        remedy = "name the vocabulary.txt of a run, which holds one word a line"
-        words = tuple(read_text(path, remedy).removesuffix("\n").split("\n"))
+        hint = "name the vocabulary.txt of a run, which holds one word a line"
+        words = tuple(read_text(path, hint).removesuffix("\n").split("\n"))
         if problem := _problem(words):
-            raise UserError(f"{path} is not a vocabulary: {problem}; {remedy}")
+            raise UserError(f"{path} is not a vocabulary: {problem}; {hint}")
         return cls(words)
 
     def save(self, path: str | Path) -> None:

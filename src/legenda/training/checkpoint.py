@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from legenda.errors import UserError
-from legenda.io import atomic_write, checked
+from legenda.io import atomic_write, verified
 from legenda.training.distributed import gathered, shared_like
 
 STATE = "training_state.safetensors"
 
-_REMEDY = "delete it to train from the start, or copy it again"
+_HINT = "delete it to train from the start, or copy it again"
 
 
 @dataclass
@@ -99,7 +99,7 @@ def load_state(
     """
     path = folder / STATE
     progress = read_progress(folder)
-    tensors = checked(lambda: safetensors.torch.load_file(path), path, _REMEDY)
+    tensors = verified(lambda: safetensors.torch.load_file(path), path, _HINT)
     try:
         own = model.state_dict()
         model.load_state_dict({name: shared_like(tensor, tensors[f"model.{name}"]) for name, tensor in own.items()})
@@ -117,7 +117,7 @@ def load_state(
         if torch.cuda.is_available() and f"random.{rank}.cuda" in tensors:
             torch.cuda.set_rng_state(tensors[f"random.{rank}.cuda"])
     except (KeyError, IndexError, TypeError, RuntimeError, ValueError) as error:
-        raise UserError(f"{path} is no training state of this run; {_REMEDY}") from error
+        raise UserError(f"{path} is no training state of this run; {_HINT}") from error
     return progress
 
 
@@ -125,9 +125,9 @@ def read_progress(folder: Path) -> Progress:
     """Where a saved run stands; UserError when its file is damaged."""
     path = folder / STATE
     try:
-        return Progress(**json.loads(checked(lambda: _metadata(path), path, _REMEDY)["progress"]))
+        return Progress(**json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no training state; {_REMEDY}") from error
+        raise UserError(f"{path} is no training state; {_HINT}") from error
 
 
 def _metadata(path: Path) -> dict[str, str]:

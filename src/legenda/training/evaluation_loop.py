@@ -34,7 +34,7 @@ def validate(
     gathered: list[dict[str, Any]] = [{} for _ in range(fabric.world_size)]
     torch.distributed.all_gather_object(gathered, predicted)
     every = {identity: said for part in gathered for identity, said in part.items()}
-    predictions = {identity: every[identity] for identity in split.identities}
+    predictions = {identity: every[identity] for identity in split.ids}
     scores = task.score(predictions, split) if fabric.is_global_zero else {}
     return predictions, fabric.broadcast(scores)
 

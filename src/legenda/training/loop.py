@@ -222,7 +222,7 @@ class Run:
                 if self.fabric.is_global_zero:
                     save_weights(weights, self.folder)
         told = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
-        first = self.task.validation.identities[0]
+        first = self.task.validation.ids[0]
         shown.note(f"epoch {progress.epoch} validated: {told}\n  {first}: {predictions[first]}")
 
     def _save(self) -> None:

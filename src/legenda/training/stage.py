@@ -158,7 +158,7 @@ class Stage:
     def _refuse(self, positions: np.ndarray, drawn: Batch, path: Path, step: int) -> None:
         if self.fabric.is_global_zero:
             tensors = {**self.objective.read(positions), **drawn}
-            named = {"examples": "\n".join(self.task.train.identities[position] for position in positions)}
+            named = {"examples": "\n".join(self.task.train.ids[position] for position in positions)}
             with atomic_write(path) as partial:
                 safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, named)
         self.fabric.barrier()  # else another process, ending, could end this one while it writes

@@ -45,7 +45,7 @@ class CaptionAttention:
 def extract_attention(decoded: Decoded, regions: Regions, vocabulary: Vocabulary, row: int) -> list[CaptionAttention]:
     """The captions of image `row`, decoded with attention; fewer than were asked for where no more exist."""
     assert decoded.attention is not None
-    real = regions.valid[row]
+    real = regions.mask_or_ones[row]
     boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[row][real].float().cpu().numpy()
     found = []
     for place, tokens in enumerate(decoded.tokens[row].tolist()):

@@ -76,7 +76,7 @@ def test_features_tell_kind_and_place_of_each_frame():
 def test_splits_and_seeds_differ():
     data = MovingScenesData(train=6, validation=6, test=6)
     train, test = data.split("train"), data.split("test")
-    assert not set(train.references) & set(test.references) or train.identities != test.identities
+    assert not set(train.references) & set(test.references) or train.ids != test.ids
     assert make_moving("train", 0, 1).things != make_moving("train", 0, 0).things
     with pytest.raises(UserError, match="moving scenes have no split 'dev'; choose from train, val, test"):
         data.split("dev")

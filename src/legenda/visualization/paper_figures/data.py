@@ -54,7 +54,7 @@ def self_attention(model: Captioner, regions: Regions, layer: int) -> Float[np.n
     """Whom each of the N regions of one picture looks at, in each branch and head of a layer (MD-SAN, Figure 4)."""
     attentions = attentions_of(model, layer)
     inputs = [_inputs(model, attention, regions) for attention in attentions]
-    real = regions.valid[0]
+    real = regions.mask_or_ones[0]
     found = []
     for attention, given in zip(attentions, inputs, strict=True):
         weights = attention(*given, need_weights=True).weights
@@ -105,7 +105,7 @@ def position_matrices(model: Captioner, regions: Regions, layer: int, branch: in
     attentions = attentions_of(model, layer)
     if not 1 <= branch <= len(attentions):
         raise UserError(f"{model.name} has no branch {branch} in layer {layer}; choose from 1 to {len(attentions)}")
-    attention, real = attentions[branch - 1], regions.valid[0]
+    attention, real = attentions[branch - 1], regions.mask_or_ones[0]
     inputs = _inputs(model, attention, regions)
     if isinstance(attention.rescale, DistanceRescale):
         geometry = inputs[4]
@@ -172,7 +172,7 @@ def _mean_inputs(model: Captioner, bias: GeometryBias, contents: Regions | None)
     if contents is None:
         raise UserError(f"the geometric weights of {model.name} depend on contents; give pictures for them")
     query, key, _ = _inputs(model, bias, contents)
-    return query[contents.valid].double().mean(dim=0), key[contents.valid].double().mean(dim=0)
+    return query[contents.mask_or_ones].double().mean(dim=0), key[contents.mask_or_ones].double().mean(dim=0)
 
 
 def _inputs(model: Captioner, module: nn.Module, regions: Regions) -> tuple[Any, ...]:

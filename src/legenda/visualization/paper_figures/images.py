@@ -45,7 +45,7 @@ class Views:
         for name, opened in runs.items():
             split = self.sets[name]
             looked = predict_with_attention(opened, split, self.positions, options.beam_size)
-            found[name] = [looked[split.identities[position]] for position in self.positions]
+            found[name] = [looked[split.ids[position]] for position in self.positions]
         return found
 
 
@@ -103,7 +103,7 @@ def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int 
         regions = {name: split.read(np.array([position])) for name, split in sets.items()}
         first = next(iter(regions.values()))
         assert first.boxes is not None
-        subject = subjects(position, first.boxes[0][first.valid[0]].tolist())
+        subject = subjects(position, first.boxes[0][first.mask_or_ones[0]].tolist())
         views.append(View(titles[position] + ("" if subject.found else " (not found)"), subject, regions))
     return Views(tuple(views), sets, tuple(positions))
 
@@ -120,9 +120,9 @@ def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> Capti
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])
         places = None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0)
         regions.append(Regions(torch.from_numpy(features).float().unsqueeze(0), places))
-    identities = tuple(map(str, paths))
+    ids = tuple(map(str, paths))
     return CaptionDataset(
-        identities,
+        ids,
         ((),) * len(paths),
         lambda positions: Regions.stack([regions[position] for position in positions.tolist()]),
         "the pictures",
@@ -134,28 +134,28 @@ def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionDataset],
     """Those of all runs' images, which must be the same."""
     first = next(iter(sets))
     for name, other in sets.items():
-        if other.identities != sets[first].identities:
+        if other.ids != sets[first].ids:
             raise UserError(
                 f"{runs[name].folder} describes other images of {split} than {runs[first].folder}; draw runs of the "
                 "same data together, or name pictures with --image-files"
             )
-    return sets[first].identities
+    return sets[first].ids
 
 
-def _positions(identities: Sequence[str], options: PictureOptions, count: int) -> Sequence[int]:
+def _positions(ids: Sequence[str], options: PictureOptions, count: int) -> Sequence[int]:
     """Where the chosen images lie in the split."""
     if not options.image_ids:
-        return range(min(count, len(identities)))
-    places = {identity: position for position, identity in enumerate(identities)}
+        return range(min(count, len(ids)))
+    places = {identity: position for position, identity in enumerate(ids)}
     for identity in options.image_ids:
         if identity not in places:
-            raise UserError(f"there is no image {identity} in {options.split}; {_alike(identity, identities)}")
+            raise UserError(f"there is no image {identity} in {options.split}; {_alike(identity, ids)}")
     return [places[identity] for identity in options.image_ids]
 
 
-def _alike(identity: str, identities: Sequence[str]) -> str:
-    told = nearest(identity, identities)
-    return told if told.startswith("did") else f"they are named like {identities[0]}"
+def _alike(identity: str, ids: Sequence[str]) -> str:
+    told = nearest(identity, ids)
+    return told if told.startswith("did") else f"they are named like {ids[0]}"
 
 
 def _placed(opened: OpenRun, split: CaptionDataset) -> CaptionDataset:

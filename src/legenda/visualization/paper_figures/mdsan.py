@@ -174,7 +174,7 @@ def _head_names(count: int, weights: list[float] | None) -> list[str]:
 def _boxes(regions: Regions) -> np.ndarray:
     """Those of the real regions of one picture."""
     assert regions.boxes is not None  # all regions of a view have boxes
-    return regions.boxes[0][regions.valid[0]].cpu().numpy()
+    return regions.boxes[0][regions.mask_or_ones[0]].cpu().numpy()
 
 
 def _looks(

@@ -50,7 +50,7 @@ class Tested:
 
 def score(captions: Mapping[str, str], split: CaptionDataset) -> Tested:
     """The scores that need no Java and what the split measures, all with 95 % bootstrap intervals over images."""
-    references = dict(zip(split.identities, split.references, strict=True))
+    references = dict(zip(split.ids, split.references, strict=True))
     usual = evaluate(captions, references, metrics=WITHOUT_JAVA)
     measured = [usual]
     if split.score is not None:
@@ -76,7 +76,7 @@ def predict_with_attention(
     def keep(part: np.ndarray, regions: Regions, decoded: Decoded) -> None:
         assert vocabulary is not None
         for row, position in enumerate(part.tolist()):
-            found[split.identities[position]] = extract_attention(decoded, regions, vocabulary, row)[0]
+            found[split.ids[position]] = extract_attention(decoded, regions, vocabulary, row)[0]
 
     chosen = np.asarray(positions, dtype=np.int64)
     describe_images(opened.model, split, beam_size=beam_size, need_attention=True, positions=chosen, heard=keep)

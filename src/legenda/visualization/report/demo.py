@@ -67,10 +67,10 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
         ],
         examples=[
             example(
-                split.identities[position],
+                split.ids[position],
                 draw_subject("test", position, data.seed),
                 made.captions[position],
-                {name: found[split.identities[position]] for name, found in looked.items()},
+                {name: found[split.ids[position]] for name, found in looked.items()},
                 tested,
             )
             for position in shown

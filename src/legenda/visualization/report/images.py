@@ -55,7 +55,7 @@ class Subject:
 
 
 def find_subjects(
-    data: DataSettings, split: str, identities: Sequence[str], positions: Sequence[int], folder: Path | None
+    data: DataSettings, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
 ) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
     """Gives, for a position in the split and the boxes of its regions, what is to be shown of it.
 
@@ -70,14 +70,14 @@ def find_subjects(
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
         names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
-        wanted = {identities[position]: names[identities[position]] for position in positions}
+        wanted = {ids[position]: names[ids[position]] for position in positions}
         files = find_photographs(data, wanted, folder)
         if folder is not None and wanted and not files:
             first = next(iter(wanted.values()))
             raise UserError(f"{folder} holds none of the photographs, such as {first}; name their folder")
 
     def photograph(position: int, boxes: Sequence[Sequence[float]]) -> Subject:
-        path = files.get(identities[position])
+        path = files.get(ids[position])
         if path is None:
             return Subject(blank_canvas(np.asarray(boxes)), "", _unjudged, found=False)
         return Subject(read_image(path), "", _unjudged)

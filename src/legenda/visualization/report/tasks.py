@@ -48,13 +48,13 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
     refuse_for_captioners(next(iter(runs.values())), options, _FOR_CAPTIONERS)
     splits = {name: open_examples(opened, options.split) for name, opened in runs.items()}
     split = next(iter(splits.values()))
-    withheld = getattr(split, "withheld", None)
-    if withheld is not None:
+    missing_targets = getattr(split, "missing_targets", None)
+    if missing_targets is not None:
         raise UserError(
-            f"the data hold no {withheld} of {options.split}, so nothing can be scored; choose another split"
+            f"the split {options.split} has no {missing_targets}, so nothing can be scored; choose another split"
         )
     for name, other in splits.items():
-        if other.identities != split.identities:
+        if other.ids != split.ids:
             raise UserError(
                 f"{runs[name].folder} has other {task.noun} in {options.split} than {options.runs[0]}; report runs of "
                 "the same data together"
@@ -63,7 +63,7 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
     for name, opened in runs.items():
         predictions = predict(opened, splits[name], options.beam_size)
         tested[name] = _Tested(predictions, task.score_with_intervals(predictions, splits[name]))
-    ranks = [[result.judged.per_example[identity] for identity in split.identities] for result in tested.values()]
+    ranks = [[result.judged.per_example[identity] for identity in split.ids] for result in tested.values()]
     positions = choose(ranks, options.num_images)
     said = {
         name: task.describe_predictions(
@@ -75,7 +75,7 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
         )
         for name, opened in runs.items()
     }
-    shown = {split.identities[position]: task.describe_example(split, position) for position in positions}
+    shown = {split.ids[position]: task.describe_example(split, position) for position in positions}
     pictures = _pictures(next(iter(runs.values())), options, list(shown.values()))
     first = next(iter(tested.values())).judged
     kinds = {example.kind for example in shown.values()} - {""}
