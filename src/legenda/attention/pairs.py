@@ -43,7 +43,7 @@ def score_pairs_reference(
     queries: Float[Tensor, "B H T d"],
     keys: Float[Tensor, "B H S d"],
     weight: Float[Tensor, "c d"],
-    bias: Float[Tensor, c] | None,
+    bias: Float[Tensor, " c"] | None,
     judge: Float[Tensor, "1 c"],
     judge_bias: Float[Tensor, 1] | None,
     share: Float[Tensor, "#T #B #H #S"],
