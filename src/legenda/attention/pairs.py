@@ -45,7 +45,7 @@ def score_pairs_reference(
     weight: Float[Tensor, "c d"],
     bias: Float[Tensor, " c"] | None,
     judge: Float[Tensor, "1 c"],
-    judge_bias: Float[Tensor, 1] | None,
+    judge_bias: Float[Tensor, " 1"] | None,
     share: Float[Tensor, "#T #B #H #S"],
     kept: Float[Tensor, "T B H S c"] | None = None,
 ) -> tuple[Float[Tensor, "T B H S"], Float[Tensor, "T B H c"]]:
