@@ -116,10 +116,10 @@ def test_every_word_is_known_and_gives_the_sentence_back():
     for split in (opened.train, opened.validation, NumberWordsData().split("test")):
         for sentence, (reference,) in zip(split.sentences, split.references, strict=True):
             for text in (sentence, reference):
-                pieces = opened.subwords.split(text)
+                pieces = opened.subwords.tokenize(text)
                 longest = max(longest, len(pieces))
-                assert opened.vocabulary.unknown_id not in opened.vocabulary.encode(pieces)
-                assert opened.subwords.join(pieces) == text
+                assert opened.vocabulary.unk_token_id not in opened.vocabulary.encode(pieces)
+                assert opened.subwords.detokenize(pieces) == text
     assert longest <= opened.max_length
 
 

@@ -58,7 +58,7 @@ def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
     opened = data.open(told.append)
     assert len(opened.vocabulary) == 41
     for line in (*EN, *DE):
-        assert opened.subwords.join(opened.subwords.split(line)) == line
+        assert opened.subwords.detokenize(opened.subwords.tokenize(line)) == line
     assert any("40 subwords from 6 lines" in line for line in told)
 
 
@@ -66,7 +66,7 @@ def test_text_that_is_split_already_keeps_its_words(data):
     opened = replace(data, pieces=0).open(lambda _: None)
     words = {word for line in (*EN, *DE) for word in line.split()}
     assert set(opened.vocabulary.words) == words | {"<end>", "<unk>"}
-    assert opened.subwords.join(EN[0].split()) == "a dog runs."
+    assert opened.subwords.detokenize(EN[0].split()) == "a dog runs."
     assert opened.validation.references[0] == (DE[0],)
     assert opened.validation.printed == {
         "1": ("ein Hund läuft.",),
@@ -78,7 +78,7 @@ def test_text_that_is_split_already_keeps_its_words(data):
 def test_merges_cut_text_that_is_tokenized(data, tmp_path):
     (tmp_path / "codes").write_text("#version: 0.2\nd o\ndo g</w>\n", encoding="utf-8")
     opened = replace(data, merges=tmp_path / "codes").open(lambda _: None)
-    assert opened.subwords.split("dog dogs") == ["dog", "do@@", "g@@", "s"]
+    assert opened.subwords.tokenize("dog dogs") == ["dog", "do@@", "g@@", "s"]
     assert opened.validation.printed["1"] == ("ein Hund läuft.",)
 
 

@@ -19,7 +19,7 @@ import torch
 import legenda
 from legenda import UserError
 from legenda.importers.unpickling import read_pickle
-from legenda.importers.vocab import read_words
+from legenda.importers.vocab import load_vocab
 from legenda.text import Vocabulary
 
 TRACE = Path(tempfile.gettempdir()) / "legenda-ran-a-pickle"
@@ -171,9 +171,9 @@ EXPECTED = ("<end>", *WORDS[:-1], "<unk>")
 )
 def test_vocabularies_whose_id_zero_is_the_end(tmp_path, name, make):
     make(tmp_path / name)
-    found = read_words("aoanet", tmp_path / name)
+    found = load_vocab("aoanet", tmp_path / name)
     assert found.words == EXPECTED
-    assert (found.begin_id, found.end_id, found.unknown_id) == (0, 0, 50)
+    assert (found.bos_token_id, found.eos_token_id, found.unk_token_id) == (0, 0, 50)
 
 
 class Vocab:
@@ -192,9 +192,9 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "data", SimpleNamespace(vocab=SimpleNamespace(Vocab=Vocab)))
     monkeypatch.setitem(sys.modules, "data.vocab", SimpleNamespace(Vocab=Vocab))
     path = dump(released, tmp_path / "vocab.pkl")
-    found = read_words("mdsan", path)
+    found = load_vocab("mdsan", path)
     assert found.words == ("<unk>", "<pad>", "<begin>", "<end>", "a", "cat")
-    assert (found.unknown_id, found.begin_id, found.end_id) == (0, 2, 3)
+    assert (found.unk_token_id, found.bos_token_id, found.eos_token_id) == (0, 2, 3)
 
 
 def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_path):
@@ -216,7 +216,7 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
 def test_a_file_that_is_no_vocabulary(tmp_path, name, content, told):
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=told):
-        read_words("aoanet", tmp_path / name)
+        load_vocab("aoanet", tmp_path / name)
 
 
 def test_a_model_with_its_words_writes_captions(weights, tmp_path, draw_regions):

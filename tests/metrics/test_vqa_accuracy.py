@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from legenda.errors import UserError
 from legenda.metrics.contractions import CONTRACTIONS
-from legenda.metrics.vqa import Annotation, evaluate_vqa, normalise_answer, soft_targets, vqa_accuracy
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, soft_targets, vqa_accuracy
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def official(shared) -> dict:
 def test_every_official_answer_is_normalised_alike(official):
     cases = official["normalisation"]
     assert len(cases) == 200
-    assert [normalise_answer(case["answer"]) for case in cases] == [case["normalised"] for case in cases]
+    assert [normalize_answer(case["answer"]) for case in cases] == [case["normalised"] for case in cases]
 
 
 def test_every_official_accuracy_is_met(official):
@@ -75,7 +75,7 @@ def test_the_table_of_apostrophes_is_the_official_one(shared):
     ],
 )
 def test_answers_are_normalised(text, normalised):
-    assert normalise_answer(text) == normalised
+    assert normalize_answer(text) == normalised
 
 
 @pytest.mark.parametrize(

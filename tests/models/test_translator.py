@@ -8,7 +8,7 @@ from legenda.errors import UserError
 from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.translator import Translator, TranslatorConfig
 from legenda.text import Vocabulary
-from legenda.text.subwords import JointPieces
+from legenda.text.subwords import BPETokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -140,7 +140,7 @@ def test_beam_search_serves_it_with_fairseqs_length_rule():
 
 def test_text_becomes_ids_and_ids_text():
     model = small(vocab_size=7)
-    model.vocabulary, model.subwords = WORDS, JointPieces()
+    model.vocabulary, model.subwords = WORDS, BPETokenizer()
     assert model.read("a the@@ re x") == [2, 5, 6, 1, 0]
     assert model.write([5, 6, 4, 0, 2]) == "there c"
     assert model.write([0]) == ""
@@ -148,7 +148,7 @@ def test_text_becomes_ids_and_ids_text():
 
 def test_words_and_weights_are_saved_and_loaded(tmp_path):
     model, other = small(vocab_size=7), small(seed=1, vocab_size=7)
-    model.vocabulary, model.subwords = WORDS, JointPieces("#version: 0.2\nr e</w>\n")
+    model.vocabulary, model.subwords = WORDS, BPETokenizer("#version: 0.2\nr e</w>\n")
     model.save_words(tmp_path)
     save_weights(model.state_dict(), tmp_path)
     other.load_words(tmp_path)

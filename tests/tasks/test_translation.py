@@ -15,7 +15,7 @@ from legenda.errors import UserError
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import check_stage
 from legenda.tasks.translation import Translation, TranslationObjective, evaluate_translator, translate
-from legenda.text.subwords import JointPieces, count_vocabulary
+from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 from legenda.training import ScheduledSampling, Training, train
 from legenda.training.schedules import InverseSqrt
 
@@ -42,8 +42,8 @@ def split_of(pairs):
 
 
 def opened(pairs=PAIRS):
-    words = JointPieces()
-    vocabulary = count_vocabulary(words, [*pairs, *pairs.values()])
+    words = BPETokenizer()
+    vocabulary = build_subword_vocabulary(words, [*pairs, *pairs.values()])
     return ParallelDataModule(split_of(pairs), split_of(pairs), words, vocabulary, max_length=12)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from legenda.errors import UserError
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, tokenize_question
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, questio
     ],
 )
 def test_marks_vanish_and_hyphens_split(text, tokens):
-    assert question_tokens(text) == tokens
+    assert tokenize_question(text) == tokens
 
 
 def test_words_keep_the_order_in_which_they_are_first_seen():

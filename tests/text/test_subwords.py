@@ -4,7 +4,7 @@ import pytest
 
 from legenda.errors import UserError
 from legenda.text import Vocabulary
-from legenda.text.subwords import JointPieces, SentencePieces, count_vocabulary, load_subwords
+from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, build_subword_vocabulary, load_subwords
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 
@@ -16,20 +16,20 @@ MERGES = "#version: 0.2\ne s\nes t</w>\nl o\nlo w</w>\nn e\nne w\nnew est</w>\nl
 
 @pytest.fixture(scope="module")
 def learned():
-    return SentencePieces.train(LINES, 60)
+    return SentencePieceTokenizer.train(LINES, 60)
 
 
 def test_learned_pieces_give_every_line_back(learned):
     for line in LINES:
-        pieces = learned.split(line)
+        pieces = learned.tokenize(line)
         assert "".join(pieces).replace("▁", " ").strip() == line
-        assert learned.join(pieces) == line
+        assert learned.detokenize(pieces) == line
 
 
 def test_frequent_words_are_one_piece_and_new_ones_are_spelled(learned):
-    assert learned.split("die")[-1] == "▁die"
-    assert len(learned.split("Hundert")) > 1
-    assert learned.join(learned.split("Der Hundert")) == "Der Hundert"
+    assert learned.tokenize("die")[-1] == "▁die"
+    assert len(learned.tokenize("Hundert")) > 1
+    assert learned.detokenize(learned.tokenize("Der Hundert")) == "Der Hundert"
 
 
 def test_vocabulary_has_every_piece_once_after_the_end_and_the_unknown_one(learned):
@@ -37,23 +37,23 @@ def test_vocabulary_has_every_piece_once_after_the_end_and_the_unknown_one(learn
     assert len(vocabulary) == 60 + 1  # the pieces, unknown included, and the end
     assert vocabulary.words[:2] == ("<end>", "<unk>")
     for line in LINES:
-        assert vocabulary.unknown_id not in vocabulary.encode(learned.split(line))
-    assert vocabulary.unknown_id in vocabulary.encode(learned.split("日本"))
+        assert vocabulary.unk_token_id not in vocabulary.encode(learned.tokenize(line))
+    assert vocabulary.unk_token_id in vocabulary.encode(learned.tokenize("日本"))
 
 
 def test_the_same_text_gives_the_same_model(learned):
-    assert SentencePieces.train(LINES, 60).model == learned.model
+    assert SentencePieceTokenizer.train(LINES, 60).model == learned.model
 
 
 def test_no_pieces_are_no_text(learned):
-    assert learned.join([]) == ""
-    assert JointPieces().join([]) == ""
+    assert learned.detokenize([]) == ""
+    assert BPETokenizer().join([]) == ""
 
 
 @pytest.mark.parametrize("pieces", [5, 5000])
 def test_an_impossible_number_of_pieces_is_refused(pieces):
     with pytest.raises(UserError, match=rf"{pieces} subwords cannot be learned from 8 lines .*data\.pieces"):
-        SentencePieces.train(LINES, pieces)
+        SentencePieceTokenizer.train(LINES, pieces)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_impossible_number_of_pieces_is_refused(pieces):
 )
 def test_no_text_is_refused(lines, said):
     with pytest.raises(UserError, match=said):
-        SentencePieces.train(lines, 60)
+        SentencePieceTokenizer.train(lines, 60)
 
 
 @pytest.mark.parametrize(
@@ -78,36 +78,40 @@ def test_no_text_is_refused(lines, said):
     ],
 )
 def test_merges_apply_in_the_order_they_were_learned(word, pieces):
-    assert JointPieces(MERGES).split(word) == pieces
+    assert BPETokenizer(MERGES).split(word) == pieces
 
 
 def test_old_files_of_merges_keep_the_end_of_a_word_apart():
     """Without a version line "s" and the end of the word merge by a rule of their own."""
-    assert JointPieces("e s\nes </w>\n").split("eses es") == ["es@@", "es", "es"]
-    assert JointPieces("e s\n").split("eses") == ["es@@", "es"]
+    assert BPETokenizer("e s\nes </w>\n").split("eses es") == ["es@@", "es", "es"]
+    assert BPETokenizer("e s\n").split("eses") == ["es@@", "es"]
 
 
 def test_joints_are_undone_and_the_text_is_set():
-    for pieces in (JointPieces(MERGES), JointPieces()):
-        assert pieces.join(["the", "low@@", "est", ",", "new@@", "est", "price", "!"]) == "the lowest, newest price!"
+    for pieces in (BPETokenizer(MERGES), BPETokenizer()):
+        assert (
+            pieces.detokenize(["the", "low@@", "est", ",", "new@@", "est", "price", "!"]) == "the lowest, newest price!"
+        )
 
 
 def test_text_without_merges_keeps_its_pieces():
-    assert JointPieces().split("the low@@ est  price") == ["the", "low@@", "est", "price"]
+    assert BPETokenizer().split("the low@@ est  price") == ["the", "low@@", "est", "price"]
 
 
-@pytest.mark.parametrize("made", [lambda: SentencePieces.train(LINES, 60), lambda: JointPieces(MERGES), JointPieces])
+@pytest.mark.parametrize(
+    "made", [lambda: SentencePieceTokenizer.train(LINES, 60), lambda: BPETokenizer(MERGES), BPETokenizer]
+)
 def test_saved_subwords_come_back(made, tmp_path):
     subwords = made()
     subwords.save(tmp_path / "subwords.model")
     again = load_subwords(tmp_path / "subwords.model")
     assert type(again) is type(subwords)
     for line in (*LINES, "newest lower es"):
-        assert again.split(line) == subwords.split(line)
+        assert again.tokenize(line) == subwords.tokenize(line)
 
 
 def test_counted_vocabulary():
-    vocabulary = count_vocabulary(JointPieces(), ["a b a", "a c"])
+    vocabulary = build_subword_vocabulary(BPETokenizer(), ["a b a", "a c"])
     assert isinstance(vocabulary, Vocabulary)
     assert vocabulary.words == ("<end>", "<unk>", "a", "b", "c")
 
@@ -123,12 +127,12 @@ def test_a_missing_file_and_a_broken_merge_are_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         load_subwords(tmp_path / "subwords.model")
     with pytest.raises(UserError, match="'a b c' is no pair"):
-        JointPieces("#version: 0.2\na b c\n")
+        BPETokenizer("#version: 0.2\na b c\n")
 
 
 def test_merges_that_do_not_say_their_version_are_read_again(tmp_path):
     """As subword-nmt 0.1 wrote them."""
-    pieces = JointPieces("a b\nab c\n")
+    pieces = BPETokenizer("a b\nab c\n")
     pieces.save(tmp_path / "subwords.model")
     again = load_subwords(tmp_path / "subwords.model")
-    assert again.split("abc abd") == pieces.split("abc abd")
+    assert again.tokenize("abc abd") == pieces.tokenize("abc abd")

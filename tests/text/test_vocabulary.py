@@ -13,7 +13,7 @@ CAPTIONS = [["a", "red", "kite"], ["a", "kite"], ["a", "blue", "boat"], ["blue",
 def test_build_orders_by_frequency_then_alphabet():
     vocabulary = Vocabulary.build(CAPTIONS, min_count=1)
     assert vocabulary.words == ("<end>", "<unk>", "a", "kite", "blue", "boat", "red")
-    assert (vocabulary.begin_id, vocabulary.end_id, vocabulary.unknown_id) == (0, 0, 1)
+    assert (vocabulary.bos_token_id, vocabulary.eos_token_id, vocabulary.unk_token_id) == (0, 0, 1)
     assert len(vocabulary) == 7
 
 
@@ -34,14 +34,14 @@ def test_special_words_in_a_caption_are_unknown():
 
 def test_special_words_may_stand_anywhere():
     released = Vocabulary(("<unk>", "<pad>", "<begin>", "<end>", "a", "kite"))
-    assert (released.begin_id, released.end_id, released.unknown_id) == (2, 3, 0)
+    assert (released.bos_token_id, released.eos_token_id, released.unk_token_id) == (2, 3, 0)
     assert released.encode(["kite", "boat", "<begin>"]) == [5, 0, 0]
     assert released.decode([5, 0, 4, 3, 5]) == "kite <unk> a"
 
 
 def test_a_vocabulary_without_an_unknown_word_refuses_one():
     narrow = Vocabulary(("<end>", "a"))
-    assert narrow.unknown_id is None
+    assert narrow.unk_token_id is None
     with pytest.raises(UserError, match="'kite' is not in the vocabulary"):
         narrow.encode(["a", "kite"])
 
@@ -63,7 +63,7 @@ def test_decode_refuses_ids_outside(number):
 def test_known_words_come_back(captions):
     vocabulary = Vocabulary.build(captions, min_count=1)
     for caption in captions:
-        assert vocabulary.decode([*vocabulary.encode(caption), vocabulary.end_id, 2]) == " ".join(caption)
+        assert vocabulary.decode([*vocabulary.encode(caption), vocabulary.eos_token_id, 2]) == " ".join(caption)
 
 
 def test_save_and_load(tmp_path):

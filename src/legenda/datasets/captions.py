@@ -94,7 +94,7 @@ class ScenesData(SceneCounts):
         """Draws the scenes and finds their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
+        vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, FEATURE_DIM, True)
 
     def split(self, name: str) -> CaptionDataset:
@@ -152,7 +152,7 @@ class KarpathyData:
         if self.vocabulary == "all":
             others = [image.captions for image in images if image.split != "train"]
             counted.append(TokenizedCaptions.of(others))
-        words = Vocabulary.of_counts(count_words(counted), min_count=self.min_count)
+        words = Vocabulary.from_counts(count_words(counted), min_count=self.min_count)
         return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionDataset:

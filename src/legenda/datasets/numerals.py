@@ -19,7 +19,7 @@ import numpy as np
 
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import UserError
-from legenda.text.subwords import JointPieces, count_vocabulary
+from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 
 LARGEST = 999_999
 
@@ -49,9 +49,9 @@ class NumberWordsData:
         """Spells the numbers; every word is a piece."""
         progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        words = JointPieces()
+        words = BPETokenizer()
         lines = [*train.sentences, *(line for lines in train.references for line in lines)]
-        return ParallelDataModule(train, validation, words, count_vocabulary(words, lines), max_length=16)
+        return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, lines), max_length=16)
 
     def split(self, name: str) -> ParallelDataset:
         """The numbers of a split, which are their identities; no two splits of a seed share one."""

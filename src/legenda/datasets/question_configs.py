@@ -25,7 +25,8 @@ from legenda.errors import UserError
 from legenda.features.concat import ConcatFeatureStore, scene_reader
 from legenda.io import read_text
 from legenda.metrics.vqa import Annotation
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
+from legenda.text.questions import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _LEARNT = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""
@@ -58,7 +59,7 @@ class VqaData:
         needed = [*self.train.split("+"), "val"]
         parts = {name: self._part(name) for name in _LEARNT if name in needed or self._files(name)[0].exists()}
         texts = [question.text for part in parts.values() for question in part]
-        vocabulary = QuestionVocabulary.build(map(question_tokens, texts), with_cls=self.with_cls)
+        vocabulary = QuestionVocabulary.build(map(tokenize_question, texts), with_cls=self.with_cls)
         return QuestionDataModule(
             train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
             validation=stored_questions(parts["val"], store),
@@ -67,7 +68,7 @@ class VqaData:
             feature_dim=store.feature_dim,
             has_boxes=store.has_boxes,
             max_words=self.max_words,
-            vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.words),
+            vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens),
         )
 
     def split(self, name: str) -> QuestionDataset:
@@ -125,8 +126,8 @@ class DaquarData:
         return QuestionDataModule(
             train=stored_questions(train, store),
             validation=stored_questions(parts["val"], store),
-            vocabulary=QuestionVocabulary.build(question_tokens(question.text) for question in train),
-            answers=AnswerVocabulary.build(answers, more_than=0),
+            vocabulary=QuestionVocabulary.build(tokenize_question(question.text) for question in train),
+            answers=AnswerVocabulary.build(answers, min_count=1),
             feature_dim=store.feature_dim,
             has_boxes=store.has_boxes,
             max_words=self.max_words,
@@ -168,8 +169,8 @@ class SceneQuestionsData(SceneCounts):
         """Draws the scenes, finds their regions in the pixels and asks about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        vocabulary = QuestionVocabulary.build(question_tokens(question.text) for question in train.questions)
-        answers = AnswerVocabulary.build((told.answers[0] for told in train.annotations.values()), more_than=0)
+        vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)
+        answers = AnswerVocabulary.build((told.answers[0] for told in train.annotations.values()), min_count=1)
         return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
 
     def split(self, name: str) -> QuestionDataset:

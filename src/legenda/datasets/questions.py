@@ -15,7 +15,7 @@ from legenda.datasets.vqa import Question
 from legenda.errors import UserError
 from legenda.features.concat import ConcatFeatureStore, Reader
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, question_tokens
+from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, tokenize_question
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ def encode_tokens(texts: Iterable[Sequence[str]], vocabulary: QuestionVocabulary
 
 def question_rows(questions: Iterable[Question], vocabulary: QuestionVocabulary, max_words: int) -> Int[Tensor, "Q L"]:
     """The words of questions as rows of ids, padded with 0."""
-    return encode_tokens((question_tokens(question.text) for question in questions), vocabulary, max_words)
+    return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_words)
 
 
 @dataclass(frozen=True, eq=False)

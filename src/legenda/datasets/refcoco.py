@@ -13,7 +13,7 @@ from legenda.datasets.annotations import read_annotations
 from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
 from legenda.io import parse_json, read_plain_pickle
-from legenda.text.questions import question_tokens
+from legenda.text.questions import tokenize_question
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""
@@ -141,7 +141,7 @@ def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     for number, caption in enumerate(entry["captions"]):
         words = caption["text"].split()
         for place, (chain, types, first, count) in enumerate(caption["phrases"]):
-            tokens = tuple(question_tokens(" ".join(words[first : first + count])))
+            tokens = tuple(tokenize_question(" ".join(words[first : first + count])))
             if tokens and boxes.get(str(chain)):
                 name = f"{image}-{number}-{place}"  # two phrases may begin at one word
                 found.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))

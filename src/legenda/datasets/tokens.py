@@ -62,8 +62,8 @@ class TokenizedCaptions:
         row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # its place among its image's
         shape = len(counts), int(counts.max(initial=0)), int(lengths.max(initial=0)) + 2
         rows = np.full(shape, -1, np.int32)
-        rows[owner, row, 0] = vocabulary.begin_id
-        rows[owner, row, lengths + 1] = vocabulary.end_id
+        rows[owner, row, 0] = vocabulary.bos_token_id
+        rows[owner, row, lengths + 1] = vocabulary.eos_token_id
         ids = np.array(vocabulary.encode(self.words), np.int32)
         for place in range(int(lengths.max(initial=0))):
             reach = lengths > place

@@ -10,7 +10,7 @@ from pathlib import Path
 from legenda.errors import UserError
 from legenda.io import verified
 from legenda.text import Vocabulary
-from legenda.text.subwords import JointPieces, SentencePieces, Subwords, count_vocabulary
+from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, SubwordTokenizer, build_subword_vocabulary
 
 _HINT = "name text files of the same number of lines, gzipped (.gz) or not"
 
@@ -38,8 +38,8 @@ class ParallelDataset:
         references = dict(zip(self.ids, self.references, strict=True))
         if not self.tokenized:
             return references
-        pieces = JointPieces()
-        return {name: tuple(pieces.join(text.split()) for text in texts) for name, texts in references.items()}
+        pieces = BPETokenizer()
+        return {name: tuple(pieces.detokenize(text.split()) for text in texts) for name, texts in references.items()}
 
     def at(self, places: Sequence[int]) -> ParallelDataset:
         """Some of the pairs."""
@@ -61,7 +61,7 @@ class ParallelDataModule:
 
     train: ParallelDataset
     validation: ParallelDataset
-    subwords: Subwords
+    subwords: SubwordTokenizer
     vocabulary: Vocabulary
     max_length: int
 
@@ -82,12 +82,12 @@ class ParallelData:
     validation: str = "val"
     test: str = "test_2016_flickr"
     pieces: int = 8000
-    """Subwords of both languages together, learned from the training text; 0 learns none: the text is tokenized
+    """SubwordTokenizer of both languages together, learned from the training text; 0 learns none: the text is tokenized
     already, and its words are whole or have their "@@ " joints."""
     merges: Path | None = None
     """BPE merges for text that is tokenized already, in place of subwords that are learned."""
     max_length: int = 100
-    """Subwords of the longest sentence; pairs with a longer one are left out of training, and no translation is
+    """SubwordTokenizer of the longest sentence; pairs with a longer one are left out of training, and no translation is
     longer."""
 
     def __post_init__(self) -> None:
@@ -101,20 +101,20 @@ class ParallelData:
         lines = [*train.sentences, *(line for lines in train.references for line in lines)]
         if self.pieces and self.merges is None:
             progress(f"learning {self.pieces} subwords from {len(lines)} lines")
-            learned = SentencePieces.train(lines, self.pieces)
+            learned = SentencePieceTokenizer.train(lines, self.pieces)
             return self._opened(train, validation, learned, learned.vocabulary())
-        subwords = JointPieces() if self.merges is None else JointPieces.read(self.merges)
-        return self._opened(train, validation, subwords, count_vocabulary(subwords, lines))
+        subwords = BPETokenizer() if self.merges is None else BPETokenizer.read(self.merges)
+        return self._opened(train, validation, subwords, build_subword_vocabulary(subwords, lines))
 
     def _opened(
-        self, train: ParallelDataset, validation: ParallelDataset, subwords: Subwords, vocabulary: Vocabulary
+        self, train: ParallelDataset, validation: ParallelDataset, subwords: SubwordTokenizer, vocabulary: Vocabulary
     ) -> ParallelDataModule:
         """The data without the pairs that are too long to train on."""
         pairs = zip(train.sentences, train.references, strict=True)
         fitting = [
             place
             for place, (sentence, references) in enumerate(pairs)
-            if all(len(subwords.split(text)) <= self.max_length for text in (sentence, *references))
+            if all(len(subwords.tokenize(text)) <= self.max_length for text in (sentence, *references))
         ]
         if not fitting:
             raise UserError(f"no pair of {train.source} is within data.max_length={self.max_length} subwords; raise it")

@@ -28,7 +28,7 @@ class MovingScenesData:
         """Draws the frames and finds their things in the pixels."""
         progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
-        vocabulary = Vocabulary.of_counts(train.tokenized.counts(), min_count=1)
+        vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, MOVING_DIM, False)
 
     def split(self, name: str) -> CaptionDataset:

@@ -15,8 +15,8 @@ import numpy as np
 from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
 from legenda.io import parse_json, verified, write_json
-from legenda.metrics.vqa import Annotation, normalise_answer, read_annotation
-from legenda.text.questions import AnswerVocabulary
+from legenda.metrics.vqa import Annotation, normalize_answer, read_annotation
+from legenda.text.vocabulary import AnswerVocabulary
 
 PEOPLE = 10
 """How many people answer a question of VQA; a single answer counts as that of all of them."""
@@ -78,7 +78,7 @@ def read_main_answers(path: str | Path) -> list[str]:
         answer = entry.get("multiple_choice_answer") if isinstance(entry, Mapping) else None
         if not isinstance(answer, str):
             raise UserError(f"{path}: annotations[{number}] has no text 'multiple_choice_answer'; {_ANNOTATIONS}")
-        answers.append(normalise_answer(answer))
+        answers.append(normalize_answer(answer))
     return answers
 
 
@@ -121,7 +121,7 @@ def read_daquar(path: str | Path) -> list[Question]:
         question, answer, image = (value.strip() if isinstance(value, str) else "" for value in values)
         if not (question and answer and image):
             raise UserError(f"{path}: row {number + 1} lacks a question, answer or image_id; these columns are needed")
-        answer = normalise_answer(answer)
+        answer = normalize_answer(answer)
         answer_type = "number" if answer.isdecimal() else "other"
         annotation = Annotation((answer,) * PEOPLE, " ".join(question.lower().split()[:2]), answer_type)
         found.append(Question(str(number), image, question, annotation))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from legenda.errors import UserError, nearest
 from legenda.importers.mcan import give_words
-from legenda.importers.vocab import check_size, read_words
+from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import Translation
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
@@ -50,7 +50,7 @@ def load(
     before all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and
     shapes; what they cannot tell is said here: num_heads (8 unless told; X-Linear blocks tell it themselves, and MCAN
     has one for every 64 channels), and any option of the model, such as `dropout`.
-    vocabulary: the release's own file of words (see `read_words`), or a Vocabulary; without it the model gives tokens
+    vocabulary: the release's own file of words (see `load_vocab`), or a Vocabulary; without it the model gives tokens
     only. A captioner has the rule of search of its release, special ids included. For MCAN it is a vocabulary.txt of
     ours, whose words stand in the order in which the release first sees them.
     answers: for MCAN, its answer_dict.json or another list that `read_answers` reads, or an AnswerVocabulary.
@@ -75,10 +75,10 @@ def load(
     if isinstance(vocabulary, QuestionVocabulary):
         raise UserError(f"{kind} writes captions; give the vocabulary of captions, not one of questions")
     if vocabulary is not None:
-        words = vocabulary if isinstance(vocabulary, Vocabulary) else read_words(kind, Path(vocabulary))
+        words = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
         check_size(model, len(words), source)
         model.vocabulary = words
-        model.decoding = replace(model.decoding, begin_id=words.begin_id, end_id=words.end_id)
+        model.decoding = replace(model.decoding, begin_id=words.bos_token_id, end_id=words.eos_token_id)
     return model
 
 

@@ -17,7 +17,7 @@ _SPECIALS = {"UNK": UNKNOWN, "<unk>": UNKNOWN, "<pad>": PAD, "<bos>": BEGIN, "<e
 """What the releases call their special words, and what we do."""
 
 
-def read_words(kind: str, path: Path) -> Vocabulary:
+def load_vocab(kind: str, path: Path) -> Vocabulary:
     """The vocabulary of a release, with the ids that its weights have.
 
     - our own vocabulary.txt;

@@ -8,7 +8,7 @@ from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.significance import Difference, Interval, compare, intervals
 from legenda.metrics.spice import Spice, SpiceScores, download_corenlp
-from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalise_answer, vqa_accuracy
+from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy
 
 __all__ = [
     "METRICS",
@@ -34,7 +34,7 @@ __all__ = [
     "grounding_accuracy",
     "intervals",
     "measure_diversity",
-    "normalise_answer",
+    "normalize_answer",
     "score_oracle",
     "share_novel",
     "vocabulary_size",

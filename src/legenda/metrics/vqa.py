@@ -30,7 +30,7 @@ _SHARES = (0.0, 0.3, 0.6, 0.9, 1.0)
 
 
 @lru_cache(maxsize=1 << 16)  # people's answers repeat themselves
-def normalise_answer(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """An answer as the official evaluation compares it: lower case, without articles and most punctuation, digits for
     number words up to ten, usual apostrophes restored.
 
@@ -64,7 +64,7 @@ def _accuracy(prediction: str, answers: Sequence[str]) -> float:
         raise UserError("A prediction is compared with people's answers, and there are none; give them")
     prediction, told = _plain(prediction), [_plain(answer) for answer in answers]
     if len(set(told)) > 1:
-        prediction, told = normalise_answer(prediction), [normalise_answer(answer) for answer in told]
+        prediction, told = normalize_answer(prediction), [normalize_answer(answer) for answer in told]
     same = [answer == prediction for answer in told]
     agreeing = sum(same)
     return sum(min(1.0, (agreeing - own) / 3) for own in same) / len(same)
@@ -75,7 +75,7 @@ def soft_targets(answers: Iterable[str]) -> dict[str, float]:
 
     The share is the accuracy that an answer of so many among ten people has.
     """
-    counts = Counter(normalise_answer(answer) for answer in answers)
+    counts = Counter(normalize_answer(answer) for answer in answers)
     return {answer: _SHARES[min(count, len(_SHARES) - 1)] for answer, count in counts.items()}
 
 

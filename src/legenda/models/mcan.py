@@ -15,7 +15,7 @@ from legenda.attention import StdLayerNorm
 from legenda.errors import UserError
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
 from legenda.regions import Regions
-from legenda.text.questions import AnswerVocabulary, question_tokens
+from legenda.text.questions import AnswerVocabulary, tokenize_question
 
 ANSWERS = "answers.txt"
 
@@ -74,7 +74,7 @@ class Mcan(CoAttentionModel):
         """The same, each with the sigmoid of its logit: about the share of people who agree."""
         if self.answers is None:
             raise UserError("this model has no list of answers, so it cannot say any; set model.answers first")
-        question = self.ids([question_tokens(text) for text in questions])
+        question = self.ids([tokenize_question(text) for text in questions])
         mode = self.training
         self.eval()
         with torch.no_grad():

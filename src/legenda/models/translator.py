@@ -18,7 +18,7 @@ from legenda.models.model import Config, Model
 from legenda.models.transformer import EncoderLayer, TransformerConfig, TransformerDecoder, placed_words
 from legenda.regions import Memory
 from legenda.text import Vocabulary
-from legenda.text.subwords import Subwords, load_subwords
+from legenda.text.subwords import SubwordTokenizer, load_subwords
 
 SUBWORDS = "subwords.model"
 
@@ -109,7 +109,7 @@ class Translator(Model):
 
     config: TranslatorConfig
     decoding: DecodingRule
-    subwords: Subwords | None = None
+    subwords: SubwordTokenizer | None = None
     """How text becomes words of the vocabulary; None for a model that was created and not trained or loaded."""
 
     def __init__(self, config: TranslatorConfig) -> None:
@@ -142,15 +142,15 @@ class Translator(Model):
     def read(self, sentence: str) -> list[int]:
         """The ids of a sentence and the end's; UserError where the model has no subwords."""
         subwords, vocabulary = self._words
-        return [*vocabulary.encode(subwords.split(sentence)), vocabulary.end_id]
+        return [*vocabulary.encode(subwords.tokenize(sentence)), vocabulary.eos_token_id]
 
     def write(self, tokens: Iterable[int]) -> str:
         """Running text of ids up to the first end."""
         subwords, vocabulary = self._words
-        return subwords.join(vocabulary.decode(tokens).split())
+        return subwords.detokenize(vocabulary.decode(tokens).split())
 
     @property
-    def _words(self) -> tuple[Subwords, Vocabulary]:
+    def _words(self) -> tuple[SubwordTokenizer, Vocabulary]:
         if self.subwords is None or self.vocabulary is None:
             raise UserError("this translator has no subwords, so it neither reads nor writes text; load or train one")
         return self.subwords, self.vocabulary

@@ -43,11 +43,11 @@ class Captioning(Task):
         created = create_model(model, **options, vocab_size=len(words), feature_dim=data.feature_dim)
         check_boxes(created, data.has_boxes, data.train.source)
         created.vocabulary = words
-        unknown = words.unknown_id
+        unknown = words.unk_token_id
         created.decoding = replace(
             created.decoding,
-            begin_id=words.begin_id,
-            end_id=words.end_id,
+            begin_id=words.bos_token_id,
+            end_id=words.eos_token_id,
             banned_ids=() if unknown is None else (unknown,),  # no caption is better for an unknown word
         )
         return created

@@ -52,7 +52,7 @@ class Rewards:
         if built:
             counted = CiderD(
                 split.tokenized.ids(vocabulary),
-                end_id=vocabulary.end_id,
+                end_id=vocabulary.eos_token_id,
                 end="added" if settings.end_in_reward else "dropped",
                 clip=settings.reference_length or None,
                 df="captions" if settings.frequencies == "captions" else "references",

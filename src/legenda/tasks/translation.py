@@ -69,11 +69,11 @@ class Translation(ReportedTask):
         assert isinstance(created, Translator)
         created.vocabulary = words
         created.subwords = data.subwords if start is None else load_subwords(start / SUBWORDS)
-        unknown = words.unknown_id
+        unknown = words.unk_token_id
         created.decoding = replace(
             created.decoding,
-            begin_id=words.begin_id,
-            end_id=words.end_id,
+            begin_id=words.bos_token_id,
+            end_id=words.eos_token_id,
             banned_ids=() if unknown is None else (unknown,),
             max_length=data.max_length + 1,
         )

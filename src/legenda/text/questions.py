@@ -16,7 +16,7 @@ _SPECIALS = (PAD, UNKNOWN, CLS)
 _RULE = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
 
 
-def question_tokens(text: str) -> list[str]:
+def tokenize_question(text: str) -> list[str]:
     """The words of a question as MCAN's and OpenVQA's code splits them.
 
     Lower case; marks such as commas, full stops and apostrophes vanish, hyphens and slashes become spaces.

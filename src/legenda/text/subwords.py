@@ -21,15 +21,15 @@ _MOST_LINES = 1_000_000
 """Lines of text that subwords are learned from; of more, every n-th is taken."""
 
 
-class Subwords(ABC):
+class SubwordTokenizer(ABC):
     """How text becomes pieces and pieces become text; vocabularies are made of the pieces."""
 
     @abstractmethod
-    def split(self, text: str) -> list[str]:
+    def tokenize(self, text: str) -> list[str]:
         """The pieces of one line of text."""
 
     @abstractmethod
-    def join(self, pieces: Sequence[str]) -> str:
+    def detokenize(self, pieces: Sequence[str]) -> str:
         """Running text of pieces."""
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Subwords(ABC):
         """Writes what `load_subwords` reads."""
 
 
-class SentencePieces(Subwords):
+class SentencePieceTokenizer(SubwordTokenizer):
     """A sentencepiece model (Kudo and Richardson, 2018), which reads raw text and gives it back with its spaces."""
 
     def __init__(self, model: bytes) -> None:
@@ -46,7 +46,7 @@ class SentencePieces(Subwords):
         self._processor.LoadFromSerializedProto(model)
 
     @classmethod
-    def train(cls, lines: Sequence[str], pieces: int) -> SentencePieces:
+    def train(cls, lines: Sequence[str], pieces: int) -> SentencePieceTokenizer:
         """Byte-pair encoding learned from lines of text of all languages: `pieces` of them, unknown included.
 
         Raises UserError where the text has fewer, or so many different characters that they alone are more, and where
@@ -81,11 +81,11 @@ class SentencePieces(Subwords):
         every = (self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size()))
         return Vocabulary((END, UNKNOWN, *(piece for piece in every if piece not in (END, UNKNOWN))))
 
-    def split(self, text: str) -> list[str]:
+    def tokenize(self, text: str) -> list[str]:
         """The pieces; a space is a mark at the beginning of the next one."""
         return self._processor.encode(text, out_type=str)
 
-    def join(self, pieces: Sequence[str]) -> str:
+    def detokenize(self, pieces: Sequence[str]) -> str:
         """Text with its spaces and punctuation as people write them."""
         return self._processor.decode(list(pieces)) if pieces else ""
 
@@ -95,7 +95,7 @@ class SentencePieces(Subwords):
             partial.write_bytes(self.model)
 
 
-class JointPieces(Subwords):
+class BPETokenizer(SubwordTokenizer):
     """Text that is tokenized already, and whose words fall into pieces that end in "@@" where the word goes on.
 
     It is the way of WMT's shared sets (Sennrich et al., 2016, subword-nmt). Given merges split words into pieces; with
@@ -114,16 +114,16 @@ class JointPieces(Subwords):
         self._known: dict[str, tuple[str, ...]] = {}
 
     @classmethod
-    def read(cls, path: str | Path) -> JointPieces:
+    def read(cls, path: str | Path) -> BPETokenizer:
         """A file of merges as subword-nmt writes it."""
         return cls(read_text(path, _HINT))
 
-    def split(self, text: str) -> list[str]:
+    def tokenize(self, text: str) -> list[str]:
         """The pieces of text whose tokens stand apart."""
         words = text.split()
         return words if self._text is None else [piece for word in words for piece in self._pieces(word)]
 
-    def join(self, pieces: Sequence[str]) -> str:
+    def detokenize(self, pieces: Sequence[str]) -> str:
         """Running text: the pieces of a word joined, the tokens set as in print."""
         words = f"{' '.join(pieces)} ".replace(f"{_JOINT} ", "")
         return detokenize(words.split())
@@ -160,20 +160,20 @@ def _merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
     return merged
 
 
-def count_vocabulary(subwords: Subwords, lines: Iterable[str]) -> Vocabulary:
+def build_subword_vocabulary(subwords: SubwordTokenizer, lines: Iterable[str]) -> Vocabulary:
     """The vocabulary of all pieces that lines of text have."""
-    return Vocabulary.build((subwords.split(line) for line in lines), min_count=1)
+    return Vocabulary.build((subwords.tokenize(line) for line in lines), min_count=1)
 
 
-def load_subwords(path: str | Path) -> Subwords:
+def load_subwords(path: str | Path) -> SubwordTokenizer:
     """Reads what `save` wrote; UserError names a file that is missing or is neither of the two kinds."""
     content = verified(lambda: Path(path).read_bytes(), path, _HINT)
     if content.startswith(_SPACES_ONLY.encode()):
-        return JointPieces()
+        return BPETokenizer()
     if content.startswith(b"#version"):
-        return JointPieces.read(path)
+        return BPETokenizer.read(path)
     _sentencepiece()  # a missing library is no fault of the file
-    return verified(lambda: SentencePieces(content), path, _HINT)
+    return verified(lambda: SentencePieceTokenizer(content), path, _HINT)
 
 
 def _sentencepiece() -> Any:

@@ -38,10 +38,10 @@ class Vocabulary:
 
         Words of equal frequency are in alphabetical order.
         """
-        return cls.of_counts(Counter(token for caption in captions for token in caption), min_count=min_count)
+        return cls.from_counts(Counter(token for caption in captions for token in caption), min_count=min_count)
 
     @classmethod
-    def of_counts(cls, counts: Mapping[str, int], *, min_count: int = 5) -> Self:
+    def from_counts(cls, counts: Mapping[str, int], *, min_count: int = 5) -> Self:
         """The same, of words that have been counted already."""
         frequent = (word for word, count in counts.items() if count >= min_count and word not in _SPECIALS)
         return cls((END, UNKNOWN, *sorted(frequent, key=lambda word: (-counts[word], word))))
@@ -63,17 +63,17 @@ class Vocabulary:
         return len(self.words)
 
     @cached_property
-    def end_id(self) -> int:
+    def eos_token_id(self) -> int:
         """What ends a caption."""
         return self.words.index(END)
 
     @cached_property
-    def begin_id(self) -> int:
+    def bos_token_id(self) -> int:
         """What begins a caption: "<begin>", or the end's id where there is none."""
-        return self.words.index(BEGIN) if BEGIN in self.words else self.end_id
+        return self.words.index(BEGIN) if BEGIN in self.words else self.eos_token_id
 
     @cached_property
-    def unknown_id(self) -> int | None:
+    def unk_token_id(self) -> int | None:
         """What stands for any other word; None where the vocabulary has nothing for them."""
         return self.words.index(UNKNOWN) if UNKNOWN in self.words else None
 
@@ -84,7 +84,7 @@ class Vocabulary:
         """
         ids = []
         for token in tokens:
-            number = self._ids.get(token, self.unknown_id)
+            number = self._ids.get(token, self.unk_token_id)
             if number is None:
                 raise UserError(f"{token!r} is not in the vocabulary, which has no {UNKNOWN} for such words")
             ids.append(number)
@@ -94,7 +94,7 @@ class Vocabulary:
         """The words before the first end, joined by spaces; UserError for an id outside the vocabulary."""
         words = []
         for number in map(index, ids):
-            if number == self.end_id:
+            if number == self.eos_token_id:
                 break
             if not 0 <= number < len(self.words):
                 raise UserError(

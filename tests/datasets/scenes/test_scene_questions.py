@@ -11,7 +11,7 @@ import pytest
 
 from legenda.datasets.scenes import Scene, Thing, draw_scene, find_things, make_scenes
 from legenda.datasets.scenes.questions import GEOMETRIC, MOST_WORDS, PER_SCENE, SceneQuestion, ask
-from legenda.text.questions import question_tokens
+from legenda.text.questions import tokenize_question
 
 SCENES = tuple(make_scenes("train", 900, seed=11))
 ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]
@@ -95,7 +95,7 @@ def test_every_scene_has_as_many_questions_about_its_family_and_one_control():
 
 
 def test_no_question_is_longer_than_it_says():
-    assert max(len(question_tokens(question.text)) for _, question in ASKED) == MOST_WORDS == 10
+    assert max(len(tokenize_question(question.text)) for _, question in ASKED) == MOST_WORDS == 10
 
 
 def test_answers_have_the_types_of_vqa():
