@@ -115,7 +115,7 @@ def test_karpathy_data_pairs_captions_with_the_features_of_the_same_image(tmp_pa
     assert opened.train.ids == ("0", "1", "2")  # image 3 has no captions
     assert opened.validation.ids == ("4",)
     assert opened.train.references[1] == ("A dog number 1.", "A dog runs!")
-    assert opened.vocabulary.words == ("<end>", "<unk>", "a", "dog", "number", "runs")
+    assert opened.vocabulary.tokens == ("<end>", "<unk>", "a", "dog", "number", "runs")
     regions = opened.train.read(np.array([2, 0]))
     assert regions.features[:, :, 0].tolist() == [[2.0, 2.0], [0.0, 0.0]]
     assert regions.boxes is not None
@@ -198,7 +198,7 @@ def test_scenes_data_has_regions_references_and_a_judge():
     told = {name: said[0] for name, said in zip(opened.train.ids, opened.train.references, strict=True)}
     assert opened.train.score(told)["truth"] == 1.0
     known = {word for said in opened.train.references for caption in said for word in caption.split()}
-    assert set(opened.vocabulary.words) == {"<end>", "<unk>", *known}
+    assert set(opened.vocabulary.tokens) == {"<end>", "<unk>", *known}
 
 
 def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
@@ -219,9 +219,9 @@ def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
     data = write_karpathy(tmp_path)
     train = data.open(nothing).vocabulary
     every = dataclasses.replace(data, vocabulary="all", min_count=1).open(nothing).vocabulary
-    assert "4" in every.words  # of validation: "A dog number 4."
-    assert "6" in every.words  # of test
-    assert not {"4", "6"} & set(dataclasses.replace(data, min_count=1).open(nothing).vocabulary.words)
+    assert "4" in every.tokens  # of validation: "A dog number 4."
+    assert "6" in every.tokens  # of test
+    assert not {"4", "6"} & set(dataclasses.replace(data, min_count=1).open(nothing).vocabulary.tokens)
     assert len(every) > len(train)
 
 

@@ -90,7 +90,7 @@ def refs(folder: Path) -> RefsData:
 def test_refs_open_with_the_words_of_train(tmp_path):
     data = refs(tmp_path)
     opened = data.open(lambda _: None)
-    assert opened.vocabulary.words == ("<pad>", "<unk>", "the", "dog", "1")
+    assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "dog", "1")
     assert (opened.feature_dim, opened.max_words, opened.train.extractor) == (3, 14, "mine")
     assert opened.train.boxes.tolist() == [[10, 20, 40, 60]]
     assert opened.validation.sizes.tolist() == [[100, 200]]

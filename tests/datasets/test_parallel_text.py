@@ -65,7 +65,7 @@ def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
 def test_text_that_is_split_already_keeps_its_words(data):
     opened = replace(data, pieces=0).open(lambda _: None)
     words = {word for line in (*EN, *DE) for word in line.split()}
-    assert set(opened.vocabulary.words) == words | {"<end>", "<unk>"}
+    assert set(opened.vocabulary.tokens) == words | {"<end>", "<unk>"}
     assert opened.subwords.detokenize(EN[0].split()) == "a dog runs."
     assert opened.validation.references[0] == (DE[0],)
     assert opened.validation.printed == {

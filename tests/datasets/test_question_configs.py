@@ -15,7 +15,7 @@ from legenda.datasets.vqa import PEOPLE, Question
 from legenda.errors import UserError
 from legenda.features.writer import write_store
 from legenda.metrics.vqa import Annotation
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 DIM = 5
 
@@ -78,8 +78,8 @@ def vqa(tmp_path) -> VqaData:
 def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
     opened = vqa.open(lambda _: None)
     assert (len(opened.train), len(opened.validation)) == (10, 1)
-    assert " ".join(opened.vocabulary.words) == "<pad> <unk> what is it red why blue where green who sleeps"
-    assert opened.answers.answers == ("cat",)  # 9 times; "no 1 knows" and "dog" once each
+    assert " ".join(opened.vocabulary.tokens) == "<pad> <unk> what is it red why blue where green who sleeps"
+    assert opened.answers.tokens == ("cat",)  # 9 times; "no 1 knows" and "dog" once each
     assert (opened.feature_dim, opened.has_boxes, opened.max_words, opened.vectors) == (DIM, True, 14, None)
 
 
@@ -120,8 +120,8 @@ def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
         with_cls=True,
     )
     opened = data.open(lambda _: None)
-    assert opened.answers.answers == ("", "dog", "cat")
-    assert opened.vocabulary.words[:4] == ("<pad>", "<unk>", "<cls>", "what")
+    assert opened.answers.tokens == ("", "dog", "cat")
+    assert opened.vocabulary.tokens[:4] == ("<pad>", "<unk>", "<cls>", "what")
     assert opened.vectors is not None
     assert opened.vectors.shape == (len(opened.vocabulary), 3)
     assert opened.vectors[opened.vocabulary.encode(["red"])].tolist() == [[1, 2, 3]]
@@ -226,7 +226,7 @@ def test_the_words_and_answers_of_scenes_are_few():
     opened = SceneQuestionsData(train=300, validation=1).open(lambda _: None)
     assert len(opened.vocabulary) == 45
     counts = Counter(annotation.answers[0] for annotation in opened.train.annotations.values())
-    assert set(counts) == set(opened.answers.answers)
+    assert set(counts) == set(opened.answers.tokens)
     assert {"yes", "no", "side by side", "one above the other", "4", "7"} < set(counts)
 
 

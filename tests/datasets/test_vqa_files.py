@@ -116,7 +116,7 @@ def test_faults_in_daquar_are_named(tmp_path, rows, problem):
     ids=["list", "numbers", "release"],
 )
 def test_a_list_of_answers_in_every_form(tmp_path, content):
-    assert read_answers(written(tmp_path / "answers.json", content)).answers == ("", "net", "pitcher")
+    assert read_answers(written(tmp_path / "answers.json", content)).tokens == ("", "net", "pitcher")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_list_of_answers_in_every_form(tmp_path, content):
         ({"net": "0"}, "gives an answer no whole number"),
         ([], "holds no list of answers"),
         (["net", 3], "holds no list of answers"),
-        (["net", "net"], "'net' is listed twice"),
+        (["net", "net"], "'net' is on lines 1 and 2"),
     ],
 )
 def test_faults_in_a_list_of_answers_are_named(tmp_path, content, problem):

@@ -12,7 +12,7 @@ import legenda
 from legenda import Regions, UserError
 from legenda.decoding import Ensemble, beam_search, greedy
 from legenda.importers.aoanet import load_aoanet
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 
 DATA = Path(__file__).parent / "data"
 HEADS, T = 4, 20
@@ -149,7 +149,7 @@ def released_losses(given, model, regions):
 
 @pytest.mark.parametrize(("key", "number"), [("xe", 0), ("ls02", 1)])
 def test_losses_and_gradients(full, key, number):
-    weights = Translation(full.weights(double=True), "weights")
+    weights = StateDictMapper(full.weights(double=True), "weights")
     model = load_aoanet(weights, num_heads=HEADS)
     _, regions = build(full, double=True)
     loss = released_losses(full, model, regions)[number]
@@ -157,7 +157,7 @@ def test_losses_and_gradients(full, key, number):
     loss.backward()
     squares: dict[str, float] = {}
     for name, parameter in model.named_parameters():
-        theirs = weights.origins[name]
+        theirs = weights.source_keys[name]
         squares[theirs] = squares.get(theirs, 0.0) + float(parameter.grad.square().sum())
     expected = json.loads((DATA / "aoanet_full_grad_norms.json").read_text())[key]
     assert squares.keys() == expected.keys()
@@ -207,7 +207,7 @@ def without(weights, name):
         (lambda w: without(w, "logit.bias"), "lacks logit.bias"),
         (lambda w: without(w, "refiner.layers.0.self_attn.linears.1.bias"), "lacks refiner.layers.0.self_attn"),
         (lambda w: {k: v for k, v in w.items() if ".layers.0." not in k}, r"lacks the tensors .*refiner.layers.0."),
-        (lambda w: {**w, "logit.more": torch.zeros(2)}, "holds logit.more, which aoanet has no place for"),
+        (lambda w: {**w, "logit.more": torch.zeros(2)}, "holds logit.more, which aoanet does not have"),
         (lambda w: {**w, "logit.weight": w["logit.weight"][1:]}, r"logit.weight with shape \(50, 32\).* \(51, 32\)"),
         (lambda w: {**w, "ctx2att.weight": w["ctx2att.weight"][:, 1:]}, "ctx2att.weight with shape"),
         (lambda _: {}, "lacks"),

@@ -172,7 +172,7 @@ EXPECTED = ("<end>", *WORDS[:-1], "<unk>")
 def test_vocabularies_whose_id_zero_is_the_end(tmp_path, name, make):
     make(tmp_path / name)
     found = load_vocab("aoanet", tmp_path / name)
-    assert found.words == EXPECTED
+    assert found.tokens == EXPECTED
     assert (found.bos_token_id, found.eos_token_id, found.unk_token_id) == (0, 0, 50)
 
 
@@ -193,7 +193,7 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "data.vocab", SimpleNamespace(Vocab=Vocab))
     path = dump(released, tmp_path / "vocab.pkl")
     found = load_vocab("mdsan", path)
-    assert found.words == ("<unk>", "<pad>", "<begin>", "<end>", "a", "cat")
+    assert found.tokens == ("<unk>", "<pad>", "<begin>", "<end>", "a", "cat")
     assert (found.unk_token_id, found.bos_token_id, found.eos_token_id) == (0, 2, 3)
 
 
@@ -210,7 +210,7 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
         ("words.json", "[]", 'no "ix_to_word"'),
         ("words.json", '{"1": "a", "3": "b"}', "ids 1, 2, 3"),
         ("words.csv", "a", "is no vocabulary of aoanet"),
-        ("words.txt", "a\na\n", "comes|stands on lines"),
+        ("words.txt", "a\na\n", "is on lines"),
     ],
 )
 def test_a_file_that_is_no_vocabulary(tmp_path, name, content, told):

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from legenda import Regions, UserError, importers
 from legenda.importers.mcan import load_mcan, usual_heads
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 from legenda.models.checkpoint import load_any
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = ("mcan_a", "mcan_b")
@@ -112,12 +112,12 @@ def test_a_mask_says_what_zero_rows_say(tensors):
 def test_loss_and_gradients(name):
     """Every gradient's norm, and some gradients number by number."""
     tensors = read(name)
-    translation = Translation(weights(tensors, torch.float64), "the file")
+    translation = StateDictMapper(weights(tensors, torch.float64), "the file")
     model = load_mcan(translation)
     loss = F.binary_cross_entropy_with_logits(answered(model, tensors), tensors["in.target"].double(), reduction="sum")
     torch.testing.assert_close(loss, tensors["out.loss_bce_sum"][0], atol=1e-10, rtol=0)
     loss.backward()
-    theirs = {released: model.get_parameter(own).grad for own, released in translation.origins.items()}
+    theirs = {released: model.get_parameter(own).grad for own, released in translation.source_keys.items()}
     norms = json.loads((DATA / "mcan_grad_norms.json").read_text())[name]
     assert theirs.keys() == norms.keys()
     for released, norm in norms.items():
@@ -193,7 +193,7 @@ def test_heads_are_as_told():
         ({"proj.weight": None}, "lacks proj.weight"),
         ({"backbone.enc_list.0.norm1.a_2": None}, r"lacks backbone\.enc_list\.0\.norm1\.a_2"),
         ({"backbone.dec_list.1.mhatt2.linear_k.bias": None}, "linear_k"),
-        ({"more.weight": torch.zeros(2)}, "holds more.weight, which mcan has no place for"),
+        ({"more.weight": torch.zeros(2)}, "holds more.weight, which mcan does not have"),
         ({"proj_norm.a_2": torch.zeros(2)}, r"proj_norm.a_2 with shape \(2,\), which does not fit"),
     ],
 )
@@ -221,9 +221,9 @@ def answers():
 def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
     tensors = read("mcan_a")
     words.save(tmp_path / "vocabulary.txt")
-    (tmp_path / "answers.json").write_text(json.dumps(answers.answers))
+    (tmp_path / "answers.json").write_text(json.dumps(answers.tokens))
     model = imported(tensors, vocabulary=tmp_path / "vocabulary.txt", answers=tmp_path / "answers.json")
-    questions = [" ".join(words.words[number] for number in row if number) for row in tensors["in.ques_ix"].tolist()]
+    questions = [" ".join(words.tokens[number] for number in row if number) for row in tensors["in.ques_ix"].tolist()]
     said = model.answer(Regions(tensors["in.img_feat"]), [text.replace("<unk>", "other") for text in questions])
     assert said == [f"a{number}" for number in tensors["out.logits"].argmax(dim=1).tolist()]
     model.save(tmp_path / "run")
@@ -233,7 +233,7 @@ def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("mcan_a", ("words",), "give answers beside the vocabulary"),
+        ("mcan_a", ("words",), "give answers along with the vocabulary"),
         ("mcan_a", ("answers",), "give vocabulary as the vocabulary"),
         ("mcan_b", ("words", "answers"), r"vocabulary has 50 words .* has 33"),
         ("mcan_vg", ("words", "answers"), r"vocabulary has 50 words .* has 41"),
@@ -251,7 +251,7 @@ def test_other_answers_than_the_models(words):
 
 
 def test_grounding_takes_words_alone(words, answers):
-    own = QuestionVocabulary(words.words[:41])
+    own = QuestionVocabulary(words.tokens[:41])
     assert imported(read("mcan_vg"), vocabulary=own).vocabulary == own
     with pytest.raises(UserError, match="leave answers out"):
         imported(read("mcan_vg"), vocabulary=own, answers=answers)

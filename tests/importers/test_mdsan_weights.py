@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from legenda import Regions, UserError
 from legenda.decoding import beam_search, greedy
 from legenda.importers.mdsan import END, PAD, load_mdsan
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 
 DATA = Path(__file__).parent / "data"
 NAMES = (
@@ -78,7 +78,7 @@ class Case:
 
 
 def load(tensors, **options):
-    return load_mdsan(Translation(tensors, "the file"), num_heads=4, **options)
+    return load_mdsan(StateDictMapper(tensors, "the file"), num_heads=4, **options)
 
 
 def read(tensors: dict[str, torch.Tensor]) -> Case:
@@ -263,6 +263,6 @@ def test_a_missing_layer_and_a_wrong_number_of_heads(weights):
     with pytest.raises(UserError, match="2 layers in the encoder and 1 in the decoder"):
         load(lacking)
     with pytest.raises(UserError, match="num_heads=3"):
-        load_mdsan(Translation(weights, "the file"), num_heads=3)
+        load_mdsan(StateDictMapper(weights, "the file"), num_heads=3)
     with pytest.raises(UserError, match=r"attention\.W"):
-        load_mdsan(Translation(weights, "the file"), num_heads=8)
+        load_mdsan(StateDictMapper(weights, "the file"), num_heads=8)

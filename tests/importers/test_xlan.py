@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from legenda import Regions, UserError
 from legenda.decoding import beam_search, greedy
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import load_xlan
 from legenda.importers.xtransformer import load_xtransformer
 from legenda.models.xtransformer import positions
@@ -47,7 +47,7 @@ def number(request):
 
 
 def load(kind, tensors, **options):
-    return LOADERS[kind](Translation(tensors, "released.pth"), **options)
+    return LOADERS[kind](StateDictMapper(tensors, "released.pth"), **options)
 
 
 def regions_of(given, number=torch.float32):
@@ -269,7 +269,7 @@ def test_a_missing_tensor_is_named(state, kind, name):
     ],
 )
 def test_a_tensor_too_many_is_named(state, kind, name):
-    with pytest.raises(UserError, match=f"released.pth holds {name}, which {kind} has no place for"):
+    with pytest.raises(UserError, match=f"released.pth holds {name}, which {kind} does not have"):
         load(kind, state(kind) | {name: torch.zeros(32)})
 
 

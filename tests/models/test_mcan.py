@@ -13,7 +13,7 @@ from legenda.models.co_attention import AttentionPool
 from legenda.models.grounding import Grounder, GroundingConfig
 from legenda.models.mcan import Mcan, McanConfig
 from legenda.models.registry import build_model
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 SMALL = {
     "vocab_size": 20,
@@ -230,7 +230,7 @@ def test_answers_are_words(speaking, regions):
     with torch.no_grad():
         ids = torch.tensor([[2, 3, 4, 0, 0], [3, 4, 2, 3, 4]])
         best = speaking(regions, ids).argmax(dim=-1).tolist()
-    assert speaking.answer(regions, questions) == [ANSWERS.answers[number] for number in best]
+    assert speaking.answer(regions, questions) == [ANSWERS.tokens[number] for number in best]
     speaking.train()
     speaking.answer(regions, questions)
     assert speaking.training

@@ -17,7 +17,7 @@ from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES
 from legenda.tasks.base import check_stage, parts_of
 from legenda.tasks.grounding import BoxObjective, Grounding
-from legenda.text.questions import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import Training, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"

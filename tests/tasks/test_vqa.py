@@ -19,7 +19,7 @@ from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
 from legenda.tasks.base import check_stage, parts_of
 from legenda.tasks.vqa import AnswerObjective, Vqa
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import Training, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
@@ -108,7 +108,7 @@ def test_a_batch_has_questions_and_soft_targets(task, data):
         answer = question.annotation.answers[0]
         assert batch["targets"][row].nonzero().flatten().tolist() == [data.answers.ids[answer]]
         assert batch["targets"][row].max() == 1.0
-        words = [data.vocabulary.words[number] for number in batch["question"][row].tolist() if number]
+        words = [data.vocabulary.tokens[number] for number in batch["question"][row].tolist() if number]
         assert words == question.text.rstrip("?").split()
 
 

@@ -35,7 +35,7 @@ def test_frequent_words_are_one_piece_and_new_ones_are_spelled(learned):
 def test_vocabulary_has_every_piece_once_after_the_end_and_the_unknown_one(learned):
     vocabulary = learned.vocabulary()
     assert len(vocabulary) == 60 + 1  # the pieces, unknown included, and the end
-    assert vocabulary.words[:2] == ("<end>", "<unk>")
+    assert vocabulary.tokens[:2] == ("<end>", "<unk>")
     for line in LINES:
         assert vocabulary.unk_token_id not in vocabulary.encode(learned.tokenize(line))
     assert vocabulary.unk_token_id in vocabulary.encode(learned.tokenize("日本"))
@@ -47,7 +47,7 @@ def test_the_same_text_gives_the_same_model(learned):
 
 def test_no_pieces_are_no_text(learned):
     assert learned.detokenize([]) == ""
-    assert BPETokenizer().join([]) == ""
+    assert BPETokenizer().detokenize([]) == ""
 
 
 @pytest.mark.parametrize("pieces", [5, 5000])
@@ -78,13 +78,13 @@ def test_no_text_is_refused(lines, said):
     ],
 )
 def test_merges_apply_in_the_order_they_were_learned(word, pieces):
-    assert BPETokenizer(MERGES).split(word) == pieces
+    assert BPETokenizer(MERGES).tokenize(word) == pieces
 
 
 def test_old_files_of_merges_keep_the_end_of_a_word_apart():
     """Without a version line "s" and the end of the word merge by a rule of their own."""
-    assert BPETokenizer("e s\nes </w>\n").split("eses es") == ["es@@", "es", "es"]
-    assert BPETokenizer("e s\n").split("eses") == ["es@@", "es"]
+    assert BPETokenizer("e s\nes </w>\n").tokenize("eses es") == ["es@@", "es", "es"]
+    assert BPETokenizer("e s\n").tokenize("eses") == ["es@@", "es"]
 
 
 def test_joints_are_undone_and_the_text_is_set():
@@ -95,7 +95,7 @@ def test_joints_are_undone_and_the_text_is_set():
 
 
 def test_text_without_merges_keeps_its_pieces():
-    assert BPETokenizer().split("the low@@ est  price") == ["the", "low@@", "est", "price"]
+    assert BPETokenizer().tokenize("the low@@ est  price") == ["the", "low@@", "est", "price"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_saved_subwords_come_back(made, tmp_path):
 def test_counted_vocabulary():
     vocabulary = build_subword_vocabulary(BPETokenizer(), ["a b a", "a c"])
     assert isinstance(vocabulary, Vocabulary)
-    assert vocabulary.words == ("<end>", "<unk>", "a", "b", "c")
+    assert vocabulary.tokens == ("<end>", "<unk>", "a", "b", "c")
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\xff\x00"])

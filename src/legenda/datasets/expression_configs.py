@@ -15,7 +15,7 @@ from legenda.datasets.scenes.pixels import SIDE
 from legenda.datasets.vqa import read_word_vectors
 from legenda.errors import UserError
 from legenda.features.concat import ConcatFeatureStore, scene_reader
-from legenda.text.questions import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def _opened(
     store = ConcatFeatureStore.open(features)
     train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
     vocabulary = _words(train.expressions)
-    first = None if vectors is None else read_word_vectors(vectors, vocabulary.words)
+    first = None if vectors is None else read_word_vectors(vectors, vocabulary.tokens)
     return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_words, first)
 
 

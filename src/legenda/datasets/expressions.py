@@ -12,7 +12,7 @@ from legenda.datasets.refcoco import Expression
 from legenda.errors import UserError
 from legenda.features.concat import ConcatFeatureStore, Reader
 from legenda.metrics.boxes import grounding_accuracy
-from legenda.text.questions import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary
 
 
 @dataclass(frozen=True, eq=False)

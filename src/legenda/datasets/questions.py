@@ -15,7 +15,8 @@ from legenda.datasets.vqa import Question
 from legenda.errors import UserError
 from legenda.features.concat import ConcatFeatureStore, Reader
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary, tokenize_question
+from legenda.text.questions import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 
 @dataclass(frozen=True, eq=False)

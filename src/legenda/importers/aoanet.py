@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.importers.weight_map import HEADS, Translation
+from legenda.importers.weight_map import HEADS, StateDictMapper
 from legenda.models import Captioner, create_model
 
 
-def load_aoanet(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
     """The model of a released state dict; which ablation and which sizes, its names and shapes tell.
 
     The last word of the release's vocabulary is its unknown word, which beam search does not say (spec, section 5).
@@ -42,14 +42,14 @@ def load_aoanet(weights: Translation, *, num_heads: int | None = None, **options
     if not multi_head:
         found["additive_dim"] = weights.size("core.attention.h2att.weight")
     model = create_model("aoanet", **{**found, **options})
-    _give_encoder(weights, layers, use_bn, embedded, found)
-    _give_decoder(weights, attended, found)
-    model = weights.fill(model)
+    _map_encoder(weights, layers, use_bn, embedded, found)
+    _map_decoder(weights, attended, found)
+    model = weights.load_into(model)
     model.decoding = replace(model.decoding, beam_banned_ids=(found["vocab_size"] - 1,))
     return model
 
 
-def _context(weights: Translation) -> str:
+def _context(weights: StateDictMapper) -> str:
     """Which of Figure 7's decoders it is."""
     if "core.att2ctx.weight_ih" in weights:
         return "lstm"
@@ -61,47 +61,47 @@ def _context(weights: Translation) -> str:
     return "linear" if hidden == inputs else "aoa"
 
 
-def _give_encoder(weights: Translation, layers: int, use_bn: int, embedded: str, found: dict[str, Any]) -> None:
-    weights.give_module(embedded, "encoder.input")
+def _map_encoder(weights: StateDictMapper, layers: int, use_bn: int, embedded: str, found: dict[str, Any]) -> None:
+    weights.map_module(embedded, "encoder.input")
     norms = {1: "input_norm", 4: "embedded_norm"}
     for place in (0, 4)[:use_bn]:
         for name in ("weight", "bias", "running_mean", "running_var"):
-            weights.give(f"att_embed.{place}.{name}", f"encoder.{norms[place or 1]}.{name}")
+            weights.map(f"att_embed.{place}.{name}", f"encoder.{norms[place or 1]}.{name}")
         weights.ignore(f"att_embed.{place}.num_batches_tracked")
     if not found["mean_feats"]:
-        weights.give_module("fc_embed.0", "encoder.pooled")
+        weights.map_module("fc_embed.0", "encoder.pooled")
     for layer in range(layers):
-        theirs, ours = f"refiner.layers.{layer}", f"encoder.layers.{layer}"
+        source_key, target_key = f"refiner.layers.{layer}", f"encoder.layers.{layer}"
         for number, name in enumerate(("query", "key", "value")):
-            weights.give_module(f"{theirs}.self_attn.linears.{number}", f"{ours}.attention.{name}")
+            weights.map_module(f"{source_key}.self_attn.linears.{number}", f"{target_key}.attention.{name}")
         if found["refiner_aoa"]:
-            weights.give_module(f"{theirs}.self_attn.aoa_layer.0", f"{ours}.aoa.linear")
+            weights.map_module(f"{source_key}.self_attn.aoa_layer.0", f"{target_key}.aoa.linear")
         else:
-            weights.give_module(f"{theirs}.self_attn.output_layer", f"{ours}.attention.output")
-        weights.give_std_norm(f"{theirs}.sublayer.0.norm", f"{ours}.norm")
+            weights.map_module(f"{source_key}.self_attn.output_layer", f"{target_key}.attention.output")
+        weights.map_std_norm(f"{source_key}.sublayer.0.norm", f"{target_key}.norm")
         if found["refiner_ff"]:
-            weights.give_module(f"{theirs}.feed_forward.w_1", f"{ours}.feed_forward.0")
-            weights.give_module(f"{theirs}.feed_forward.w_2", f"{ours}.feed_forward.3")
-            weights.give_std_norm(f"{theirs}.sublayer.1.norm", f"{ours}.feed_forward_norm")
+            weights.map_module(f"{source_key}.feed_forward.w_1", f"{target_key}.feed_forward.0")
+            weights.map_module(f"{source_key}.feed_forward.w_2", f"{target_key}.feed_forward.3")
+            weights.map_std_norm(f"{source_key}.sublayer.1.norm", f"{target_key}.feed_forward_norm")
     if layers:
-        weights.give_std_norm("refiner.norm", "encoder.norm")
+        weights.map_std_norm("refiner.norm", "encoder.norm")
 
 
-def _give_decoder(weights: Translation, attended: int, found: dict[str, Any]) -> None:
-    weights.give("embed.0.weight", "decoder.embedding.weight")
+def _map_decoder(weights: StateDictMapper, attended: int, found: dict[str, Any]) -> None:
+    weights.map("embed.0.weight", "decoder.embedding.weight")
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-        weights.give(f"core.att_lstm.{name}", f"decoder.lstm.{name}")
+        weights.map(f"core.att_lstm.{name}", f"decoder.lstm.{name}")
         if found["context"] == "lstm":
-            weights.give(f"core.att2ctx.{name}", f"decoder.second_lstm.{name}")
+            weights.map(f"core.att2ctx.{name}", f"decoder.second_lstm.{name}")
     if found["multi_head"]:
-        weights.give_module("ctx2att", "decoder.attention.value", slice(0, attended))
-        weights.give_module("ctx2att", "decoder.attention.key", slice(attended, None))
-        weights.give_module("core.attention.linears.0", "decoder.attention.query")
-        weights.give_std_norm("core.attention.norm", "decoder.query_norm")
+        weights.map_module("ctx2att", "decoder.attention.value", slice(0, attended))
+        weights.map_module("ctx2att", "decoder.attention.key", slice(attended, None))
+        weights.map_module("core.attention.linears.0", "decoder.attention.query")
+        weights.map_std_norm("core.attention.norm", "decoder.query_norm")
     else:
-        weights.give_module("ctx2att", "decoder.attention.key")
-        weights.give_module("core.attention.h2att", "decoder.attention.query")
-        weights.give_module("core.attention.alpha_net", "decoder.attention.score")
+        weights.map_module("ctx2att", "decoder.attention.key")
+        weights.map_module("core.attention.h2att", "decoder.attention.query")
+        weights.map_module("core.attention.alpha_net", "decoder.attention.score")
     if found["context"] != "lstm":
-        weights.give_module("core.att2ctx.0", "decoder.aoa.linear" if found["context"] == "aoa" else "decoder.linear")
-    weights.give_module("logit", "decoder.output")
+        weights.map_module("core.att2ctx.0", "decoder.aoa.linear" if found["context"] == "aoa" else "decoder.linear")
+    weights.map_module("logit", "decoder.output")

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from legenda.errors import UserError, nearest
-from legenda.importers.mcan import give_words
+from legenda.importers.mcan import set_vocabulary
 from legenda.importers.vocab import check_size, load_vocab
-from legenda.importers.weight_map import Translation
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
 from legenda.text import Vocabulary
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 KINDS = {
     "aoanet": "AoANet and the ablations of its Table 4 (husthuaan/AoANet)",
@@ -44,7 +43,7 @@ def load(
     answers: str | Path | AnswerVocabulary | None = None,
     **options: Any,
 ) -> Model:
-    """A released model, in evaluation mode, as a model of ours: same log-probabilities, same captions, same answers.
+    """A released model, in evaluation mode, as a Legenda model: same log-probabilities, same captions, same answers.
 
     weights: a checkpoint (.pth, .pt, .pkl, .npz, .safetensors), or its tensors under their released names; a "module."
     before all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and
@@ -52,7 +51,7 @@ def load(
     has one for every 64 channels), and any option of the model, such as `dropout`.
     vocabulary: the release's own file of words (see `load_vocab`), or a Vocabulary; without it the model gives tokens
     only. A captioner has the rule of search of its release, special ids included. For MCAN it is a vocabulary.txt of
-    ours, whose words stand in the order in which the release first sees them.
+    Legenda, whose words stand in the order in which the release first sees them.
     answers: for MCAN, its answer_dict.json or another list that `read_answers` reads, or an AnswerVocabulary.
 
     Raises UserError for an unknown kind, for a file that cannot be read, and for a tensor that is missing, left over or
@@ -66,9 +65,9 @@ def load(
         source, tensors = f"the {kind} weights", weights
     module = import_module(f"legenda.importers.{kind}")
     build: Callable[..., Model] = getattr(module, f"load_{kind}")
-    model = build(Translation(tensors, source), num_heads=num_heads, **options)
+    model = build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
     if isinstance(model, CoAttentionModel):
-        give_words(model, vocabulary, answers, source)
+        set_vocabulary(model, vocabulary, answers, source)
         return model
     if answers is not None:
         raise UserError(f"{kind} writes captions and chooses from no answers; leave answers out")

@@ -9,13 +9,13 @@ from typing import Any
 from legenda.datasets.vqa import read_answers
 from legenda.errors import UserError
 from legenda.importers.vocab import check_size
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.mcan import Mcan
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.text import Vocabulary
-from legenda.text.questions import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
 """What the three codes call the layer that reads regions."""
@@ -24,7 +24,7 @@ _Part = tuple[str, str]
 """The released names of a sub-layer and of its normalisation."""
 
 
-def load_mcan(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Model:
+def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Model:
     """The model of a release's state dict: for questions, or for grounding where it has scores of regions.
 
     All sizes are read from the tensors but the heads: `usual_heads` of them, unless `num_heads` says otherwise. Raises
@@ -39,12 +39,12 @@ def load_mcan(weights: Translation, *, num_heads: int | None = None, **options: 
         "dim": dim,
         "num_heads": usual_heads(dim) if num_heads is None else num_heads,
     }
-    weights.give("embedding.weight", "backbone.embedding.weight")
+    weights.map("embedding.weight", "backbone.embedding.weight")
     for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
-        weights.give(f"lstm.{name}", f"backbone.lstm.{name}")
-    weights.give_module(image, "backbone.input")
+        weights.map(f"lstm.{name}", f"backbone.lstm.{name}")
+    weights.map_module(image, "backbone.input")
     load = _load_grounder if "proj_scores.weight" in weights else _load_mcan
-    return weights.fill(load(weights, found, options))
+    return weights.load_into(load(weights, found, options))
 
 
 def usual_heads(dim: int) -> int:
@@ -52,7 +52,7 @@ def usual_heads(dim: int) -> int:
     return max(1, dim // (64 if dim >= 512 else 8))
 
 
-def give_words(
+def set_vocabulary(
     model: CoAttentionModel,
     vocabulary: str | Path | Vocabulary | QuestionVocabulary | None,
     answers: str | Path | AnswerVocabulary | None,
@@ -77,7 +77,7 @@ def give_words(
 
 def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, source: str) -> AnswerVocabulary:
     if answers is None:
-        raise UserError("MCAN chooses from answers; give answers beside the vocabulary")
+        raise UserError("MCAN chooses from answers; give answers along with the vocabulary")
     told = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
     if len(told) != model.config.answers:
         raise UserError(
@@ -87,18 +87,18 @@ def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, so
     return told
 
 
-def _load_mcan(weights: Translation, found: dict[str, Any], options: dict[str, Any]) -> Model:
+def _load_mcan(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:
     for layer in range(layers := weights.count("backbone.enc_list.{}.")):
-        for stack, ours, parts in (
+        for stack, target_key, parts in (
             (f"backbone.enc_list.{layer}", "words", ("mhatt", "ffn.mlp")),
             (f"backbone.dec_list.{layer}", "regions", ("mhatt1", "mhatt2", "ffn.mlp")),
         ):
             named = [(f"{stack}.{part}", f"{stack}.norm{number}") for number, part in enumerate(parts, start=1)]
-            _give_layer(weights, named, f"backbone.{ours}.{layer}", bias=True)
-    _give_pool(weights, "attflat_lang", "pool_words")
-    _give_pool(weights, "attflat_img", "pool_regions")
-    weights.give_std_norm("proj_norm", "norm")
-    weights.give_module("proj", "output")
+            _map_layer(weights, named, f"backbone.{target_key}.{layer}", bias=True)
+    _map_pool(weights, "attflat_lang", "pool_words")
+    _map_pool(weights, "attflat_img", "pool_regions")
+    weights.map_std_norm("proj_norm", "norm")
+    weights.map_module("proj", "output")
     sizes = {
         "num_layers": layers,
         "ff_dim": weights.size("backbone.enc_list.0.ffn.mlp.fc.linear.weight"),
@@ -109,19 +109,22 @@ def _load_mcan(weights: Translation, found: dict[str, Any], options: dict[str, A
     return build_model("mcan", {**found, **sizes, **options})
 
 
-def _load_grounder(weights: Translation, found: dict[str, Any], options: dict[str, Any]) -> Model:
+def _load_grounder(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:
     """The release's network of cells, each with operations in a row, where they are those of MCAN."""
     words, regions = "backnone.cells_enc.0.dag.{}.", "backnone.cells_dec.0.dag.{}."
     for layer in range(layers := weights.count(words) // 2):
-        for stack, ours, parts in ((words, "words", ("mhatt", "mlp")), (regions, "regions", ("mhatt", "mhatt", "mlp"))):
+        for stack, target_key, parts in (
+            (words, "words", ("mhatt", "mlp")),
+            (regions, "regions", ("mhatt", "mhatt", "mlp")),
+        ):
             cells = [f"{stack.format(layer * len(parts) + number)}0" for number in range(len(parts))]
             named = [(f"{cell}.{part}", f"{cell}.ln") for cell, part in zip(cells, parts, strict=True)]
-            _give_layer(weights, named, f"backbone.{ours}.{layer}", bias=False)
-    _give_pool(weights, "attflat_x", "pool_words")
-    weights.give_module("attfc_y", "region")
-    weights.give_std_norm("proj_norm", "norm")
-    weights.give_module("proj_scores", "score")
-    weights.give_module("proj_reg", "deltas")
+            _map_layer(weights, named, f"backbone.{target_key}.{layer}", bias=False)
+    _map_pool(weights, "attflat_x", "pool_words")
+    weights.map_module("attfc_y", "region")
+    weights.map_std_norm("proj_norm", "norm")
+    weights.map_module("proj_scores", "score")
+    weights.map_module("proj_reg", "deltas")
     sizes = {
         "num_layers": layers,
         "ff_dim": weights.size(f"{words.format(1)}0.mlp.fc.linear.weight"),
@@ -130,28 +133,28 @@ def _load_grounder(weights: Translation, found: dict[str, Any], options: dict[st
     return build_model("mcan_grounding", {**found, **sizes, **options})
 
 
-def _pool_sizes(weights: Translation, pool: str) -> dict[str, int]:
+def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
     return {
         "pool_dim": weights.size(f"{pool}.mlp.fc.linear.weight"),
         "pooled_dim": weights.size(f"{pool}.linear_merge.weight"),
     }
 
 
-def _give_layer(weights: Translation, parts: Sequence[_Part], ours: str, *, bias: bool) -> None:
+def _map_layer(weights: StateDictMapper, parts: Sequence[_Part], target_key: str, *, bias: bool) -> None:
     """One attention, or two for regions, and a feed-forward layer. bias: whether the attentions have biases."""
     *attentions, (feed_forward, last_norm) = parts
     for (attention, norm), name in zip(attentions, ("attention", "guided"), strict=False):
         for released, own in (("q", "query"), ("k", "key"), ("v", "value"), ("merge", "output")):
-            weights.give(f"{attention}.linear_{released}.weight", f"{ours}.{name}.{own}.weight")
+            weights.map(f"{attention}.linear_{released}.weight", f"{target_key}.{name}.{own}.weight")
             if bias:
-                weights.give(f"{attention}.linear_{released}.bias", f"{ours}.{name}.{own}.bias")
-        weights.give_std_norm(norm, f"{ours}.around_{name}.norm")
-    weights.give_module(f"{feed_forward}.fc.linear", f"{ours}.feed_forward.0")
-    weights.give_module(f"{feed_forward}.linear", f"{ours}.feed_forward.3")
-    weights.give_std_norm(last_norm, f"{ours}.around_feed_forward.norm")
+                weights.map(f"{attention}.linear_{released}.bias", f"{target_key}.{name}.{own}.bias")
+        weights.map_std_norm(norm, f"{target_key}.around_{name}.norm")
+    weights.map_module(f"{feed_forward}.fc.linear", f"{target_key}.feed_forward.0")
+    weights.map_module(f"{feed_forward}.linear", f"{target_key}.feed_forward.3")
+    weights.map_std_norm(last_norm, f"{target_key}.around_feed_forward.norm")
 
 
-def _give_pool(weights: Translation, theirs: str, ours: str) -> None:
-    weights.give_module(f"{theirs}.mlp.fc.linear", f"{ours}.score.0")
-    weights.give_module(f"{theirs}.mlp.linear", f"{ours}.score.3")
-    weights.give_module(f"{theirs}.linear_merge", f"{ours}.linear")
+def _map_pool(weights: StateDictMapper, source_key: str, target_key: str) -> None:
+    weights.map_module(f"{source_key}.mlp.fc.linear", f"{target_key}.score.0")
+    weights.map_module(f"{source_key}.mlp.linear", f"{target_key}.score.3")
+    weights.map_module(f"{source_key}.linear_merge", f"{target_key}.linear")

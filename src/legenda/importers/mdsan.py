@@ -6,14 +6,14 @@ from typing import Any
 
 from legenda.decoding import DecodingRule
 from legenda.errors import UserError
-from legenda.importers.weight_map import HEADS, Translation
+from legenda.importers.weight_map import HEADS, StateDictMapper
 from legenda.models import Captioner, create_model
 
 PAD, BEGIN, END = 1, 2, 3
 """Ids of the release's vocabulary; 0 is the unknown word."""
 
 
-def load_mdsan(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
     """The model of a state dict of Young499/image-captioning-MDSANet.
 
     Sizes, layers, branches of each layer, and whether distances rescale the scores are read from the tensors;
@@ -40,23 +40,23 @@ def load_mdsan(weights: Translation, *, num_heads: int | None = None, **options:
         "pad_id": PAD,
     }
     meshed = any(".fc_alpha" in name for name in weights.tensors)
-    give = _give_meshed if meshed else _give_mdsan
-    model = create_model("meshed" if meshed else "mdsan", **{**sizes, **give(weights, layers), **options})
+    map_layers = _map_meshed if meshed else _map_mdsan
+    model = create_model("meshed" if meshed else "mdsan", **{**sizes, **map_layers(weights, layers), **options})
     model.decoding = DecodingRule(begin_id=BEGIN, end_id=END, max_length=20)
-    weights.give_module("encoder.fc", "encoder.input")
-    weights.give_module("encoder.layer_norm", "encoder.input_norm")
-    weights.give("decoder.word_emb.weight", "decoder.embedding.weight")
-    weights.give("decoder.pos_emb.weight", "decoder.places")
-    weights.give("decoder.fc.weight", "decoder.output.weight")
+    weights.map_module("encoder.fc", "encoder.input")
+    weights.map_module("encoder.layer_norm", "encoder.input_norm")
+    weights.map("decoder.word_emb.weight", "decoder.embedding.weight")
+    weights.map("decoder.pos_emb.weight", "decoder.places")
+    weights.map("decoder.fc.weight", "decoder.output.weight")
     for layer in range(layers):
         for name in (f"encoder.layers.{layer}", f"decoder.layers.{layer}"):
-            weights.give_module(f"{name}.pwff.fc1", f"{name}.feed_forward.0")
-            weights.give_module(f"{name}.pwff.fc2", f"{name}.feed_forward.3")
-            weights.give_module(f"{name}.pwff.layer_norm", f"{name}.around_feed_forward.norm")
-    return weights.fill(model)
+            weights.map_module(f"{name}.pwff.fc1", f"{name}.feed_forward.0")
+            weights.map_module(f"{name}.pwff.fc2", f"{name}.feed_forward.3")
+            weights.map_module(f"{name}.pwff.layer_norm", f"{name}.around_feed_forward.norm")
+    return weights.load_into(model)
 
 
-def _give_mdsan(weights: Translation, layers: int) -> dict[str, Any]:
+def _map_mdsan(weights: StateDictMapper, layers: int) -> dict[str, Any]:
     """Hands over what only MD-SAN has, and tells its distances and branches."""
     branches = [max(1, weights.count(f"encoder.layers.{layer}.mhatts.{{}}.")) for layer in range(layers)]
     several = tuple(layer + 1 for layer, count in enumerate(branches) if count > 1)
@@ -69,16 +69,16 @@ def _give_mdsan(weights: Translation, layers: int) -> dict[str, Any]:
     for layer, count in enumerate(branches):
         name = f"encoder.layers.{layer}"
         for branch in range(count):
-            theirs, ours = f"{name}.mhatts.{branch}", f"{name}.attention.branches.{branch}"
-            _give_attention(weights, theirs, f"{ours}.attention", f"{ours}.norm")
+            source_key, target_key = f"{name}.mhatts.{branch}", f"{name}.attention.branches.{branch}"
+            _map_attention(weights, source_key, f"{target_key}.attention", f"{target_key}.norm")
             if learned:
-                weights.give(f"{theirs}.attention.W", f"{ours}.attention.rescale.weight")
-                weights.give(f"{theirs}.attention.V", f"{ours}.attention.rescale.shift")
-        weights.give_module(f"{name}.lnorm", f"{name}.around_attention.norm")
+                weights.map(f"{source_key}.attention.W", f"{target_key}.attention.rescale.weight")
+                weights.map(f"{source_key}.attention.V", f"{target_key}.attention.rescale.shift")
+        weights.map_module(f"{name}.lnorm", f"{name}.around_attention.norm")
         name = f"decoder.layers.{layer}"
-        for theirs, ours, norm in (("self_att", "words", "lnorm1"), ("enc_att", "image", "lnorm2")):
-            _give_attention(weights, f"{name}.{theirs}", f"{name}.{ours}", f"{name}.within_{ours}.norm")
-            weights.give_module(f"{name}.{norm}", f"{name}.around_{ours}.norm")
+        for source_key, target_key, norm in (("self_att", "words", "lnorm1"), ("enc_att", "image", "lnorm2")):
+            _map_attention(weights, f"{name}.{source_key}", f"{name}.{target_key}", f"{name}.within_{target_key}.norm")
+            weights.map_module(f"{name}.{norm}", f"{name}.around_{target_key}.norm")
     return {
         "distance": "manhattan" if learned else "none",
         "branches": max(branches),
@@ -86,20 +86,20 @@ def _give_mdsan(weights: Translation, layers: int) -> dict[str, Any]:
     }
 
 
-def _give_meshed(weights: Translation, layers: int) -> dict[str, Any]:
+def _map_meshed(weights: StateDictMapper, layers: int) -> dict[str, Any]:
     """Hands over what only the Meshed Transformer has."""
     for layer in range(layers):
         name = f"encoder.layers.{layer}"
-        _give_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.around_attention.norm")
+        _map_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.around_attention.norm")
         name = f"decoder.layers.{layer}"
-        _give_attention(weights, f"{name}.self_att", f"{name}.words", f"{name}.around_words.norm")
-        _give_attention(weights, f"{name}.enc_att", f"{name}.image", f"{name}.around_image.norm")
+        _map_attention(weights, f"{name}.self_att", f"{name}.words", f"{name}.around_words.norm")
+        _map_attention(weights, f"{name}.enc_att", f"{name}.image", f"{name}.around_image.norm")
         for level in range(layers):
-            weights.give_module(f"{name}.fc_alpha{level + 1}", f"{name}.gates.{level}")
+            weights.map_module(f"{name}.fc_alpha{level + 1}", f"{name}.gates.{level}")
     return {}
 
 
-def _give_attention(weights: Translation, theirs: str, ours: str, norm: str) -> None:
+def _map_attention(weights: StateDictMapper, source_key: str, target_key: str, norm: str) -> None:
     for their, our in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
-        weights.give_module(f"{theirs}.attention.fc_{their}", f"{ours}.{our}")
-    weights.give_module(f"{theirs}.layer_norm", norm)
+        weights.map_module(f"{source_key}.attention.fc_{their}", f"{target_key}.{our}")
+    weights.map_module(f"{source_key}.layer_norm", norm)

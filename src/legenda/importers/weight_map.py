@@ -1,4 +1,4 @@
-"""Tensors under their released names, handed over one by one to a model of ours."""
+"""Tensors under their released names, mapped one by one to the parameters of a Legenda model."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.models.model import Model
 
 _Kind = TypeVar("_Kind", bound=Model)
 
 HEADS = 8
-"""The heads of every released model."""
+"""The number of attention heads of every released model."""
 
-_WRAPPER = "module."
-"""What torch's DataParallel puts before every name."""
+_PREFIX = "module."
+"""The prefix that torch.nn.DataParallel adds to every name."""
 
 
-class Translation:
-    """The tensors of a released checkpoint, and under which of our names each of them goes.
+class StateDictMapper:
+    """The tensors of a released checkpoint and the parameter or buffer that each of them becomes.
 
-    Sizes are read from the shapes first, then every tensor is handed over by `give`, and `fill` puts them into the
-    model that was made for these sizes. Whatever is missing, left over or of the wrong shape is told by its released
-    name.
+    Read sizes from the shapes, call `map` for every tensor, and then `load_into` with the model created for these
+    sizes. Errors name missing, unexpected and misshapen tensors by their released names (source keys).
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], source: str) -> None:
         self.source = source
-        wrapped = bool(tensors) and all(name.startswith(_WRAPPER) for name in tensors)
-        self.tensors = {name.removeprefix(_WRAPPER) if wrapped else name: value for name, value in tensors.items()}
-        self._given: dict[str, tuple[str, Tensor]] = {}
+        prefixed = bool(tensors) and all(name.startswith(_PREFIX) for name in tensors)
+        self.tensors = {name.removeprefix(_PREFIX) if prefixed else name: value for name, value in tensors.items()}
+        self._mapped: dict[str, tuple[str, Tensor]] = {}
         self._used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -41,70 +40,73 @@ class Translation:
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.tensors:
-            raise UserError(f"{self.source} lacks {name}; give the whole state dict of the released model")
+            raise CheckpointError(f"{self.source} lacks {name}; give the complete state dict of the released model")
         return self.tensors[name]
 
     def size(self, name: str, axis: int = 0) -> int:
-        """The length of one axis of a tensor."""
+        """Return the length of one axis of a tensor."""
         shape = self[name].shape
         if len(shape) <= axis:
-            raise UserError(f"{self.source} holds {name} with shape {tuple(shape)}, which has no axis {axis}")
+            raise CheckpointError(f"{self.source} holds {name} with shape {tuple(shape)}, which has no axis {axis}")
         return shape[axis]
 
     def count(self, pattern: str) -> int:
-        """How many numbers "{}" stands for in names that begin with `pattern`: 0, 1, 2 ... without a gap.
+        """Return how many numbers "{}" matches in names that begin with `pattern`: 0, 1, 2 ... without a gap.
 
-        `count("encoder.layers.{}.")` is the number of layers. Raises UserError for a gap.
+        `count("encoder.layers.{}.")` is the number of layers. Raise CheckpointError for a gap.
         """
-        begin = re.compile(re.escape(pattern).replace(r"\{\}", r"(\d+)"))
-        found = {int(match[1]) for name in self.tensors if (match := begin.match(name))}
+        prefix = re.compile(re.escape(pattern).replace(r"\{\}", r"(\d+)"))
+        found = {int(match[1]) for name in self.tensors if (match := prefix.match(name))}
         if found and found != set(range(len(found))):
             gap = min(set(range(max(found))) - found)
-            raise UserError(f"{self.source} lacks the tensors that begin with {pattern.format(gap)}")
+            raise CheckpointError(f"{self.source} lacks the tensors that begin with {pattern.format(gap)}")
         return len(found)
 
-    def give(self, theirs: str, ours: str, part: slice | None = None) -> None:
-        """Hands a tensor, or the rows `part` of it, over to the parameter or buffer `ours`."""
-        value = self[theirs]
-        self._used.add(theirs)
-        self._given[ours] = (theirs, value if part is None else value[part])
+    def map(self, source_key: str, target_key: str, part: slice | None = None) -> None:
+        """Map a tensor, or the slice `part` of its first axis, to the parameter or buffer `target_key`."""
+        value = self[source_key]
+        self._used.add(source_key)
+        self._mapped[target_key] = (source_key, value if part is None else value[part])
 
-    def give_module(self, theirs: str, ours: str, part: slice | None = None) -> None:
-        """Hands over the weight and the bias of a layer."""
+    def map_module(self, source_key: str, target_key: str, part: slice | None = None) -> None:
+        """Map the weight and the bias of a layer."""
         for name in ("weight", "bias"):
-            self.give(f"{theirs}.{name}", f"{ours}.{name}", part)
+            self.map(f"{source_key}.{name}", f"{target_key}.{name}", part)
 
-    def give_std_norm(self, theirs: str, ours: str) -> None:
-        """Hands over a normalisation of the kind that AoANet and MCAN have, by its own names."""
-        self.give(f"{theirs}.a_2", f"{ours}.weight")
-        self.give(f"{theirs}.b_2", f"{ours}.bias")
+    def map_std_norm(self, source_key: str, target_key: str) -> None:
+        """Map a layer normalization of AoANet or MCAN, whose weight and bias are called a_2 and b_2."""
+        self.map(f"{source_key}.a_2", f"{target_key}.weight")
+        self.map(f"{source_key}.b_2", f"{target_key}.bias")
 
     def ignore(self, *names: str) -> None:
-        """Passes over tensors that a model does not need, where they are there."""
+        """Skip tensors that the model does not need, where they are present."""
         self._used.update(names)
 
     @property
-    def origins(self) -> dict[str, str]:
-        """The released name of everything that was given, by our name."""
-        return {ours: theirs for ours, (theirs, _) in self._given.items()}
+    def source_keys(self) -> dict[str, str]:
+        """The source key of every mapped tensor, by target key."""
+        return {target_key: source_key for target_key, (source_key, _) in self._mapped.items()}
 
-    def fill(self, model: _Kind) -> _Kind:
-        """Puts everything that was given into the model, which takes the precision of the tensors."""
+    def load_into(self, model: _Kind) -> _Kind:
+        """Load all mapped tensors into the model, convert it to their precision, and set evaluation mode.
+
+        Raise CheckpointError for a tensor that was not mapped, is not in the model or has another shape.
+        """
         if extra := sorted(self.tensors.keys() - self._used):
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
-            raise UserError(f"{self.source} holds {extra[0]}{more}, which {model.name} has no place for")
-        own = model.state_dict()
-        for ours, (theirs, value) in self._given.items():
-            if ours not in own:
-                raise UserError(f"{self.source} holds {theirs}, which {model.name} has no place for")
-            if value.shape != own[ours].shape:
-                raise UserError(
-                    f"{self.source} holds {theirs} with shape {tuple(self.tensors[theirs].shape)}, which does not fit "
-                    f"its other tensors: {tuple(own[ours].shape)} was expected"
+            raise CheckpointError(f"{self.source} holds {extra[0]}{more}, which {model.name} does not have")
+        expected = model.state_dict()
+        for target_key, (source_key, value) in self._mapped.items():
+            if target_key not in expected:
+                raise CheckpointError(f"{self.source} holds {source_key}, which {model.name} does not have")
+            if value.shape != expected[target_key].shape:
+                raise CheckpointError(
+                    f"{self.source} holds {source_key} with shape {tuple(self.tensors[source_key].shape)}, which does "
+                    f"not fit its other tensors: {tuple(expected[target_key].shape)} was expected"
                 )
-        lacking = sorted(own.keys() - self._given.keys())
-        assert not lacking, f"the importer forgets {lacking}"
-        floating = [value.dtype for _, value in self._given.values() if value.is_floating_point()]
+        missing = sorted(expected.keys() - self._mapped.keys())
+        assert not missing, f"the importer does not map {missing}"
+        floating = [value.dtype for _, value in self._mapped.values() if value.is_floating_point()]
         model.to(torch.float64 if torch.float64 in floating else torch.float32)
-        model.load_state_dict({ours: value for ours, (_, value) in self._given.items()})
+        model.load_state_dict({target_key: value for target_key, (_, value) in self._mapped.items()})
         return model.eval()

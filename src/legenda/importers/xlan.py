@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.importers.weight_map import Translation
+from legenda.importers.weight_map import StateDictMapper
 from legenda.models import Captioner, create_model
 
 _EMBEDDINGS = {"in_proj_q": "query_key", "in_proj_v1": "query_value", "in_proj_k": "key", "in_proj_v2": "value"}
 _MAPS = {"attention_basic.0": "pair", "attention_last": "spatial", "attention_last2": "channel"}
 
 
-def load_xlan(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
     """X-LAN from its release's state dict, any number of blocks in encoder (0 too) and decoder.
 
     All sizes are read from the shapes, the heads too: `num_heads` is only checked. What they cannot tell is taken as
@@ -30,26 +30,26 @@ def load_xlan(weights: Translation, *, num_heads: int | None = None, **options: 
         **sizes(weights, "attention.layers.0.encoder_attn", num_heads),
     }
     model = create_model("xlan", **{**found, **options})
-    give_regions(weights, norm)
+    map_regions(weights, norm)
     for i, block in enumerate(blocks):
-        give_block(weights, block, f"encoder.layers.{i}.attention")
-        weights.give_module(f"encoder_layers.bifeat_emb.{i}.0", f"encoder.layers.{i}.update_values.linear")
-        weights.give_module(f"encoder_layers.layer_norms.{i}", f"encoder.layers.{i}.update_values.norm")
-    weights.give_module("encoder_layers.proj", "encoder.summary")
-    weights.give_module("encoder_layers.layer_norm", "encoder.summary_norm")
-    weights.give("word_embed.0.weight", "decoder.embedding.weight")
+        map_block(weights, block, f"encoder.layers.{i}.attention")
+        weights.map_module(f"encoder_layers.bifeat_emb.{i}.0", f"encoder.layers.{i}.update_values.linear")
+        weights.map_module(f"encoder_layers.layer_norms.{i}", f"encoder.layers.{i}.update_values.norm")
+    weights.map_module("encoder_layers.proj", "encoder.summary")
+    weights.map_module("encoder_layers.layer_norm", "encoder.summary_norm")
+    weights.map("word_embed.0.weight", "decoder.embedding.weight")
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-        weights.give(f"att_lstm.{name}", f"decoder.lstm.{name}")
+        weights.map(f"att_lstm.{name}", f"decoder.lstm.{name}")
     for i, look in enumerate(looks):
-        give_block(weights, look, f"decoder.attention.{i}")
-    weights.give_module("attention.proj", "decoder.gather.0")
-    weights.give_module("attention.layer_norm", "decoder.gather.1")
-    weights.give_module("att2ctx.0", "decoder.to_context")
-    weights.give_module("logit", "decoder.output")
-    return weights.fill(model)
+        map_block(weights, look, f"decoder.attention.{i}")
+    weights.map_module("attention.proj", "decoder.gather.0")
+    weights.map_module("attention.layer_norm", "decoder.gather.1")
+    weights.map_module("att2ctx.0", "decoder.to_context")
+    weights.map_module("logit", "decoder.output")
+    return weights.load_into(model)
 
 
-def sizes(weights: Translation, block: str, num_heads: int | None) -> dict[str, int]:
+def sizes(weights: StateDictMapper, block: str, num_heads: int | None) -> dict[str, int]:
     """The sizes that both models have; W_B of a block, which its heads share, tells how wide a head is."""
     dim, feature_dim = (weights.size("att_embed.0.weight", axis) for axis in (0, 1))
     name = f"{block}.attn_net.attention_basic.0.weight"
@@ -62,22 +62,22 @@ def sizes(weights: Translation, block: str, num_heads: int | None) -> dict[str, 
     return {"feature_dim": feature_dim, "dim": dim, "num_heads": heads, "mid_dim": mid_dim}
 
 
-def region_norm(weights: Translation) -> str | None:
+def region_norm(weights: StateDictMapper) -> str | None:
     """The layer normalisation of the regions, whose number depends on whether there is dropout; None for none."""
     return next((name for name in ("att_embed.2", "att_embed.3") if f"{name}.weight" in weights), None)
 
 
-def give_regions(weights: Translation, norm: str | None) -> None:
+def map_regions(weights: StateDictMapper, norm: str | None) -> None:
     """Hands over the region embedding."""
-    weights.give_module("att_embed.0", "encoder.input")
+    weights.map_module("att_embed.0", "encoder.input")
     if norm is not None:
-        weights.give_module(norm, "encoder.norm")
+        weights.map_module(norm, "encoder.norm")
 
 
-def give_block(weights: Translation, theirs: str, ours: str) -> None:
+def map_block(weights: StateDictMapper, source_key: str, target_key: str) -> None:
     """Hands over an X-Linear block."""
     for released, own in _EMBEDDINGS.items():
-        weights.give_module(f"{theirs}.{released}.0", f"{ours}.{own}.linear")
-        weights.give_module(f"{theirs}.{released}.2", f"{ours}.{own}.norm")
+        weights.map_module(f"{source_key}.{released}.0", f"{target_key}.{own}.linear")
+        weights.map_module(f"{source_key}.{released}.2", f"{target_key}.{own}.norm")
     for released, own in _MAPS.items():
-        weights.give_module(f"{theirs}.attn_net.{released}", f"{ours}.{own}")
+        weights.map_module(f"{source_key}.attn_net.{released}", f"{target_key}.{own}")

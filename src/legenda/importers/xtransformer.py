@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from legenda.errors import UserError
-from legenda.importers.weight_map import Translation
-from legenda.importers.xlan import give_block, give_regions, region_norm, sizes
+from legenda.importers.weight_map import StateDictMapper
+from legenda.importers.xlan import map_block, map_regions, region_norm, sizes
 from legenda.models import Captioner, create_model
 from legenda.models.xtransformer import positions
 
 
-def load_xtransformer(weights: Translation, *, num_heads: int | None = None, **options: Any) -> Captioner:
+def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
     """X-Transformer from its release's state dict, any number of layers; see `load_xlan`.
 
     The table of positions is not kept but computed: UserError where the checkpoint's is not the one that its length
@@ -34,35 +34,35 @@ def load_xtransformer(weights: Translation, *, num_heads: int | None = None, **o
     if feed_forward is not None:
         found["ff_dim"] = weights.size(feed_forward)
     model = create_model("xtransformer", **{**found, **options})
-    give_regions(weights, norm)
+    map_regions(weights, norm)
     for i, layer in enumerate(encoder):
-        give_block(weights, f"{layer}.encoder_attn", f"encoder.layers.{i}.attention")
-        weights.give_module(f"{layer}.bifeat_emb.0", f"encoder.layers.{i}.update_values.linear")
-        weights.give_module(f"{layer}.layer_norm", f"encoder.layers.{i}.update_values.norm")
-        _give_feed_forward(weights, layer, f"encoder.feed_forward.{i}")
-    weights.give_module("encoder.proj_norm.0", "encoder.summary")
-    weights.give_module("encoder.proj_norm.1", "encoder.summary_norm")
-    weights.give("decoder.embed_tokens.weight", "decoder.embedding.weight")
-    weights.give_module("decoder.layer_norm_word", "decoder.embedding_norm")
-    for theirs, ours in (("decoder.wbil1", "decoder.from_image"), ("decoder.wbil2", "decoder.from_words")):
-        weights.give_module(f"{theirs}.0", f"{ours}.0")
-        weights.give_module(f"{theirs}.2", f"{ours}.2")
+        map_block(weights, f"{layer}.encoder_attn", f"encoder.layers.{i}.attention")
+        weights.map_module(f"{layer}.bifeat_emb.0", f"encoder.layers.{i}.update_values.linear")
+        weights.map_module(f"{layer}.layer_norm", f"encoder.layers.{i}.update_values.norm")
+        _map_feed_forward(weights, layer, f"encoder.feed_forward.{i}")
+    weights.map_module("encoder.proj_norm.0", "encoder.summary")
+    weights.map_module("encoder.proj_norm.1", "encoder.summary_norm")
+    weights.map("decoder.embed_tokens.weight", "decoder.embedding.weight")
+    weights.map_module("decoder.layer_norm_word", "decoder.embedding_norm")
+    for source_key, target_key in (("decoder.wbil1", "decoder.from_image"), ("decoder.wbil2", "decoder.from_words")):
+        weights.map_module(f"{source_key}.0", f"{target_key}.0")
+        weights.map_module(f"{source_key}.2", f"{target_key}.2")
     for i, layer in enumerate(decoder):
-        give_block(weights, f"{layer}.word_attn", f"decoder.layers.{i}.words")
-        give_block(weights, f"{layer}.cross_att", f"decoder.layers.{i}.image")
-        weights.give_module(f"{layer}.layer_norm_cross", f"decoder.layers.{i}.heard_norm")
-        weights.give_module(f"{layer}.layer_norm_gx", f"decoder.layers.{i}.query_norm")
+        map_block(weights, f"{layer}.word_attn", f"decoder.layers.{i}.words")
+        map_block(weights, f"{layer}.cross_att", f"decoder.layers.{i}.image")
+        weights.map_module(f"{layer}.layer_norm_cross", f"decoder.layers.{i}.heard_norm")
+        weights.map_module(f"{layer}.layer_norm_gx", f"decoder.layers.{i}.query_norm")
         if i < len(decoder) - 1:
-            weights.give_module(f"{layer}.bifeat_emb.0", f"decoder.layers.{i}.update.linear")
-            weights.give_module(f"{layer}.layer_norm_x", f"decoder.layers.{i}.update.norm")
-            _give_feed_forward(weights, layer, f"decoder.layers.{i}.feed_forward")
-    weights.give_module("decoder.proj_norm.0", "decoder.gather")
-    weights.give_module("decoder.proj_norm.2", "decoder.norm")
-    weights.give_module("decoder.generator", "decoder.output")
-    return weights.fill(model)
+            weights.map_module(f"{layer}.bifeat_emb.0", f"decoder.layers.{i}.update.linear")
+            weights.map_module(f"{layer}.layer_norm_x", f"decoder.layers.{i}.update.norm")
+            _map_feed_forward(weights, layer, f"decoder.layers.{i}.feed_forward")
+    weights.map_module("decoder.proj_norm.0", "decoder.gather")
+    weights.map_module("decoder.proj_norm.2", "decoder.norm")
+    weights.map_module("decoder.generator", "decoder.output")
+    return weights.load_into(model)
 
 
-def _position_base(weights: Translation, dim: int) -> float:
+def _position_base(weights: StateDictMapper, dim: int) -> float:
     name = "decoder.embed_positions.pe"
     length, table = weights.size(name, 1), weights[name]
     base = 2.0 * length
@@ -73,7 +73,7 @@ def _position_base(weights: Translation, dim: int) -> float:
     return base
 
 
-def _give_feed_forward(weights: Translation, theirs: str, ours: str) -> None:
-    weights.give_module(f"{theirs}.ff_layer.fc1", f"{ours}.inner.0")
-    weights.give_module(f"{theirs}.ff_layer.fc2", f"{ours}.inner.3")
-    weights.give_module(f"{theirs}.ff_layer.layer_norms", f"{ours}.around.norm")
+def _map_feed_forward(weights: StateDictMapper, source_key: str, target_key: str) -> None:
+    weights.map_module(f"{source_key}.ff_layer.fc1", f"{target_key}.inner.0")
+    weights.map_module(f"{source_key}.ff_layer.fc2", f"{target_key}.inner.3")
+    weights.map_module(f"{source_key}.ff_layer.layer_norms", f"{target_key}.around.norm")

@@ -30,7 +30,7 @@ from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
 from legenda.models.transformer import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
-from legenda.text.questions import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary
 
 PAD_ID = 0
 """The id that fills up questions."""

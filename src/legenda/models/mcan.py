@@ -15,7 +15,8 @@ from legenda.attention import StdLayerNorm
 from legenda.errors import UserError
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
 from legenda.regions import Regions
-from legenda.text.questions import AnswerVocabulary, tokenize_question
+from legenda.text.questions import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary
 
 ANSWERS = "answers.txt"
 
@@ -80,7 +81,7 @@ class Mcan(CoAttentionModel):
         with torch.no_grad():
             logits, best = self(regions, question).max(dim=-1)
         self.train(mode)
-        texts = [self.answers.answers[number] for number in best.tolist()]
+        texts = [self.answers.tokens[number] for number in best.tolist()]
         return list(zip(texts, logits.sigmoid().tolist(), strict=True))
 
     def save_words(self, folder: Path) -> None:

@@ -26,7 +26,7 @@ from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import begin_words, in_parts
-from legenda.text.questions import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary
 
 
 class Grounding(ReportedTask):

@@ -1,6 +1,6 @@
-"""Captions as tokens, and tokens as ids."""
+"""Tokenizers and vocabularies."""
 
 from legenda.text.ptb import ptb_tokenize
-from legenda.text.vocabulary import Vocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, Vocabulary
 
-__all__ = ["Vocabulary", "ptb_tokenize"]
+__all__ = ["AnswerVocabulary", "QuestionVocabulary", "Vocabulary", "ptb_tokenize"]

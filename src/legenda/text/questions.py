@@ -1,25 +1,12 @@
-"""Questions as tokens and ids, and the answers that a model chooses from."""
+"""Tokens of questions and of referring expressions."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Self
-
-from legenda.errors import UserError
-from legenda.io import read_text, write_text
-
-PAD, UNKNOWN, CLS = "<pad>", "<unk>", "<cls>"
-_SPECIALS = (PAD, UNKNOWN, CLS)
-
-_RULE = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
+_MARKS = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
 
 
 def tokenize_question(text: str) -> list[str]:
-    """The words of a question as MCAN's and OpenVQA's code splits them.
+    """Return the words of a question as the released codes of MCAN and OpenVQA split them.
 
-    Lower case; marks such as commas, full stops and apostrophes vanish, hyphens and slashes become spaces.
+    Words are in lower case; hyphens and slashes become spaces, and other punctuation is removed.
     """
     return text.lower().translate(_RULE).split()
 

@@ -1,4 +1,4 @@
-"""The words a model knows, each with its id."""
+"""Vocabularies: the tokens of captions, the words of questions and the answers of a model, each with its id."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,37 +6,94 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import read_text, write_text
 
-END, UNKNOWN, BEGIN, PAD = "<end>", "<unk>", "<begin>", "<pad>"
-_SPECIALS = (END, UNKNOWN, BEGIN, PAD)
+END, UNKNOWN, BEGIN, PAD, CLS = "<end>", "<unk>", "<begin>", "<pad>", "<cls>"
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """Words in the order of their ids.
+class TokenList:
+    """Distinct strings in the order of their ids: what all vocabularies share.
 
-    Special words stand among them where the model has them: "<end>", which every vocabulary has, ends a caption, and
-    begins and pads it too where there is no "<begin>" or "<pad>"; "<unk>" is any word outside the vocabulary. Those
-    that `build` makes begin with "<end>" and "<unk>"; the released codes have other orders, all of which fit.
-
-    Raises UserError when "<end>" is missing, or a word is empty, holds a line break or comes twice.
+    Raise DataError, with the line at fault, for entries that a subclass does not allow.
     """
 
-    words: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    kind: ClassVar[str]
+    """What error messages call it."""
+    specials: ClassVar[tuple[str, ...]]
+    """Entries with a meaning of their own, to which no text is encoded."""
 
     def __post_init__(self) -> None:
-        if problem := _problem(self.words):
-            raise UserError(f"These words are no vocabulary: {problem}; use Vocabulary.build to make one from captions")
+        if problem := self._find_problem(self.tokens):
+            raise DataError(f"the entries are not {self.kind}: {problem}; create one with {type(self).__name__}.build")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file that `save` wrote; raise DataError with the file and the line at fault."""
+        remedy = f"give the file of a run folder that holds {cls.kind}"
+        tokens = tuple(read_text(path, remedy).removesuffix("\n").split("\n"))
+        if problem := cls._find_problem(tokens):
+            raise DataError(f"{path} is not {cls.kind}: {problem}; {remedy}")
+        return cls(tokens)
+
+    def save(self, path: str | Path) -> None:
+        """Write one entry a line in UTF-8, entry i on line i + 1."""
+        write_text(path, "\n".join(self.tokens) + "\n")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """The id of each entry that is not special."""
+        return {token: number for number, token in enumerate(self.tokens) if token not in self.specials}
+
+    @cached_property
+    def unk_token_id(self) -> int | None:
+        """The id of tokens outside the vocabulary, or None where there is no "<unk>"."""
+        return self.tokens.index(UNKNOWN) if UNKNOWN in self.tokens else None
+
+    def encode(self, tokens: Iterable[str]) -> list[int]:
+        """Return the id of each token, without EOS; text equal to a special token is unknown.
+
+        Raise DataError for an unknown token where the vocabulary has no "<unk>".
+        """
+        ids = []
+        for token in tokens:
+            number = self.ids.get(token, self.unk_token_id)
+            if number is None:
+                raise DataError(f"{token!r} is not in the vocabulary, which has no {UNKNOWN}; add one of the two")
+            ids.append(number)
+        return ids
+
+    @classmethod
+    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
+        raise NotImplementedError
+
+
+class Vocabulary(TokenList):
+    """The tokens of captions in the order of their ids.
+
+    Special tokens are found by name: "<end>" (EOS), which is required, "<unk>", "<begin>" (BOS) and "<pad>". EOS also
+    serves as BOS and padding where these are absent. `build` puts "<end>" and "<unk>" first; vocabularies of released
+    codes may have the special tokens at any index.
+
+    Raise DataError when "<end>" is missing, or a token is empty, contains a line break or occurs twice.
+    """
+
+    kind = "a vocabulary"
+    specials = (END, UNKNOWN, BEGIN, PAD)
 
     @classmethod
     def build(cls, captions: Iterable[Sequence[str]], *, min_count: int = 5) -> Self:
-        """The words that occur at least `min_count` times in tokenized captions, the most frequent first.
+        """Return the tokens that occur at least `min_count` times in tokenized captions.
 
-        Words of equal frequency are in alphabetical order.
+        They are sorted by descending frequency, then alphabetically.
         """
         return cls.from_counts(Counter(token for caption in captions for token in caption), min_count=min_count)
 
@@ -64,59 +121,94 @@ class Vocabulary:
 
     @cached_property
     def eos_token_id(self) -> int:
-        """What ends a caption."""
-        return self.words.index(END)
+        """The id that ends a caption."""
+        return self.tokens.index(END)
 
     @cached_property
     def bos_token_id(self) -> int:
-        """What begins a caption: "<begin>", or the end's id where there is none."""
-        return self.words.index(BEGIN) if BEGIN in self.words else self.eos_token_id
-
-    @cached_property
-    def unk_token_id(self) -> int | None:
-        """What stands for any other word; None where the vocabulary has nothing for them."""
-        return self.words.index(UNKNOWN) if UNKNOWN in self.words else None
-
-    def encode(self, tokens: Iterable[str]) -> list[int]:
-        """The id of each token, without an end; text that looks like a special word is unknown.
-
-        Raises UserError for a word outside a vocabulary that has no "<unk>".
-        """
-        ids = []
-        for token in tokens:
-            number = self._ids.get(token, self.unk_token_id)
-            if number is None:
-                raise UserError(f"{token!r} is not in the vocabulary, which has no {UNKNOWN} for such words")
-            ids.append(number)
-        return ids
+        """The id that begins a caption: that of "<begin>", or else of "<end>"."""
+        return self.tokens.index(BEGIN) if BEGIN in self.tokens else self.eos_token_id
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The words before the first end, joined by spaces; UserError for an id outside the vocabulary."""
-        words = []
+        """Return the tokens before the first EOS, joined by spaces; raise DataError for an id out of range."""
+        tokens = []
         for number in map(index, ids):
             if number == self.eos_token_id:
                 break
-            if not 0 <= number < len(self.words):
-                raise UserError(
-                    f"Id {number} is outside a vocabulary of {len(self)} words; use the model's own vocabulary"
+            if not 0 <= number < len(self.tokens):
+                raise DataError(
+                    f"id {number} is out of range for a vocabulary of {len(self)} tokens; use the model's vocabulary"
                 )
-            words.append(self.words[number])
-        return " ".join(words)
+            tokens.append(self.tokens[number])
+        return " ".join(tokens)
 
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.words) if word not in _SPECIALS}
+    @classmethod
+    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
+        if END not in tokens:
+            return f"no line is {END}"
+        return _invalid_line(tokens) or _repeated_line(tokens)
 
 
-def _problem(words: Sequence[str]) -> str | None:
-    if END not in words:
-        return f"no line is {END}"
-    first: dict[str, int] = {}
-    for line, word in enumerate(words, start=1):
-        if not word:
+class QuestionVocabulary(TokenList):
+    """The words of questions in the order of their ids: "<pad>", "<unk>", optionally "<cls>", then words.
+
+    Raise DataError when the first two differ, or a word is empty, contains white space or occurs twice.
+    """
+
+    kind = "a vocabulary of questions"
+    specials = (PAD, UNKNOWN, CLS)
+
+    @classmethod
+    def build(cls, questions: Iterable[Sequence[str]], *, with_cls: bool = False) -> Self:
+        """Return all words of tokenized questions in order of first occurrence.
+
+        with_cls: whether to include OpenVQA's unused "<cls>", which MCAN's released code does not have.
+        """
+        words = dict.fromkeys(word for question in questions for word in question if word not in cls.specials)
+        return cls((*(cls.specials if with_cls else cls.specials[:2]), *words))
+
+    @classmethod
+    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
+        if tuple(tokens[:2]) != (PAD, UNKNOWN):
+            return f"the first two words are not {PAD} and {UNKNOWN}"
+        return _invalid_line(tokens, spaces=False) or _repeated_line(tokens)
+
+
+class AnswerVocabulary(TokenList):
+    """The answers that a model chooses from, in the order of their ids; one may be empty, and none is special.
+
+    Raise DataError when there is none, or one occurs twice or contains a line break.
+    """
+
+    kind = "a list of answers"
+    specials = ()
+
+    @classmethod
+    def build(cls, answers: Iterable[str], *, min_count: int = 9) -> Self:
+        """Return the normalized answers that occur at least `min_count` times, in order of first occurrence."""
+        return cls(tuple(answer for answer, count in Counter(answers).items() if count >= min_count))
+
+    @classmethod
+    def _find_problem(cls, tokens: Sequence[str]) -> str | None:
+        if not tokens:
+            return "there is no answer"
+        return _invalid_line(tokens, empty=True) or _repeated_line(tokens)
+
+
+def _invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = True) -> str | None:
+    for line, token in enumerate(tokens, start=1):
+        if not token and not empty:
             return f"line {line} is empty"
-        if "\n" in word or "\r" in word:
-            return f"the word of line {line} holds a line break"
-        if first.setdefault(word, line) != line:
-            return f"{word!r} stands on lines {first[word]} and {line}"
+        if not spaces and token.split() != [token]:
+            return f"line {line} contains white space"
+        if "\n" in token or "\r" in token:
+            return f"the entry of line {line} contains a line break"
+    return None
+
+
+def _repeated_line(tokens: Sequence[str]) -> str | None:
+    first: dict[str, int] = {}
+    for line, token in enumerate(tokens, start=1):
+        if first.setdefault(token, line) != line:
+            return f"{token!r} is on lines {first[token]} and {line}"
     return None
