@@ -1,16 +1,19 @@
-"""Regions and Memory: shapes, padding, parts of a batch."""
+"""Regions and Memory: shapes, padding, indexing."""
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legenda import Memory, Regions, UserError
+from legenda import Memory, Regions
+from legenda.errors import DataError
+from legenda.regions import mask_zero_features
 
 
-def test_a_missing_mask_means_that_all_regions_are_real():
+def test_without_a_mask_all_regions_are_real():
     regions = Regions(torch.zeros(2, 3, 4))
     assert regions.boxes is None
     assert torch.equal(regions.mask_or_ones, torch.ones(2, 3, dtype=torch.bool))
@@ -18,7 +21,7 @@ def test_a_missing_mask_means_that_all_regions_are_real():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"features": torch.zeros(3, 4)}, "features need the shape"),
         ({"features": torch.zeros(2, 3, 4), "boxes": torch.zeros(2, 3, 5)}, "boxes need the shape"),
@@ -27,34 +30,34 @@ def test_a_missing_mask_means_that_all_regions_are_real():
         ({"features": torch.zeros(2, 3, 4), "mask": torch.ones(2, 3)}, "type bool"),
     ],
 )
-def test_shapes_that_disagree_are_refused(arguments, told):
-    with pytest.raises(UserError, match=told):
+def test_mismatched_shapes_raise(arguments, message):
+    with pytest.raises(DataError, match=message):
         Regions(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("features", "mask", "told"),
+    ("features", "mask", "message"),
     [
         (torch.zeros(2, 0, 4), None, "at least one region; these features have none"),
         (
             torch.zeros(2, 3, 4),
             torch.tensor([[True, False, False], [False, False, False]]),
-            "at least one region, but the mask leaves none to picture 1",
+            "at least one region, but the mask leaves none to image 1",
         ),
     ],
 )
-def test_a_picture_without_any_region_is_refused(features, mask, told):
-    with pytest.raises(UserError, match=told):
+def test_an_image_without_regions_raises(features, mask, message):
+    with pytest.raises(DataError, match=message):
         Regions(features, mask=mask)
 
 
-def test_regions_do_not_change():
+def test_regions_are_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Regions(torch.zeros(1, 1, 1)).features = torch.ones(1, 1, 1)  # type: ignore[misc]
 
 
-def test_a_grid_is_read_line_by_line():
-    regions = Regions.from_grid(torch.zeros(2, 6, 3), rows=2, columns=3)
+def test_grid_boxes_are_in_row_major_order():
+    regions = Regions.from_grid(torch.zeros(2, 6, 3), height=2, width=3)
     third, two_thirds = pytest.approx(1 / 3), pytest.approx(2 / 3)
     assert regions.boxes is not None
     for boxes in regions.boxes.tolist():
@@ -69,41 +72,41 @@ def test_a_grid_is_read_line_by_line():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_boxes_of_a_grid_are_float32_whatever_the_features(dtype):
-    boxes = Regions.from_grid(torch.zeros(1, 14 * 14, 2, dtype=dtype), rows=14, columns=14).boxes
+def test_grid_boxes_are_float32_for_every_feature_dtype(dtype):
+    boxes = Regions.from_grid(torch.zeros(1, 14 * 14, 2, dtype=dtype), height=14, width=14).boxes
     assert boxes is not None
     assert boxes.dtype == torch.float32
     assert boxes[0, -1].tolist() == pytest.approx([13 / 14, 13 / 14, 1, 1], abs=1e-7)
 
 
-def test_a_grid_of_another_size_is_refused():
-    with pytest.raises(UserError, match="2 x 3 needs 6 cells, not 5"):
-        Regions.from_grid(torch.zeros(2, 5, 3), rows=2, columns=3)
+def test_a_grid_of_the_wrong_size_raises():
+    with pytest.raises(DataError, match="2 x 3 needs 6 cells, not 5"):
+        Regions.from_grid(torch.zeros(2, 5, 3), height=2, width=3)
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4)), min_size=1, max_size=4), st.booleans())
-def test_what_is_stacked_comes_back(sizes, boxed):
-    pictures = [
+def test_stacked_batches_keep_their_regions(sizes, boxed):
+    batches = [
         Regions(torch.randn(images, count, 3), torch.rand(images, count, 4) if boxed else None)
         for images, count in sizes
     ]
-    batch = Regions.stack(pictures)
+    stacked = Regions.stack(batches)
     first = 0
-    for picture in pictures:
-        images, count, _ = picture.features.shape
-        part = batch[first : first + images]
-        assert torch.equal(part.features[:, :count], picture.features)
+    for regions in batches:
+        images, count, _ = regions.features.shape
+        part = stacked[first : first + images]
+        assert torch.equal(part.features[:, :count], regions.features)
         assert torch.equal(part.mask_or_ones.sum(dim=1), torch.full((images,), count))
         assert part.mask_or_ones[:, :count].all()
         if boxed:
-            assert torch.equal(part.boxes[:, :count], picture.boxes)
+            assert torch.equal(part.boxes[:, :count], regions.boxes)
         first += images
-    assert first == len(batch)
-    assert (batch.boxes is not None) == boxed
+    assert first == len(stacked)
+    assert (stacked.boxes is not None) == boxed
 
 
-def test_padding_that_was_there_stays_padding():
+def test_stacking_keeps_masks():
     short = Regions(torch.zeros(1, 2, 1), mask=torch.tensor([[True, False]]))
     assert Regions.stack([short, Regions(torch.zeros(1, 3, 1))]).mask_or_ones.tolist() == [
         [True, False, False],
@@ -111,13 +114,13 @@ def test_padding_that_was_there_stays_padding():
     ]
 
 
-def test_boxes_for_some_pictures_only_are_refused():
-    with pytest.raises(UserError, match="boxes for all of them or for none"):
+def test_stacking_batches_with_and_without_boxes_raises():
+    with pytest.raises(DataError, match="boxes for all of them or for none"):
         Regions.stack([Regions(torch.zeros(1, 2, 1), torch.zeros(1, 2, 4)), Regions(torch.zeros(1, 2, 1))])
 
 
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0, 0])])
-def test_parts_of_a_batch(index):
+def test_indexing_regions_selects_images(index):
     features, boxes = torch.randn(3, 2, 5), torch.rand(3, 2, 4)
     mask = torch.tensor([[True, False], [True, True], [False, True]])
     part = Regions(features, boxes, mask)[index]
@@ -127,14 +130,40 @@ def test_parts_of_a_batch(index):
 
 
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0, 0])])
-@pytest.mark.parametrize("pooled", [torch.randn(3, 5), None])
-def test_parts_of_a_memory(index, pooled):
-    states, mask = torch.randn(3, 4, 5), torch.rand(3, 4) < 0.5
+def test_indexing_a_memory_selects_images(index):
+    states, mask, vector = torch.randn(3, 4, 5), torch.rand(3, 4) < 0.5, torch.randn(3, 5)
     layers = tuple((torch.randn(3, 2, 4, 1), torch.randn(3, 2, 4, 1)) for _ in range(2))
-    part = Memory(states, mask, pooled, layers)[index]
+    part = Memory(states, mask, vector, layers)[index]
     assert torch.equal(part.states, states[index])
     assert torch.equal(part.mask, mask[index])
-    assert (part.pooled is None) if pooled is None else torch.equal(part.pooled, pooled[index])
+    assert torch.equal(part.global_feature, vector[index])
     for got, layer in zip(part.keys_values, layers, strict=True):
         assert all(torch.equal(tensor, whole[index]) for tensor, whole in zip(got, layer, strict=True))
     assert len(part) == len(states[index])
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_numpy_arrays_become_regions(batched):
+    features, boxes, mask = np.ones((1, 2, 3), np.float16), np.zeros((1, 2, 4)), np.array([[True, False]])
+    arrays = (features, boxes, mask) if batched else (features[0], boxes[0], mask[0])
+    regions = Regions.from_numpy(*arrays)
+    assert regions.features.shape == (1, 2, 3)
+    assert regions.boxes is not None
+    assert regions.features.dtype == regions.boxes.dtype == torch.float32
+    assert regions.mask_or_ones.tolist() == [[True, False]]
+    assert Regions.from_numpy(features).boxes is None
+
+
+def test_zero_features_are_masked_unless_an_image_has_no_others():
+    features = torch.tensor([[[1.0], [0.0]], [[0.0], [0.0]]])
+    assert mask_zero_features(Regions(features)).mask_or_ones.tolist() == [[True, False], [True, True]]
+
+
+def test_regions_are_built_while_exporting():
+    class Double(torch.nn.Module):
+        def forward(self, features: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return 2 * Regions(features, mask=mask).features
+
+    example = torch.ones(1, 2, 3), torch.tensor([[True, False]])
+    exported = torch.export.export(Double(), example).module()
+    assert torch.equal(exported(*example), 2 * example[0])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from legenda.decoding import Decoder, DecodingRule
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, masked_mean
 
 END = 0
 
@@ -80,7 +80,8 @@ class TableModel:
         self.decoding = DecodingRule(begin_id=END, end_id=END, max_length=longest)
 
     def encode(self, regions: Regions) -> Memory:
-        return Memory(regions.features, regions.mask_or_ones)
+        mask = regions.mask_or_ones
+        return Memory(regions.features, mask, masked_mean(regions.features, mask))
 
     @property
     def regions(self) -> Regions:

@@ -66,7 +66,7 @@ def test_what_the_encoder_hands_over(numbers, name):
     refined = given["mid/att_refined"]
     real = regions.mask_or_ones.unsqueeze(-1)
     torch.testing.assert_close(memory.states * real, refined * real, atol=1e-5, rtol=0)
-    torch.testing.assert_close(memory.pooled, given["mid/mean_feats"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(memory.global_feature, given["mid/mean_feats"], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

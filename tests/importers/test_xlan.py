@@ -87,7 +87,7 @@ def sample_log_probs(given, model, regions):
 def test_what_the_encoder_hands_over(case):
     given, model, regions = case
     memory = model.encode(regions)
-    assert_close(memory.pooled, given["out/enc_global"], 1e-5)
+    assert_close(memory.global_feature, given["out/enc_global"], 1e-5)
     assert_close(memory.states * regions.mask_or_ones.unsqueeze(-1), given["out/enc_regions"], 1e-5)
 
 
@@ -204,7 +204,7 @@ def test_x_lan_without_encoder_blocks(numbers, state):
     mean = (states * real).sum(dim=1) / real.sum(dim=1)
     fused = F.linear(mean, tensors["encoder_layers.proj.weight"], tensors["encoder_layers.proj.bias"])
     norm = (tensors[f"encoder_layers.layer_norm.{part}"] for part in ("weight", "bias"))
-    assert_close(memory.pooled, F.layer_norm(fused, (32,), *norm), 1e-5)
+    assert_close(memory.global_feature, F.layer_norm(fused, (32,), *norm), 1e-5)
 
 
 @torch.no_grad()

@@ -150,15 +150,8 @@ def caption_pictures(
         regions = list(_extract(batch, extractor, broken))
         if regions:
             device = next(model.parameters()).device
-            stacked = Regions.stack(
-                [
-                    Regions(
-                        torch.from_numpy(features).float().unsqueeze(0),
-                        None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0),
-                    )
-                    for _, _, features, boxes in regions
-                ]
-            ).to(device)
+            batched = Regions.stack([Regions.from_numpy(features, boxes) for _, _, features, boxes in regions])
+            stacked = batched.to(device)
             with torch.inference_mode():
                 found = beam_search(
                     model, stacked, beam_size=beam_size, results=captions, need_attention=heard is not None

@@ -191,8 +191,7 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
 
     def read(positions: np.ndarray) -> Regions:
         packed = store.read(places[positions])
-        boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
-        return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))
+        return Regions.from_numpy(packed.features, packed.boxes, packed.mask)
 
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
     return CaptionDataset(ids, captions, read, str(path), store.extractor)

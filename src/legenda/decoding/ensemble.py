@@ -132,7 +132,7 @@ class Ensemble(nn.Module):
 
 def _together(members: Sequence[Memory]) -> EnsembleMemory:
     first = members[0]
-    return EnsembleMemory(first.states, first.mask, first.pooled, first.keys_values, tuple(members))
+    return EnsembleMemory(first.states, first.mask, first.global_feature, first.keys_values, tuple(members))
 
 
 def _members(memory: Memory) -> tuple[Memory, ...]:

@@ -131,5 +131,4 @@ def _boxed(store: FeatureStore) -> str:
 
 def _regions(store: FeatureStore, positions: np.ndarray) -> Regions:
     packed = store.read(positions)
-    boxes = None if packed.boxes is None else torch.from_numpy(packed.boxes)
-    return Regions(torch.from_numpy(packed.features).float(), boxes, torch.from_numpy(packed.mask))
+    return Regions.from_numpy(packed.features, packed.boxes, packed.mask)

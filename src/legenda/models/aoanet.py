@@ -224,8 +224,10 @@ class AoANetEncoder(Encoder):
     def _pool(self, regions: Regions, features: Tensor, x: Tensor) -> Tensor:
         if self.pooled is None:
             return masked_mean(x, regions.mask_or_ones)
-        whole = masked_mean(features, regions.mask_or_ones) if regions.pooled is None else regions.pooled
-        return self.dropout(F.relu(self.pooled(whole)))
+        vector = regions.global_feature
+        if vector is None:
+            vector = masked_mean(features, regions.mask_or_ones)
+        return self.dropout(F.relu(self.pooled(vector)))
 
     @torch.no_grad()
     def _begin_alike(self) -> None:

@@ -86,7 +86,7 @@ class AoANetDecoder(Decoder):
             pair = (self.attention.key(memory.states), memory.states)
         else:
             pair = self.attention.keys_values(memory.states, memory.states)
-        return replace(memory, pooled=memory.summary, keys_values=(pair,))
+        return replace(memory, keys_values=(pair,))
 
     def start(self, memory: Memory, rows: int) -> AoANetState:
         """All zeros."""
@@ -119,7 +119,7 @@ class AoANetDecoder(Decoder):
         self, read: Tensor, state: AoANetState, memory: Memory, matrices: list[Tensor], *, need_weights: bool
     ) -> AoANetState:
         """Eqs. 12 to 14 for one position of all rows."""
-        seen = memory.summary.unsqueeze(1) + self.context_dropout(state.context)
+        seen = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
         hidden, cell = self.lstm.advance(read, seen, state.hidden, state.cell, matrices)
         attended, looked = self._look(hidden, memory, need_weights=need_weights)
         second = None

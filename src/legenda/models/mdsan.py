@@ -73,7 +73,7 @@ class MdsanEncoder(TransformerEncoder):
         if regions.boxes is not None or regions.features.shape[1] != self.cells**2:
             return regions
         grid = Regions.from_grid(regions.features, self.cells, self.cells, regions.mask)
-        return replace(grid, pooled=regions.pooled)
+        return replace(grid, global_feature=regions.global_feature)
 
     def forward(self, regions: Regions) -> Memory:
         """Encoded regions; rows of padded regions are finite and mean nothing.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from legenda.attention.distance import Distance
 from legenda.models.mdsan import MdsanConfig, MdsanDecoder, MdsanEncoder
 from legenda.models.transformer import DecoderLayer, KeysValues, TransformerConfig
-from legenda.regions import Memory
+from legenda.regions import Memory, masked_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +50,15 @@ class MeshedMemory(Memory):
         """The memory of the pictures named by a slice or an index tensor."""
         found = super().__getitem__(index)
         levels = tuple(level[index] for level in self.levels)
-        return MeshedMemory(found.states, found.mask, found.pooled, found.keys_values, levels)
+        return MeshedMemory(found.states, found.mask, found.global_feature, found.keys_values, levels)
 
 
 class MeshedEncoder(MdsanEncoder):
     """MD-SAN's encoder, of which every layer is remembered."""
 
     def _remember(self, levels: list[Tensor], mask: Bool[Tensor, "B N"]) -> Memory:
-        return MeshedMemory(self.norm(levels[-1]), mask, levels=(*levels[:-1], self.norm(levels[-1])))
+        states = self.norm(levels[-1])
+        return MeshedMemory(states, mask, masked_mean(states, mask), levels=(*levels[:-1], states))
 
 
 class MeshedLayer(DecoderLayer):

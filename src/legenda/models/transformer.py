@@ -24,7 +24,7 @@ from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder, xavier
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, masked_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,8 @@ class TransformerEncoder(Encoder):
 
     def _remember(self, levels: list[Tensor], mask: Bool[Tensor, "B N"]) -> Memory:
         """What the layers' outputs, the first layer's first, become for the decoder."""
-        return Memory(self.norm(levels[-1]), mask)
+        states = self.norm(levels[-1])
+        return Memory(states, mask, masked_mean(states, mask))
 
     def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
         """What the first layer reads of the input layer's channels."""

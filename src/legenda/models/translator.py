@@ -16,7 +16,7 @@ from legenda.errors import UserError
 from legenda.models.encoder import xavier
 from legenda.models.model import Config, Model
 from legenda.models.transformer import EncoderLayer, TransformerConfig, TransformerDecoder, placed_words
-from legenda.regions import Memory
+from legenda.regions import Memory, masked_mean
 from legenda.text import Vocabulary
 from legenda.text.subwords import SubwordTokenizer, load_subwords
 
@@ -97,7 +97,8 @@ class WordEncoder(nn.Module):
         x = self.dropout(placed_words(words))
         for layer in self.layers:
             x = layer(x, mask, Geometry())
-        return Memory(self.norm(x), mask)
+        states = self.norm(x)
+        return Memory(states, mask, masked_mean(states, mask))
 
 
 class Translator(Model):

@@ -185,5 +185,5 @@ class XLinearEncoder(Encoder):
                 keys = x = self.feed_forward[index](x)
             seen.append(attended)
         if self.summary is None or self.summary_norm is None:
-            return Memory(x, mask)
+            return Memory(x, mask, masked_mean(x, mask))
         return Memory(x, mask, self.summary_norm(self.summary(torch.cat(seen, dim=-1))))

@@ -129,7 +129,7 @@ class XLanDecoder(Decoder):
             else (attention.key(states), states)
             for attention in self._looks
         )
-        return Memory(states, memory.mask, memory.summary, projected)
+        return Memory(states, memory.mask, memory.global_feature, projected)
 
     def start(self, memory: Memory, rows: int) -> XLanState:
         """All zeros, and the share of the image in the gates."""
@@ -162,7 +162,7 @@ class XLanDecoder(Decoder):
 
     def _start(self, memory: Memory, rows: int, matrix: Tensor) -> XLanState:
         zeros = memory.states.new_zeros(len(memory), rows, self.dim)
-        return XLanState(F.linear(memory.summary, matrix), zeros, zeros, zeros)
+        return XLanState(F.linear(memory.global_feature, matrix), zeros, zeros, zeros)
 
     def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
         """What the words add to the gates."""

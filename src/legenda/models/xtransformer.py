@@ -192,7 +192,7 @@ class XTransformerDecoder(Decoder):
     def project(self, memory: Memory) -> Memory:
         """Keys and values of the image for every layer, and its vector, shared by all rows."""
         projected = tuple(layer.image.keys_values(memory.states, memory.states) for layer in self._stack)
-        return Memory(memory.states, memory.mask, memory.summary, projected)
+        return Memory(memory.states, memory.mask, memory.global_feature, projected)
 
     def start(self, memory: Memory, rows: int) -> XTransformerState:
         """No words yet."""
@@ -207,7 +207,7 @@ class XTransformerDecoder(Decoder):
         B, _, D = memory.states.shape
         return XTransformerState(
             length,
-            self.from_image(memory.summary),
+            self.from_image(memory.global_feature),
             no_words(memory, self.num_heads, rows, room, dtype),
             memory.mask.new_zeros(B, rows, room),
             memory.states.new_zeros(B, rows, D),
@@ -237,7 +237,7 @@ class XTransformerDecoder(Decoder):
         real = tokens != 0
         real[..., 0] = True
         totals = (x * real.unsqueeze(-1)).cumsum(dim=2)
-        image = self.from_image(memory.summary)[:, None, None]
+        image = self.from_image(memory.global_feature)[:, None, None]
         query = self._ask(image, totals / real.cumsum(dim=2).unsqueeze(-1))
         seen = [query]
         for layer, projected in zip(self._stack, memory.keys_values, strict=True):

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -132,17 +131,12 @@ class Engine:
         served = self.models[wish.model]
         names = [Path(request.name) for request in group]
         found = run_extractor(served.extractor, [request.picture for request in group], names)
-        regions = Regions.stack([_regions(*entry) for entry in found])
+        regions = Regions.stack([Regions.from_numpy(*entry) for entry in found])
         vocabulary = served.run.model.vocabulary
         if vocabulary is None:
             raise UserError(f"{served.run.folder} has no vocabulary, so it cannot write words; serve a trained run")
         decoded = _decode(served.run, regions, wish)
         return [extract_attention(decoded, regions, vocabulary, row) for row in range(len(group))]
-
-
-def _regions(features: np.ndarray, boxes: np.ndarray | None) -> Regions:
-    places = None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0)
-    return Regions(torch.from_numpy(features).float().unsqueeze(0), places)
 
 
 @torch.no_grad()

@@ -133,13 +133,18 @@ class Task(ABC):
 
 def parts_of(regions: Regions) -> Batch:
     """Regions as a part of a batch, by the names of their tensors."""
-    parts = {"features": regions.features, "boxes": regions.boxes, "mask": regions.mask, "pooled": regions.pooled}
+    parts = {
+        "features": regions.features,
+        "boxes": regions.boxes,
+        "mask": regions.mask,
+        "global_feature": regions.global_feature,
+    }
     return {name: part for name, part in parts.items() if part is not None}
 
 
 def regions_of(batch: Batch) -> Regions:
     """The regions of a batch."""
-    return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("pooled"))
+    return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("global_feature"))
 
 
 def check_stage(task: Task, training: ObjectiveConfig) -> None:

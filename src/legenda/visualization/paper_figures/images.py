@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from legenda.cli.evaluate import data_of
 from legenda.datasets.captions import CaptionDataset
@@ -118,8 +117,7 @@ def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> Capti
     regions = []
     for path in paths:
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])
-        places = None if boxes is None else torch.from_numpy(boxes).float().unsqueeze(0)
-        regions.append(Regions(torch.from_numpy(features).float().unsqueeze(0), places))
+        regions.append(Regions.from_numpy(features, boxes))
     ids = tuple(map(str, paths))
     return CaptionDataset(
         ids,
