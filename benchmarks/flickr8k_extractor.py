@@ -1,4 +1,4 @@
-"""Regions from two small networks, MobileNetV2 and NanoDet-Plus, for the study of docs/flickr8k.md.
+"""Regions from two small networks, MobileNetV2 and NanoDet-Plus, for the study of docs/results/flickr8k.md.
 
 An extractor for `--extractor`. The folder of the two networks' code and weights is named by the environment variable
 BACKBONES; nothing of them is part of this project.

@@ -1,4 +1,4 @@
-"""Print the tables of docs/flickr8k.md from evaluated runs.
+"""Print the tables of docs/results/flickr8k.md from evaluated runs.
 
     python benchmarks/flickr8k_table.py dataset_flickr8k.json.gz "runs/{}" "runs/{}.sc"
 

@@ -1,6 +1,6 @@
 """How the cost of an image grows with regions, rows, layers, vocabulary, hypotheses and the size of the batch.
 
-    python benchmarks/growth.py --out growth.json --figure docs/growth.png
+    python benchmarks/growth.py --out growth.json --figure docs/images/speed-growth.png
     python benchmarks/growth.py --out growth.json --models xlan --axes regions beam
 
 All else is as in models.py: a step of cross-entropy of 4 images with 5 rows each, or a beam search (3 hypotheses). Each

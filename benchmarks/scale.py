@@ -9,7 +9,7 @@ then `legenda caption --engine ray`, with the greatest memory of its driver and 
 listing of a million names alone. The load of the machine stands beside each number.
 
 --tiny: the smallest work that is still all of it, so that a million pictures can be captioned in minutes: pictures of
-32 x 32, the mean colours of docs/my_extractor.py, a model of 16 channels, one hypothesis, batches of 64. Only Ray is
+32 x 32, the mean colours of examples/my_extractor.py, a model of 16 channels, one hypothesis, batches of 64. Only Ray is
 measured then.
 """
 
@@ -67,7 +67,7 @@ SMALL = Work(
 )
 TINY = Work(
     32,
-    str(Path(__file__).resolve().parent.parent / "docs" / "my_extractor.py"),
+    str(Path(__file__).resolve().parent.parent / "examples" / "my_extractor.py"),
     "transformer",
     {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32},
     ("--beam-size", "1", "--batch-size", "64"),

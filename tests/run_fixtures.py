@@ -84,7 +84,7 @@ def noisy_photographs(tmp_path_factory) -> Photographs:
         split = "train" if number < 3 else "val"
         entries.append({"filename": f"p{number}.jpg", "split": split, "sentences": sentences})
     (root / "dataset.json").write_text(json.dumps({"images": entries}))
-    extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
+    extractor = load_extractor(ROOT / "examples" / "my_extractor.py")
     extract_store(sorted(folder.iterdir()), extractor, root / "features.safetensors")
     data = KarpathyData(annotations=root / "dataset.json", features=root / "features.safetensors", min_count=1)
     return Photographs(folder, data)

@@ -41,7 +41,7 @@ def test_pictures_and_pages_that_the_readme_points_to_exist():
 
 def test_the_extractor_to_copy_extracts(tmp_path):
     Image.fromarray(np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)).save(tmp_path / "a.png")
-    extractor = load_extractor(ROOT / "docs" / "my_extractor.py")
+    extractor = load_extractor(ROOT / "examples" / "my_extractor.py")
     report = extract_store([tmp_path / "a.png"], extractor, tmp_path / "f.safetensors")
     store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert (report.images, store.feature_dim, store.has_boxes) == (1, 3, True)
@@ -49,8 +49,8 @@ def test_the_extractor_to_copy_extracts(tmp_path):
 
 
 def test_the_example_of_the_page_on_scores_runs(capsys):
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "evaluation.md").read_text(encoding="utf-8")
     scores, reward = (part.split("```")[0] for part in page.split("```python\n")[1:])
-    exec(compile(scores, "metrics.md", "exec"), {})
+    exec(compile(scores, "evaluation.md", "exec"), {})
     assert capsys.readouterr().out.endswith(" 3 the references scored\n")
-    exec(compile(reward, "metrics.md", "exec"), {})
+    exec(compile(reward, "evaluation.md", "exec"), {})

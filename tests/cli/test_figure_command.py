@@ -100,13 +100,13 @@ def test_every_figure_has_help(run_command, name):
 
 
 def test_the_page_on_figures_names_all_of_them_and_its_example_runs():
-    page = (Path(__file__).resolve().parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "paper-figures.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `([a-z]+\.\d)`", page, flags=re.MULTILINE) == list(FIGURES)
     names: dict[str, object] = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "figures.md", "exec"), names)
     assert isinstance(names["figure"], Figure)
-    for picture in re.findall(r"\]\((figure-[^)]+)\)", page):
-        assert (Path(__file__).resolve().parents[2] / "docs" / picture).stat().st_size < 150_000
+    for picture in re.findall(r"\]\(\.\./images/(figure-[^)]+)\)", page):
+        assert (Path(__file__).resolve().parents[2] / "docs" / "images" / picture).stat().st_size < 150_000
 
 
 def test_runs_that_differ_in_their_seed_are_one_curve(run_command, tmp_path):

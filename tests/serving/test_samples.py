@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from legenda.serving.engine import Served
 from legenda.serving.samples import photographs_of, sample_pictures
 
-EXTRACTOR = Path(__file__).resolve().parents[2] / "docs" / "my_extractor.py"
+EXTRACTOR = Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py"
 
 
 def _served(run: Path) -> Served:

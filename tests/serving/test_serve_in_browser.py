@@ -193,8 +193,8 @@ def test_the_page_of_the_api_describes_every_call(page, address):
 
 
 def test_the_client_of_the_documentation_is_answered(address, scene_file):
-    page = (Path(__file__).resolve().parents[2] / "docs" / "viewing.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "visualization.md").read_text(encoding="utf-8")
     names: dict = {}
-    exec(compile(page.split("```python\n")[2].split("```")[0], "viewing.md", "exec"), names)
+    exec(compile(page.split("```python\n")[2].split("```")[0], "visualization.md", "exec"), names)
     answer = names["caption"](scene_file, server=address, model="xlan", captions=2)
     assert (answer["model"], len(answer["captions"])) == ("xlan", 2)

@@ -212,7 +212,7 @@ def test_models_of_other_tasks_are_refused(task):
 
 
 def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "other-tasks.md").read_text(encoding="utf-8")
     example = page.split("## Translation")[1].split("```python\n")[1].split("```")[0]
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "multi30k.nsa").symlink_to(run[0])

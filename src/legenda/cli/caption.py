@@ -58,7 +58,7 @@ class Options:
     """The head of the attention that is drawn, from 0; without it the mean of all."""
     engine: Literal["local", "ray"] = "local"
     """ray captions any number of pictures with many processes into shards of JSON lines in the folder --out; what is
-    there is not done again. @names.txt then names a listing of pictures; see docs/scale.md."""
+    there is not done again. @names.txt then names a listing of pictures; see docs/guides/large-scale.md."""
     workers: int = 2
     """Processes that caption, with --engine ray."""
     shard_size: int = 1000

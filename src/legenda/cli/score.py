@@ -264,5 +264,5 @@ def _download(folder: Path) -> None:
         print(path)
     print(
         f"export {VARIABLE}={folder} makes legenda score use it; Java 15 and later also need there the jars of a "
-        "JavaScript engine (Nashorn 15): see docs/metrics.md"
+        "JavaScript engine (Nashorn 15): see docs/guides/evaluation.md"
     )

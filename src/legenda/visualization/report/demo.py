@@ -95,8 +95,8 @@ def _footnotes(data: ScenesData) -> list[str]:
         "Regions are connected components of the pixels, each crop resized to 8 x 8: things of one kind have equal "
         "features at every size and place.",
         "The attention shown is that of the last decoder layer over the encoded regions, all heads averaged or one.",
-        f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed; docs/scenes.md "
-        "has three seeds and more attentions.",
+        f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed; "
+        "docs/results/scenes.md has three seeds and more attentions.",
     ]
 
 
