@@ -9,7 +9,7 @@ then `legenda caption --engine ray`, with the greatest memory of its driver and 
 listing of a million names alone. The load of the machine stands beside each number.
 
 --tiny: the smallest work that is still all of it, so that a million pictures can be captioned in minutes: pictures of
-32 x 32, the mean colours of examples/my_extractor.py, a model of 16 channels, one hypothesis, batches of 64. Only Ray is
+32 x 32, the mean colors of examples/my_extractor.py, a model of 16 channels, beam size 1, batches of 64. Only Ray is
 measured then.
 """
 

@@ -1,4 +1,4 @@
-"""Which attention learns which relation of the scenes: train recipes over seeds and print a table (docs/results/scenes.md).
+"""Train recipes on the scenes over seeds and print the table of docs/results/scenes.md.
 
     python benchmarks/scenes.py --runs runs/study --seeds 0 1 2 --processes 2
 
