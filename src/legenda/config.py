@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
 from legenda.plugins import Registry
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def merge(base: type[T] | T, changes: Mapping[str, Any], name: str) -> T:
 
     The changes may come from Python or from JSON: lists become tuples, texts become paths, whole numbers become floats
     and mappings become nested dataclasses where the field has that type. `name` is what messages call it, such as
-    "ngsan" or "data". Raises UserError for an unknown key (the nearest one is named), for a value of the wrong type
+    "ngsan" or "data". Raises ConfigError for an unknown key (the nearest one is named), for a value of the wrong type
     (the right one is named) and for a field that has no value.
     """
     kind: Any = base if isinstance(base, type) else type(base)
@@ -35,19 +35,19 @@ def merge(base: type[T] | T, changes: Mapping[str, Any], name: str) -> T:
     hints = get_type_hints(kind, include_extras=True)
     for key, value in changes.items():
         if key not in fields:
-            raise UserError(f"{name} has no option {key!r}; {nearest(str(key), fields)}")
+            raise ConfigError(f"{name} has no option {key!r}; {did_you_mean(str(key), fields)}")
         try:
             values[key] = _convert(value, hints[key], f"{name}.{key}", values.get(key))
         except _MismatchError:
-            raise UserError(f"{name} takes {key} as {describe_type(hints[key])}, not {value!r}") from None
+            raise ConfigError(f"{name} takes {key} as {describe_type(hints[key])}, not {value!r}") from None
     for key, field in fields.items():
         if key not in values and field.default is field.default_factory is dataclasses.MISSING:
-            raise UserError(f"{name} needs {key}; give it a value of type {describe_type(hints[key])}")
+            raise ConfigError(f"{name} needs {key}; give it a value of type {describe_type(hints[key])}")
     return kind(**values)
 
 
 def check_types(config: Any, name: str) -> None:
-    """Raise UserError when a field of a dataclass holds a value of the wrong type; for `__post_init__`."""
+    """Raise ConfigError when a field of a dataclass holds a value of the wrong type; for `__post_init__`."""
     hints = get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -56,7 +56,7 @@ def check_types(config: Any, name: str) -> None:
         except _MismatchError:
             converted = None
         if converted != value:
-            raise UserError(f"{name} takes {field.name} as {describe_type(hints[field.name])}, not {value!r}")
+            raise ConfigError(f"{name} takes {field.name} as {describe_type(hints[field.name])}, not {value!r}")
 
 
 def to_json(value: Any) -> Any:
@@ -132,7 +132,7 @@ def _convert_union(value: Any, kinds: tuple[Any, ...], name: str, current: Any) 
             return _convert(value, kind, name, current)
         except _MismatchError:
             continue
-        except UserError:
+        except ConfigError:
             if not several:
                 raise
     raise _MismatchError

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -40,24 +40,24 @@ class Registry(Generic[T]):
         return decorate
 
     def add(self, name: str, part: Any) -> None:
-        """Add a part, or replace one that was added before; raise UserError for a name of the library's own."""
+        """Add a part, or replace one that was added before; raise ConfigError for a name of the library's own."""
         if name in self._own:
-            raise UserError(f"{self.kind} {name!r} belongs to the library; register yours under another name")
+            raise ConfigError(f"{self.kind} {name!r} belongs to the library; register yours under another name")
         self._entries[name] = part
 
     def get(self, name: str) -> T:
-        """Return the part of that name; raise UserError with the nearest name when there is none."""
+        """Return the part of that name; raise ConfigError with the nearest name when there is none."""
         if name not in self:
-            raise UserError(f"there is no {self.kind} {name!r}; {nearest(name, self._entries)}")
+            raise ConfigError(f"there is no {self.kind} {name!r}; {did_you_mean(name, self._entries)}")
         return resolve(self._entries[name])
 
     def name_of(self, part: object) -> str:
-        """Return the name of a registered class or function; raise UserError when it has none."""
+        """Return the name of a registered class or function; raise ConfigError when it has none."""
         where = f"{getattr(part, '__module__', '')}:{getattr(part, '__qualname__', '')}"
         for name, entry in self._entries.items():
             if entry is part or entry == where:
                 return name
-        raise UserError(f"{part!r} is not a registered {self.kind}; register it under a name")
+        raise ConfigError(f"{part!r} is not a registered {self.kind}; register it under a name")
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:
@@ -81,7 +81,7 @@ _loaded: set[str] = set()
 
 
 def load_entry_points() -> None:
-    """Import every module of the group "legenda.plugins", once; raise UserError naming one that fails."""
+    """Import every module of the group "legenda.plugins", once; raise ConfigError naming one that fails."""
     if ENTRY_POINTS in _loaded:
         return
     _loaded.add(ENTRY_POINTS)
@@ -89,25 +89,25 @@ def load_entry_points() -> None:
         try:
             point.load()
         except Exception as error:
-            raise UserError(
+            raise ConfigError(
                 f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
             ) from error
 
 
 def run_file(path: str | Path) -> ModuleType:
-    """Run a user's Python file, which may register parts; raise UserError when it cannot be read or fails."""
+    """Run a user's Python file, which may register parts; raise ConfigError when it cannot be read or fails."""
     path = Path(path)
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); name a Python file") from error
+        raise ConfigError(f"{path} cannot be read ({error.strerror or error}); name a Python file") from error
     return run_source(path, source, f"legenda_file_{path.stem}")
 
 
 def run_source(path: Path, source: bytes, name: str) -> ModuleType:
     """Run the bytes of a user's Python file as the module `name`; no compiled file is written or read.
 
-    Raises UserError when it fails.
+    Raises ConfigError when it fails.
     """
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -116,7 +116,7 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
         exec(compile(source, path, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{path} fails while it is loaded ({reason_of(error)}); correct it") from error
+        raise ConfigError(f"{path} fails while it is loaded ({reason_of(error)}); correct it") from error
     return module
 
 

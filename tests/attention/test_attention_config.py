@@ -1,5 +1,6 @@
 """The options of self-attention: what each of them builds, alone and together."""
 
+import dataclasses
 import itertools
 import math
 
@@ -8,7 +9,17 @@ import torch
 from torch import nn
 
 from legenda import Regions, UserError
-from legenda.attention import AttentionOptions, MultiHeadAttention, PairGeometry, create_self_attention
+from legenda.attention import (
+    ATTENTIONS,
+    DISTANCES,
+    GEOMETRIES,
+    NORMS,
+    WINDOWS,
+    AttentionOptions,
+    MultiHeadAttention,
+    PairGeometry,
+    create_self_attention,
+)
 from legenda.attention import multi_head as module
 from legenda.attention.geometry import RelativeBias, relative_waves
 from legenda.attention.multi_branch import Branches
@@ -235,3 +246,52 @@ def test_branches_hold_whatever_the_other_options_name():
         assert branch.query_norm is not None
         assert branch.score_bias is not None
         assert branch.rescale is not None
+
+
+@torch.no_grad()
+def test_parts_that_users_register(draw_regions, monkeypatch):
+    """A norm, a distance, a window, a geometry and an attention of a user's own."""
+    for registry in (NORMS, DISTANCES, WINDOWS, GEOMETRIES, ATTENTIONS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+
+    @NORMS.register("half")
+    class Half(nn.Module):
+        def __init__(self, dim):
+            super().__init__()
+            self.scale = nn.Parameter(torch.full((dim,), 0.5))
+
+        def forward(self, x, _):
+            return x * self.scale
+
+    @DISTANCES.register("columns")
+    def columns(differences):
+        return differences[..., 0]
+
+    @WINDOWS.register("same_row")
+    def same_row(positions, *_):
+        near = positions[..., 1].unsqueeze(2) == positions[..., 1].unsqueeze(1)
+        return near, None
+
+    @GEOMETRIES.register("sizes")
+    def sizes(*_):
+        class Sizes(nn.Module):
+            def forward(self, *inputs):
+                return inputs[-1].embedded[..., 2:].movedim(-1, 1)
+
+        return Sizes()
+
+    @ATTENTIONS.register("first")
+    def first(options, dim, _, *, bias, **unused):
+        assert (options.norm, options.geometry) == ("half", "sizes")
+        assert set(unused) == {"dropout", "inner_dim", "output"}
+        return MultiHeadAttention(dim, 1, bias=bias)
+
+    regions = double(draw_regions((4, 2), dim=DIM))
+    options = AttentionOptions(norm="half", distance="columns", window="same_row", geometry="sizes")
+    options.check(DIM)
+    whole = attended(*build(options), regions, layer=0)
+    assert whole.isfinite().all()
+    for name, plain in (("norm", "none"), ("distance", "none"), ("window", "none"), ("geometry", "none")):
+        other = dataclasses.replace(options, **{name: plain})
+        assert not torch.allclose(whole, attended(*build(other), regions, layer=0)), name
+    assert create_self_attention(dataclasses.replace(options, attention="first"), DIM, 2, dropout=0.0).num_heads == 1

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from legenda.attention import MaskedBatchNorm, MaskedInstanceNorm, MultiHeadAttention, create_norm
+from legenda.errors import ConfigError
 
 MASK = torch.tensor([[True, True, True, True], [True, False, True, False], [False, False, False, True]])
 
@@ -158,7 +159,7 @@ def test_statistics_of_half_precision_are_taken_in_full(name, mask):
 
 
 def test_a_norm_unheard_of_is_refused():
-    with pytest.raises(ValueError, match="there is no norm 'batch'"):
+    with pytest.raises(ConfigError, match="there is no norm 'batch'"):
         inspect.unwrap(create_norm)("batch", 5)  # without the check of types, which tests alone have
 
 

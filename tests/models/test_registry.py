@@ -84,7 +84,7 @@ def test_an_unknown_name(name, told):
         ({"num_layers": 0}, "num_layers must be at least 1, not 0"),
         ({"dim": -16}, "dim must be at least 1, not -16"),
         ({"dropout": "0.1"}, "dropout as float, not '0.1'"),
-        ({"norm": "instance"}, "norm as one of 'none', 'in', .*, not 'instance'"),
+        ({"norm": "instance"}, "there is no norm 'instance'; choose from bn, in, in_affine, ln, none"),
         ({"norm_on": "v"}, "norm_on as one of 'q', 'k', 'qk', not 'v'"),
         ({"geometry": None}, "geometry as str, not None"),
         (

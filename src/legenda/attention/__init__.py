@@ -2,8 +2,9 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.config import AttentionOptions, PairGeometry, create_self_attention
-from legenda.attention.distance import DistanceRescale
+from legenda.attention.builders import PairGeometry, create_self_attention
+from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
+from legenda.attention.distance import DISTANCES, DistanceRescale
 from legenda.attention.geometry import (
     Geometry,
     GeometryBias,
@@ -14,10 +15,16 @@ from legenda.attention.geometry import (
 )
 from legenda.attention.multi_branch import Branches
 from legenda.attention.multi_head import Attended, MultiHeadAttention
-from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+from legenda.attention.windows import WINDOWS
 from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [
+    "ATTENTIONS",
+    "DISTANCES",
+    "GEOMETRIES",
+    "NORMS",
+    "WINDOWS",
     "AdditiveAttention",
     "Attended",
     "AttentionOnAttention",

@@ -1,39 +1,50 @@
-"""Which attention an encoder's regions use among themselves: its options, and the modules they name."""
+"""Which attention an encoder's regions use among themselves: its options, and the registries of what they name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
 
-from torch import Tensor, nn
+from torch import nn
 
-from legenda.attention.distance import Distance, DistanceRescale, Scaling, Start, pair_distances
-from legenda.attention.geometry import (
-    BIASES,
-    Bias,
-    Geometry,
-    GeometryBias,
-    GeometryEmbedding,
-    RelativeBias,
-    cell_places,
-    relative_geometry,
-    relative_waves,
+from legenda.attention.distance import Distance, Scaling, Start
+from legenda.attention.geometry import BIASES, Bias
+from legenda.attention.normalization import Norm, NormOn
+from legenda.attention.windows import Window
+from legenda.errors import ConfigError
+from legenda.plugins import Registry
+
+ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
+    "attention",
+    {
+        "multi_head": "legenda.attention.builders:create_multi_head",
+        "x_linear": "legenda.attention.builders:create_x_linear",
+    },
 )
-from legenda.attention.multi_branch import Branch, Branches
-from legenda.attention.multi_head import MultiHeadAttention
-from legenda.attention.normalization import Norm, NormOn, create_norm
-from legenda.attention.windows import Window, local_windows
-from legenda.attention.x_linear import XLinearAttention
-from legenda.errors import UserError
-from legenda.regions import Regions
+"""Attentions among regions by name: a function of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)` as
+`create_self_attention` has them, that returns a module called as `MultiHeadAttention` is."""
+
+GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
+    "geometry",
+    {
+        "none": "legenda.attention.builders:no_bias",
+        "absolute": "legenda.attention.builders:no_bias",
+        "relative": "legenda.attention.builders:create_relative_bias",
+        **dict.fromkeys(BIASES, "legenda.attention.builders:create_geometry_bias"),
+    },
+)
+"""Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,
+a module called with queries, keys and `Geometry`. For a geometry of a user's own `Geometry.embedded` holds the features
+of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
     """The self-attention among regions; every encoder that has one takes these options, in any combination."""
 
-    attention: Literal["multi_head", "x_linear"] = "multi_head"
-    """Dot products of heads, or X-Linear attention, which takes no norm, no head options and no other width."""
+    attention: Annotated[str, ATTENTIONS] = "multi_head"
+    """multi_head (dot products), x_linear (no norm, no head options and no other width), or one that is registered."""
     norm: Norm = "none"
     """Normalisation inside the encoder's attention (NG-SAN, Table 2)."""
     norm_on: NormOn = "q"
@@ -82,29 +93,31 @@ class AttentionOptions:
     Table XI)."""
 
     def check(self, dim: int) -> None:
-        """Raises UserError where the options contradict each other or an encoder `dim` channels wide."""
-        if self.geometry not in ("none", "absolute", "relative") and not self.biases:
-            known = ", ".join(("none", "absolute", "relative", *BIASES))
-            raise UserError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
+        """Raises ConfigError where the options contradict each other or an encoder `dim` channels wide."""
+        if self.geometry not in GEOMETRIES and not self.biases:
+            known = ", ".join(GEOMETRIES)
+            raise ConfigError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
         if self.geometry == "absolute" and dim % 8:
-            raise UserError(f"geometry='absolute' needs a dim that is a multiple of 8, not {dim}")
+            raise ConfigError(f"geometry='absolute' needs a dim that is a multiple of 8, not {dim}")
         if self.geometry == "relative" and self.geometry_dim % 8:
-            raise UserError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
+            raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
         for name in ("cells", "window_size", "branches", "attention_heads", "head_dim", "query_head_dim"):
             if (value := getattr(self, name)) is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}")
+                raise ConfigError(f"{name} must be at least 1, not {value}")
         changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
         if self.attention == "x_linear" and (any(changed) or self.head_drop):
-            raise UserError("attention='x_linear' takes no norm, no talking heads, no sizes of heads; leave them out")
+            raise ConfigError("attention='x_linear' takes no norm, no talking heads, no sizes of heads; leave them out")
         if self.window_halo < 0:
-            raise UserError(f"window_halo must be 0 or more, not {self.window_halo}")
+            raise ConfigError(f"window_halo must be 0 or more, not {self.window_halo}")
         for name in ("branch_drop", "head_drop"):
             if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
+                raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
         if self.branch_layers and min(self.branch_layers) < 1:
-            raise UserError(f"branch_layers={self.branch_layers} must name layers from 1 on")
+            raise ConfigError(f"branch_layers={self.branch_layers} must name layers from 1 on")
         if self.attention_heads and not self.head_dim and dim % self.attention_heads:
-            raise UserError(f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim")
+            raise ConfigError(
+                f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim"
+            )
 
     @property
     def biases(self) -> tuple[Bias, ...]:
@@ -125,133 +138,3 @@ class AttentionOptions:
     def branches_of(self, layer: int) -> int:
         """Branches of a layer, counted from 0."""
         return self.branches if not self.branch_layers or layer + 1 in self.branch_layers else 1
-
-
-def create_self_attention(
-    options: AttentionOptions,
-    dim: int,
-    num_heads: int,
-    *,
-    layer: int = 0,
-    dropout: float,
-    inner_dim: int | None = None,
-    output: bool = True,
-    bias: bool = True,
-) -> MultiHeadAttention | XLinearAttention | Branches:
-    """The attention among regions of one layer, counted from 0, as the options name it.
-
-    inner_dim, output, bias: as in MultiHeadAttention; what comes out is as wide as they say, whatever the heads are. Of
-    several branches some are left out in training; a single one never is.
-    """
-    width = dim if inner_dim is None or output else inner_dim
-    count = options.branches_of(layer)
-    attentions = [
-        _create_attention(options, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output, bias=bias)
-        for _ in range(count)
-    ]
-    if options.normed_branches:
-        if width != dim:
-            raise UserError(f"branch_residual needs attention as wide as the model, {dim} channels, not {width}")
-        branches = [Branch(attention, dim, dropout) for attention in attentions]
-        return Branches(branches, width, options.branch_drop if count > 1 else 0.0)
-    return attentions[0] if count == 1 else Branches(attentions, width, options.branch_drop)
-
-
-def _create_attention(
-    options: AttentionOptions,
-    dim: int,
-    num_heads: int,
-    *,
-    dropout: float,
-    inner_dim: int | None,
-    output: bool,
-    bias: bool,
-) -> MultiHeadAttention | XLinearAttention:
-    """A single branch of `create_self_attention`."""
-    if options.attention == "x_linear":
-        return _create_x_linear(options, dim, num_heads, dropout=dropout, inner_dim=inner_dim)
-    heads = options.attention_heads or num_heads
-    expected = dim if inner_dim is None else inner_dim
-    width = heads * options.head_dim if options.head_dim else expected
-    head_dim = options.query_head_dim or width // heads
-    attention = MultiHeadAttention(
-        dim,
-        heads,
-        dropout=dropout,
-        inner_dim=width,
-        query_dim=heads * head_dim,
-        output=output,
-        bias=bias,
-        talking=options.talking_heads,
-        head_drop=options.head_drop,
-        query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
-        key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
-        score_bias=_create_bias(options, dim, heads, head_dim),
-        rescale=_create_rescale(options, heads),
-    )
-    if not output and width != expected:
-        attention.output = nn.Linear(width, expected)
-    return attention
-
-
-def _create_x_linear(
-    options: AttentionOptions, dim: int, num_heads: int, *, dropout: float, inner_dim: int | None
-) -> XLinearAttention:
-    """X-Linear attention; it has no projection after its heads, which come out side by side."""
-    if inner_dim not in (None, dim):
-        raise UserError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
-    return XLinearAttention(
-        dim,
-        num_heads,
-        dropout=dropout,
-        score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
-        rescale=_create_rescale(options, num_heads),
-    )
-
-
-def _create_rescale(options: AttentionOptions, num_heads: int) -> nn.Module | None:
-    if options.distance == "none":
-        return None
-    return DistanceRescale(num_heads, options.distance_scaling, options.distance_start)
-
-
-def _create_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
-    if options.geometry == "relative":
-        return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
-    if options.biases:
-        return GeometryBias(
-            dim,
-            num_heads,
-            options.geometry_dim,
-            options.biases,
-            head_dim=head_dim,
-            scaled=options.geometry_scaled,
-        )
-    return None
-
-
-class PairGeometry(nn.Module):
-    """What each layer's attention reads about where regions lie, computed once per image."""
-
-    def __init__(self, options: AttentionOptions, num_layers: int) -> None:
-        super().__init__()
-        self.options = options
-        self.num_layers = num_layers
-        embeddings = (num_layers if options.geometry_per_layer else 1) if options.biases else 0
-        self.embeddings = nn.ModuleList(GeometryEmbedding(options.geometry_dim) for _ in range(embeddings))
-
-    def forward(self, regions: Regions) -> list[Geometry]:
-        """One Geometry for each layer; what no slot reads is left out."""
-        options, boxes, mask = self.options, regions.boxes, regions.mask_or_ones
-        if boxes is None or not options.needs_boxes:
-            return [Geometry()] * self.num_layers
-        embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
-        if options.geometry == "relative":
-            embedded = [relative_waves(relative_geometry(boxes, mask), options.geometry_dim)]
-        places = cell_places(boxes, mask, options.cells)
-        distance = pair_distances(places, options.distance)
-        windows = local_windows(options.window, places, mask, size=options.window_size, halo=options.window_halo)
-        return [
-            Geometry(embedded[layer % len(embedded)] if embedded else None, distance, windows[layer % 2])
-            for layer in range(self.num_layers)
-        ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry
+from legenda.plugins import Registry
 
-Distance = Literal["none", "manhattan", "euclidean", "chebyshev"]
 Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
 Start = Literal["xavier", "one"]
 
@@ -19,18 +20,36 @@ CEILING = 2.0
 """The largest factor of the piecewise functions (Eqs. 17 and 18)."""
 
 
-def pair_distances(places: Float[Tensor, "B N 2"], distance: Distance) -> Float[Tensor, "B N N"] | None:
-    """How far the regions of each pair lie from each other, in the units of `places` (Eq. 6 and Table VII)."""
-    if distance == "none":
-        return None
-    apart = (places.unsqueeze(2) - places.unsqueeze(1)).abs()
-    match distance:
-        case "manhattan":
-            return apart.sum(dim=-1)
-        case "euclidean":
-            return torch.linalg.vector_norm(apart, dim=-1)
-        case "chebyshev":
-            return apart.amax(dim=-1)
+def no_distance(differences: Float[Tensor, "B N N 2"]) -> None:
+    """Return no distance, for "none"."""
+
+
+def manhattan(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
+    """Return the sum of both differences."""
+    return differences.sum(dim=-1)
+
+
+def euclidean(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
+    """Return the length of the straight line."""
+    return torch.linalg.vector_norm(differences, dim=-1)
+
+
+def chebyshev(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
+    """Return the larger of both differences."""
+    return differences.amax(dim=-1)
+
+
+DISTANCES: Registry[Callable[[Tensor], Tensor | None]] = Registry(
+    "distance", {"none": no_distance, "manhattan": manhattan, "euclidean": euclidean, "chebyshev": chebyshev}
+)
+"""Distances by name: from the absolute differences of columns and rows of each pair to their distance."""
+
+Distance = Annotated[str, DISTANCES]
+
+
+def pair_distances(places: Float[Tensor, "B N 2"], distance: str) -> Float[Tensor, "B N N"] | None:
+    """Return the distance of the regions of each pair, in the units of `places` (Eq. 6 and Table VII)."""
+    return DISTANCES.get(distance)((places.unsqueeze(2) - places.unsqueeze(1)).abs())
 
 
 class DistanceRescale(nn.Module):

@@ -1,12 +1,17 @@
 """Normalized self-attention: the queries (or keys) are normalised before they meet (NG-SAN, section 4.1)."""
 
-from typing import Literal
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-Norm = Literal["none", "in", "in_affine", "ln", "bn"]
+from legenda.plugins import Registry
+
 NormOn = Literal["q", "k", "qk"]
 
 EPSILON = 1e-5
@@ -109,19 +114,28 @@ class StdLayerNorm(nn.Module):
         return (self.weight * (x - mean) / (deviation + self.epsilon) + self.bias).to(given)
 
 
-def create_norm(norm: Norm, dim: int) -> nn.Module | None:
-    """The normalisation of that name for `dim` channels; None for "none"."""
-    match norm:
-        case "none":
-            return None
-        case "in" | "in_affine":
-            return MaskedInstanceNorm(dim, affine=norm == "in_affine")
-        case "ln":
-            return RowLayerNorm(dim)
-        case "bn":
-            return MaskedBatchNorm(dim)
-        case unknown:
-            raise ValueError(f"there is no norm {unknown!r}")
+def no_norm(dim: int) -> None:
+    """Return no module, for the norm "none"."""
+
+
+NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
+    "norm",
+    {
+        "none": no_norm,
+        "in": MaskedInstanceNorm,
+        "in_affine": partial(MaskedInstanceNorm, affine=True),
+        "ln": RowLayerNorm,
+        "bn": MaskedBatchNorm,
+    },
+)
+"""Norms by name: from a number of channels to a module called with x `(B, N, C)` and the mask `(B, N)`."""
+
+Norm = Annotated[str, NORMS]
+
+
+def create_norm(norm: str, dim: int) -> nn.Module | None:
+    """Return the norm of that name for `dim` channels; None for "none"."""
+    return NORMS.get(norm)(dim)
 
 
 def _precise(x: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """Local windows: a region looks only at regions near it, as in Swin and HaloNet (MD-SAN, Table IX)."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-Window = Literal["none", "swin", "halo"]
+from legenda.plugins import Registry
 
 
 def swin_windows(places: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
@@ -27,20 +28,38 @@ def halo_windows(places: Float[Tensor, "B N 2"], size: int, halo: int) -> Bool[T
     return ((key >= corner - halo) & (key < corner + size + halo)).all(dim=-1)
 
 
+def no_windows(places: Tensor, size: int, halo: int) -> tuple[None, None]:  # noqa: ARG001
+    """Return no windows, for "none"."""
+    return None, None
+
+
+def shifted_windows(places: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    """Return Swin's windows of both kinds of layers; those of the second are moved by half their size."""
+    return swin_windows(places, size, 0), swin_windows(places, size, size // 2)
+
+
+def blocks_with_halo(places: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:
+    """Return HaloNet's windows, which are the same in all layers."""
+    return (halo_windows(places, size, halo),) * 2
+
+
+WINDOWS: Registry[Callable[[Tensor, int, int], tuple[Any, Any]]] = Registry(
+    "window", {"none": no_windows, "swin": shifted_windows, "halo": blocks_with_halo}
+)
+"""Windows by name: from positions `(B, N, 2)` in cells, size and halo to what may be attended to, `(B, N, N)`, in the
+first and every other layer and in the layers between."""
+
+Window = Annotated[str, WINDOWS]
+
+
 def local_windows(
-    window: Window, places: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
+    window: str, places: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
 ) -> tuple[Bool[Tensor, "B N N"] | None, Bool[Tensor, "B N N"] | None]:
     """Where queries may look in the first and every other layer, and in the layers between; None for everywhere.
 
     Swin's windows are moved by half their size in the layers between. Padded regions may look everywhere, so that no
     query is without a key.
     """
-    match window:
-        case "none":
-            return None, None
-        case "swin":
-            near = swin_windows(places, size, 0), swin_windows(places, size, size // 2)
-        case "halo":
-            near = (halo_windows(places, size, halo),) * 2
+    first, second = WINDOWS.get(window)(places, size, halo)
     padding = ~mask.unsqueeze(2)
-    return near[0] | padding, near[1] | padding
+    return None if first is None else first | padding, None if second is None else second | padding

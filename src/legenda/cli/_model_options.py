@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import tyro
 
 from legenda.config import merge
-from legenda.models.registry import COMMON_FIELDS, describe_model
+from legenda.models.registry import COMMON_FIELDS, configure, describe_model
 
 if TYPE_CHECKING:
     from legenda.recipes import Recipe
@@ -59,6 +59,7 @@ class ModelOptions:
             changed["decoder"] = {
                 name: value for name, value in own.items() if name == "name" or value != getattr(plain, name)
             }
+        configure(self.name, {**changed, **dict.fromkeys(self.hidden, 1)})  # raises for a name that is not registered
         return changed
 
 

@@ -41,10 +41,13 @@ class Entry:
 def read_models() -> dict[str, Entry]:
     """Return the entries of model_table.toml."""
     models: dict[str, Entry] = {}
-    for family in tomllib.loads(files(__package__).joinpath("model_table.toml").read_text(encoding="utf-8")).values():
+    for family in tomllib.loads(
+        files("legenda.models").joinpath("model_table.toml").read_text(encoding="utf-8")
+    ).values():
         common = {key: family[key] for key in ("vocab_size", "task") if key in family}
         for name, (summary, *rest) in family["models"].items():
-            row, settings = [*rest, *("", {})[len(rest) :]]
+            row: str = rest[0] if rest else ""
+            settings: dict[str, Any] = rest[1] if rest[1:] else {}
             paper = settings.pop("paper", family["paper"])
             settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
             models[name] = Entry(family["config"], paper, summary, settings, row, **common)

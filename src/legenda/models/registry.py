@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from legenda.config import merge, to_json
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.models.model_table import MODELS, Entry
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
 
 
 def describe_model(name: str) -> Entry:
-    """Return the entry of a named model; raise UserError with the nearest name when there is none."""
+    """Return the entry of a named model; raise ConfigError with the nearest name when there is none."""
     return MODELS.get(name)
 
 
@@ -58,14 +58,14 @@ def create_model(name: str, **options: Any) -> Captioner:
 
     `vocab_size` is required; every other field has the paper's value. `decoder` names another model whose decoder
     attends to this model's encoder, "transformer" or {"name": "transformer", "num_layers": 2}; width, heads and inner
-    channels are this model's unless they are given. Raises UserError for an unknown name or option (the nearest right
+    channels are this model's unless they are given. Raises ConfigError for an unknown name or option (the nearest right
     one is suggested) and for a value of the wrong type.
     """
     from legenda.models.captioner import Captioner
 
     model = build_model(name, options)
     if not isinstance(model, Captioner):
-        raise UserError(f"{name} is no captioner but a model for {MODELS.get(name).task}; legenda models lists both")
+        raise ConfigError(f"{name} is no captioner but a model for {MODELS.get(name).task}; legenda models lists both")
     return model
 
 
@@ -87,25 +87,29 @@ def configure(name: str, options: Mapping[str, Any]) -> Config:
     decoder = options.get("decoder")
     if decoder is not None:
         options["decoder"] = {"name": decoder} if isinstance(decoder, str) else to_json(decoder)
-    return merge(entry.config, options, name)
+    config = merge(entry.config, options, name)
+    _decoder_config(name, config)  # raises where it names none
+    return config
 
 
-def _decoder_config(name: str, config: ModelConfig) -> ModelConfig | None:
-    """Return the configuration that `config.decoder` names; None where the model keeps its own decoder."""
+def _decoder_config(name: str, config: Config) -> ModelConfig | None:
+    """Return the configuration that `config.decoder` names; None where the model has its own decoder, or none."""
     from legenda.models.config import ModelConfig
 
-    if config.decoder is None:
+    if not isinstance(config, ModelConfig) or config.decoder is None:
         return None
-    options = dict(config.decoder)
+    options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)
     if "name" not in options:
-        raise UserError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
+        raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
     entry = describe_model(other)
     fields = {field.name for field in dataclasses.fields(entry.config)}
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
     if not isinstance(found, ModelConfig):
-        raise UserError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
+        raise ConfigError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
     if found.dim != config.dim:
-        raise UserError(f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.dim}; leave dim out")
+        raise ConfigError(
+            f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.dim}; leave dim out"
+        )
     return found

@@ -1,0 +1,169 @@
+"""The attention modules that `AttentionOptions` names."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
+from legenda.attention.distance import DistanceRescale, pair_distances
+from legenda.attention.geometry import (
+    Geometry,
+    GeometryBias,
+    GeometryEmbedding,
+    RelativeBias,
+    cell_places,
+    relative_geometry,
+    relative_waves,
+)
+from legenda.attention.multi_branch import Branch, Branches
+from legenda.attention.multi_head import MultiHeadAttention
+from legenda.attention.normalization import create_norm
+from legenda.attention.windows import local_windows
+from legenda.attention.x_linear import XLinearAttention
+from legenda.errors import ConfigError
+from legenda.regions import Regions
+
+
+def create_self_attention(
+    options: AttentionOptions,
+    dim: int,
+    num_heads: int,
+    *,
+    layer: int = 0,
+    dropout: float,
+    inner_dim: int | None = None,
+    output: bool = True,
+    bias: bool = True,
+) -> nn.Module:
+    """The attention among regions of one layer, counted from 0, as the options name it.
+
+    inner_dim, output, bias: as in MultiHeadAttention; what comes out is as wide as they say, whatever the heads are. Of
+    several branches some are left out in training; a single one never is.
+    """
+    width = dim if inner_dim is None or output else inner_dim
+    count = options.branches_of(layer)
+    attentions = [
+        ATTENTIONS.get(options.attention)(
+            options, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output, bias=bias
+        )
+        for _ in range(count)
+    ]
+    if options.normed_branches:
+        if width != dim:
+            raise ConfigError(f"branch_residual needs attention as wide as the model, {dim} channels, not {width}")
+        branches = [Branch(attention, dim, dropout) for attention in attentions]
+        return Branches(branches, width, options.branch_drop if count > 1 else 0.0)
+    return attentions[0] if count == 1 else Branches(attentions, width, options.branch_drop)
+
+
+def create_multi_head(
+    options: AttentionOptions,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,
+    bias: bool,
+) -> MultiHeadAttention:
+    """Return scaled dot-product attention in heads, with the norms, biases and sizes that the options name."""
+    heads = options.attention_heads or num_heads
+    expected = dim if inner_dim is None else inner_dim
+    width = heads * options.head_dim if options.head_dim else expected
+    head_dim = options.query_head_dim or width // heads
+    attention = MultiHeadAttention(
+        dim,
+        heads,
+        dropout=dropout,
+        inner_dim=width,
+        query_dim=heads * head_dim,
+        output=output,
+        bias=bias,
+        talking=options.talking_heads,
+        head_drop=options.head_drop,
+        query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
+        key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
+        score_bias=_create_bias(options, dim, heads, head_dim),
+        rescale=_create_rescale(options, heads),
+    )
+    if not output and width != expected:
+        attention.output = nn.Linear(width, expected)
+    return attention
+
+
+def create_x_linear(
+    options: AttentionOptions,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,  # noqa: ARG001
+    bias: bool,  # noqa: ARG001
+) -> XLinearAttention:
+    """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
+    if inner_dim not in (None, dim):
+        raise ConfigError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
+    return XLinearAttention(
+        dim,
+        num_heads,
+        dropout=dropout,
+        score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
+        rescale=_create_rescale(options, num_heads),
+    )
+
+
+def _create_rescale(options: AttentionOptions, num_heads: int) -> nn.Module | None:
+    if options.distance == "none":
+        return None
+    return DistanceRescale(num_heads, options.distance_scaling, options.distance_start)
+
+
+def _create_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
+    create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
+    return create(options, dim, num_heads, head_dim)
+
+
+def no_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> None:
+    """Return no bias, for geometries that the scores do not read."""
+
+
+def create_relative_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
+    """Return the bias of relative position embedding (MD-SAN, Table VII)."""
+    return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
+
+
+def create_geometry_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
+    """Return NG-SAN's bias, or the sum of several (NG-SAN, Table 4)."""
+    return GeometryBias(
+        dim, num_heads, options.geometry_dim, options.biases, head_dim=head_dim, scaled=options.geometry_scaled
+    )
+
+
+class PairGeometry(nn.Module):
+    """What each layer's attention reads about where regions lie, computed once per image."""
+
+    def __init__(self, options: AttentionOptions, num_layers: int) -> None:
+        super().__init__()
+        self.options = options
+        self.num_layers = num_layers
+        embeddings = (num_layers if options.geometry_per_layer else 1) if options.biases else 0
+        self.embeddings = nn.ModuleList(GeometryEmbedding(options.geometry_dim) for _ in range(embeddings))
+
+    def forward(self, regions: Regions) -> list[Geometry]:
+        """One Geometry for each layer; what no slot reads is left out."""
+        options, boxes, mask = self.options, regions.boxes, regions.mask_or_ones
+        if boxes is None or not options.needs_boxes:
+            return [Geometry()] * self.num_layers
+        embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
+        if not options.biases and options.geometry not in ("none", "absolute"):
+            features = relative_geometry(boxes, mask)
+            relative = options.geometry == "relative"
+            embedded = [relative_waves(features, options.geometry_dim) if relative else features]
+        places = cell_places(boxes, mask, options.cells)
+        distance = pair_distances(places, options.distance)
+        windows = local_windows(options.window, places, mask, size=options.window_size, halo=options.window_halo)
+        return [
+            Geometry(embedded[layer % len(embedded)] if embedded else None, distance, windows[layer % 2])
+            for layer in range(self.num_layers)
+        ]
