@@ -18,7 +18,7 @@ import numpy as np
 from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
 from legenda.datasets.scenes.world import COLOURS, SHAPES
-from legenda.evaluation.runs import open_run
+from legenda.evaluation.runs import load_captioner_run
 from legenda.visualization.report.build import CaptionAttention, predict_with_attention
 
 KINDS = {"shape": SHAPES, "colour": tuple(COLOURS)}
@@ -80,7 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|")
     for folder in given.runs:
-        opened = open_run(folder)
+        opened = load_captioner_run(folder)
         data = opened.data()
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")

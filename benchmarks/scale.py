@@ -29,10 +29,10 @@ from pathlib import Path
 import torch
 
 import legenda
-from legenda.cli.caption import caption_pictures
+from legenda.cli.caption import caption_images
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.evaluation.runs import describe_data, open_run
+from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import load_extractor, read_image, run_extractor
 from legenda.scale.listing import index_listing, write_sorted
 
@@ -101,7 +101,7 @@ def make_run(folder: Path, work: Work) -> Path:
 
 
 def one_process(run: Path, pictures: list[Path]) -> None:
-    opened = open_run(run)
+    opened = load_captioner_run(run)
     extractor = opened.extractor(None)
     torch.set_num_threads(1)
 
@@ -116,7 +116,7 @@ def one_process(run: Path, pictures: list[Path]) -> None:
     run_extractor(extractor, read, pictures)
     took("one process: describing regions", began, used)
     began, used = time.perf_counter(), time.process_time()
-    list(caption_pictures(pictures, opened, extractor, 3, []))
+    list(caption_images(pictures, opened, extractor, 3, []))
     took("one process: these and captioning, beam 3", began, used)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
-from legenda.evaluation.runs import describe_data, open_run
+from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import extract_store, load_extractor
 
 if TYPE_CHECKING:
@@ -96,5 +96,5 @@ def served(make_run) -> dict[str, "Served"]:
     pytest.importorskip("fastapi", reason="needs the extra serve")
     from legenda.serving.engine import Served
 
-    runs = [open_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
+    runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
     return {run.model.name: Served(run, run.extractor(None)) for run in runs}

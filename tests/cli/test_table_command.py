@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from legenda.cli._parallel import run_side_by_side
+from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
 from legenda.cli.table import _places
 from legenda.evaluation.table_scores import score_table
@@ -138,7 +138,7 @@ def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_co
     path = out / "none" / "evaluation_test.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
     assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
     evaluation = ["evaluate", f"{out}/none", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
     assert work == ({"none": [evaluation]} if change else {})
@@ -200,7 +200,7 @@ def test_each_row_has_a_device_or_its_share_of_the_cores(monkeypatch, devices, v
 def test_work_side_by_side_runs_in_its_place_and_failures_do_not_spread(monkeypatch, capfd):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     work = {"a": [["train", "--help"], ["wrong"]], "b": [["train", "--help"]], "c": [["train"]]}
-    failed = run_side_by_side(work, [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}])
+    failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}])
     assert set(failed) == {"a", "c"}
     assert failed["a"].startswith("legenda wrong: there is no such command")
     assert failed["c"].startswith("legenda train: the recipe comes first")
@@ -225,7 +225,7 @@ def test_a_worker_ends_with_the_process_that_started_it():
 def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_path, run_command, name):
     """All recipes are made and looked at; only the training itself is left out."""
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
     code, said, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
     assert code == 0
     trained = [row for row in get_table(name).rows if row.recipe is not None]
@@ -249,7 +249,7 @@ def test_rows_on_photographs_are_judged_by_the_metrics_of_java_too(resumed, run_
     assert set(scores) - set(fast) == {"METEOR", "SPICE"}
     assert {name: scores[name] for name in fast} == fast
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_side_by_side", lambda given, _: work.update(given) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
     captions, features = tmp_path / "captions.json", tmp_path / "features.safetensors"
     for path in (captions, features):
         path.write_text("")

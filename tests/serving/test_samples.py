@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from legenda.evaluation.runs import open_run
+from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import load_extractor
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
@@ -17,7 +17,7 @@ EXTRACTOR = Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py"
 
 
 def _served(run: Path) -> Served:
-    return Served(open_run(run), load_extractor(EXTRACTOR))
+    return Served(load_captioner_run(run), load_extractor(EXTRACTOR))
 
 
 @pytest.fixture

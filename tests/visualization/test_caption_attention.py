@@ -11,7 +11,7 @@ import legenda
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.decoding import beam_search
-from legenda.evaluation.runs import open_run
+from legenda.evaluation.runs import load_captioner_run
 from legenda.visualization.overlay import draw_words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,7 +34,7 @@ def picture(tmp_path) -> Path:
 
 def _searched(run: Path, picture: Path, **options) -> tuple[list[list[str]], np.ndarray, np.ndarray]:
     """Words, attention (captions, words, heads, regions) and boxes, straight from the search."""
-    opened = open_run(run)
+    opened = load_captioner_run(run)
     ((features, boxes),) = opened.extractor(None).extract([Image.open(picture)])
     regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
     found = beam_search(opened.model.eval(), regions, need_attention=True, **options)

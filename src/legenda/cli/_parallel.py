@@ -12,7 +12,7 @@ from legenda.cli._worker import THEN
 Command = Sequence[str]
 
 
-def run_side_by_side(work: Mapping[str, Sequence[Command]], places: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def run_parallel(work: Mapping[str, Sequence[Command]], places: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Runs the commands of each piece of work one after the other, as many pieces at once as there are places.
 
     work: by a name that stands before every line it says. places: what the environment of a piece of work has besides,

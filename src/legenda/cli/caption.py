@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-    from legenda.evaluation.runs import OpenRun
+    from legenda.evaluation.runs import CaptionerRun
     from legenda.extractors import Extractor
     from legenda.visualization.caption_attention import CaptionAttention
 
@@ -82,17 +82,17 @@ def run(arguments: Sequence[str]) -> None:
         caption_with_ray(options)
         return
     from legenda.cli.progress import progress_bar
-    from legenda.evaluation.runs import open_run
+    from legenda.evaluation.runs import load_captioner_run
     from legenda.extractors.image_sources import open_image_sources
 
     broken: list[str] = []
     with open_image_sources(options.pictures, broken, allow_urls=options.allow_urls) as sources:
         total = len(sources) + len(broken)
-        opened = open_run(options.model)
+        opened = load_captioner_run(options.model)
         extractor = opened.extractor(options.extractor)
         names = {path: name for name, path in sources}
         with progress_bar("captioning pictures") as show:
-            found = caption_pictures(
+            found = caption_images(
                 [path for _, path in sources],
                 opened,
                 extractor,
@@ -120,9 +120,9 @@ def run(arguments: Sequence[str]) -> None:
         raise UserError(f"{len(broken)} of {total} pictures were skipped; mend or leave out those named above{kept}")
 
 
-def caption_pictures(
+def caption_images(
     pictures: Sequence[Path],
-    opened: "OpenRun",
+    opened: "CaptionerRun",
     extractor: "Extractor",
     beam_size: int,
     broken: list[str],

@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> None:
 
 def _train(folders: dict[str, Path]) -> None:
     """Trains the models at the same time, each in a process of its own on one core."""
-    from legenda.cli._parallel import run_side_by_side
+    from legenda.cli._parallel import run_parallel
     from legenda.training import is_finished
 
     work = {}
@@ -48,22 +48,22 @@ def _train(folders: dict[str, Path]) -> None:
             print(f"{name} is trained already in {folder}", flush=True)
         else:
             work[name] = [["train", f"scenes.{name}", "--out", str(folder)]]
-    for name, said in run_side_by_side(work, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
+    for name, said in run_parallel(work, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
         raise UserError(f"training {name} failed ({said}); mend that and call again")
 
 
 def _caption_fresh_picture(path: Path, folder: Path) -> None:
     """Draws a scene nobody has seen and captions its file the way a user's own picture is captioned."""
-    from legenda.cli.caption import caption_pictures
+    from legenda.cli.caption import caption_images
     from legenda.datasets.scenes import draw_scene, make_scene
-    from legenda.evaluation.runs import open_run
+    from legenda.evaluation.runs import load_captioner_run
     from legenda.io import atomic_write
 
     with atomic_write(path) as partial:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
-    opened = open_run(folder)
+    opened = load_captioner_run(folder)
     broken: list[str] = []
-    for picture, ((caption, _),) in caption_pictures([path], opened, opened.extractor(None), 3, broken):
+    for picture, ((caption, _),) in caption_images([path], opened, opened.extractor(None), 3, broken):
         print(f"\na fresh picture, {picture}: {caption}")
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda.cli"

@@ -14,7 +14,7 @@ from legenda.errors import UserError
 
 if TYPE_CHECKING:
     from legenda.datasets.captions import CaptionDataset, DataSettings
-    from legenda.evaluation.runs import OpenRun
+    from legenda.evaluation.runs import CaptionerRun
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "evaluate")
     if options.submit is None and (options.test_features or options.algorithm):
         raise UserError("--test-features and --algorithm are for --submit; name its folder too")
-    from legenda.evaluation.results_file import caption_settings, evaluation_path, tell_scores, write_evaluation
-    from legenda.evaluation.runs import OpenRun, describe_data, open_any, open_run
-    from legenda.evaluation.tasks import evaluate_task, refuse_for_captioners
+    from legenda.evaluation.results_file import caption_settings, evaluation_path, print_scores, write_evaluation
+    from legenda.evaluation.runs import CaptionerRun, describe_data, load_captioner_run, load_run
+    from legenda.evaluation.tasks import evaluate_task, reject_captioner_options
 
-    opened = open_any(options.run)
-    if not isinstance(opened, OpenRun):
-        refuse_for_captioners(opened, options, ("others", "annotations", "features", "metrics", "submit"))
+    opened = load_run(options.run)
+    if not isinstance(opened, CaptionerRun):
+        reject_captioner_options(opened, options, ("others", "annotations", "features", "metrics", "submit"))
         evaluate_task(opened, options.split, options.beam_size)
         return
-    members = [open_run(folder) for folder in options.others]
+    members = [load_captioner_run(folder) for folder in options.others]
     if options.submit is not None:
         _submit(options, opened, members, options.submit)
         return
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> None:
         settings["runs"] = [str(folder) for folder in (options.run, *options.others)]
     path = evaluation_path(options.run, options.split, ensemble=bool(members))
     scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, split, options.metrics))
-    tell_scores(scores, options.split, split.missing_targets)
+    print_scores(scores, options.split, split.missing_targets)
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 
@@ -107,7 +107,7 @@ def _score(
     return scores
 
 
-def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) -> "DataSettings":
+def data_of(opened: "CaptionerRun", annotations: Path | None, features: Path | None) -> "DataSettings":
     """The data that the command line names, or the run's own."""
     from legenda.datasets.captions import KarpathyData
 
@@ -118,10 +118,10 @@ def data_of(opened: "OpenRun", annotations: Path | None, features: Path | None) 
     return KarpathyData(annotations=annotations, features=features)
 
 
-def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], folder: Path) -> None:
-    from legenda.evaluation.submission import coco_sets, write_submission
+def _submit(options: Options, opened: "CaptionerRun", members: Sequence["CaptionerRun"], folder: Path) -> None:
+    from legenda.evaluation.submission import coco_splits, write_submission
 
-    sets = coco_sets(opened, options.test_features)
+    sets = coco_splits(opened, options.test_features)
     for pictures in sets.values():
         _check_extractor(opened, pictures)
     captions = {part: describe(opened, pictures, options.beam_size, members) for part, pictures in sets.items()}
@@ -131,7 +131,7 @@ def _submit(options: Options, opened: "OpenRun", members: Sequence["OpenRun"], f
 
 
 def describe(
-    opened: "OpenRun", pictures: "CaptionDataset", beam_size: int, members: Sequence["OpenRun"] = ()
+    opened: "CaptionerRun", pictures: "CaptionDataset", beam_size: int, members: Sequence["CaptionerRun"] = ()
 ) -> dict[str, str]:
     """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
     from legenda.cli.progress import progress_bar
@@ -158,7 +158,7 @@ def describe(
         )
 
 
-def _check_extractor(opened: "OpenRun", pictures: "CaptionDataset") -> None:
+def _check_extractor(opened: "CaptionerRun", pictures: "CaptionDataset") -> None:
     wanted = opened.config.get("extractor")
     if opened.imported:
         return  # it reads its release's features, which nothing but their width can tell

@@ -78,8 +78,7 @@ def run(arguments: Sequence[str]) -> None:
     if options.head is not None and options.overlays is None:
         raise UserError("--head chooses what --overlays FOLDER draws; name the folder too")
     from legenda.cli.evaluate import data_of, describe
-    from legenda.evaluation.run_names import short_names
-    from legenda.evaluation.runs import OpenRun, open_any
+    from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.visualization.report import Report, write_report
     from legenda.visualization.report.build import (
         RANKED_BY,
@@ -96,8 +95,8 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.visualization.report.images import find_subjects
     from legenda.visualization.report.tasks import write_task_report
 
-    given = {name: open_any(folder) for name, folder in short_names(options.runs).items()}
-    runs = {name: opened for name, opened in given.items() if isinstance(opened, OpenRun)}
+    given = {name: load_run(folder) for name, folder in unique_run_names(options.runs).items()}
+    runs = {name: opened for name, opened in given.items() if isinstance(opened, CaptionerRun)}
     if len(runs) < len(given):
         write_task_report(given, options)
         return

@@ -12,7 +12,7 @@ from legenda.cli.options import parse
 from legenda.errors import UserError
 
 if TYPE_CHECKING:
-    from legenda.evaluation.runs import OpenRun
+    from legenda.evaluation.runs import CaptionerRun
     from legenda.extractors import Extractor
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -57,14 +57,13 @@ def run(arguments: Sequence[str]) -> None:
     except ImportError as error:
         raise UserError(f"{error.name} is missing; install it with pip install 'legenda[serve]'") from error
 
-    from legenda.evaluation.run_names import short_names
-    from legenda.evaluation.runs import open_run
+    from legenda.evaluation.runs import load_captioner_run, unique_run_names
     from legenda.extractors import find_images
     from legenda.serving.app import Limits, create_app
     from legenda.serving.engine import Served
     from legenda.serving.samples import photographs_of, sample_pictures
 
-    opened = {name: open_run(folder) for name, folder in short_names(options.runs).items()}
+    opened = {name: load_captioner_run(folder) for name, folder in unique_run_names(options.runs).items()}
     models = {name: Served(one, _extractor(one, options.extractor)) for name, one in opened.items()}
     photographs = find_images(options.samples) if options.samples else photographs_of(models.values())
     local = options.host in _LOOPBACK
@@ -82,7 +81,7 @@ def run(arguments: Sequence[str]) -> None:
         uvicorn.Server(config).run(sockets=[socket])
 
 
-def _extractor(opened: "OpenRun", given: str | None) -> "Extractor":
+def _extractor(opened: "CaptionerRun", given: str | None) -> "Extractor":
     """The built-in extractor of a run, else the one that is given."""
     if given is None:
         return opened.extractor(None)

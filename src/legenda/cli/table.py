@@ -116,7 +116,7 @@ def run(arguments: Sequence[str]) -> None:
             raise UserError(f"--{name} must be at least 1, not {value}")
     if options.seeds > 1 and any(part.startswith(("--training.seed", "--fine-tuning.seed")) for part in of_rows):
         raise UserError("--seeds gives every run its seed; leave out --training.seed and --fine-tuning.seed")
-    from legenda.cli._parallel import run_side_by_side
+    from legenda.cli._parallel import run_parallel
     from legenda.recipes.tables import get_table
 
     table = get_table(options.name)
@@ -124,7 +124,7 @@ def run(arguments: Sequence[str]) -> None:
     jobs = _jobs(table, options, out, of_rows)
     _claim(out, {"table": table.name, "scenes": options.scenes, "several seeds": options.seeds > 1, "options": of_rows})
     work = {job.name: job.commands() for job in jobs if job.scores() is None}
-    failed = run_side_by_side(work, _places(options.processes)) if work else {}
+    failed = run_parallel(work, _places(options.processes)) if work else {}
     _show(table, options, out, jobs, failed)
     if failed:
         told = "; ".join(f"{name} ({said})" for name, said in failed.items())

@@ -53,7 +53,7 @@ def write_evaluation(
     return scores
 
 
-def tell_scores(scores: Found, split: str, missing_targets: str | None) -> None:
+def print_scores(scores: Found, split: str, missing_targets: str | None) -> None:
     """Prints the scores, or that there are none.
 
     missing_targets: what the split lacks, such as "captions"; None where it lacks nothing.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from legenda.tasks.grounding import Grounding
 from legenda.tasks.translation import Translation
 from legenda.tasks.vqa import Vqa
 
-BUILTIN: Mapping[str, Extract] = {"scenes": extract_scenes}
+BUILTIN_EXTRACTORS: Mapping[str, Extract] = {"scenes": extract_scenes}
 """Extractors that need no file of the user's."""
 
 _DATA: dict[str, type] = {
@@ -52,7 +52,7 @@ TASKS: Mapping[str, type[Task]] = {task.name: task for task in (Captioning, Vqa,
 
 
 @dataclass(frozen=True)
-class AnyRun:
+class Run:
     """A trained model of any task with the configuration of its run."""
 
     folder: Path
@@ -91,7 +91,7 @@ class AnyRun:
 
 
 @dataclass(frozen=True)
-class OpenRun(AnyRun):
+class CaptionerRun(Run):
     """A trained captioner with the configuration of its run."""
 
     model: Captioner
@@ -105,13 +105,13 @@ class OpenRun(AnyRun):
                     f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
                     "as in --extractor my_extractor.py"
                 )
-            return load_extractor(given, builtin=BUILTIN)
-        if given is None and wanted not in BUILTIN and not needs_no_file(wanted):
+            return load_extractor(given, builtin=BUILTIN_EXTRACTORS)
+        if given is None and wanted not in BUILTIN_EXTRACTORS and not needs_no_file(wanted):
             raise UserError(
                 f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
                 f"--extractor {_file_of(wanted)}"
             )
-        extractor = load_extractor(given or wanted, builtin=BUILTIN)
+        extractor = load_extractor(given or wanted, builtin=BUILTIN_EXTRACTORS)
         if extractor.name != wanted:
             raise UserError(
                 f"{self.folder} was trained on features of {wanted}, but {given} is {extractor.name}; the same file is "
@@ -127,22 +127,31 @@ def _file_of(extractor: str) -> str:
     return f"{extractor.rsplit('-', 1)[0]}.py"
 
 
-def open_run(folder: str | Path) -> OpenRun:
+def load_captioner_run(folder: str | Path) -> CaptionerRun:
     """Loads the run folder of a captioner; UserError names the file that is missing or damaged."""
     folder = Path(folder)
     model = legenda.load(folder)
-    return OpenRun(folder, model, read_json(folder / CONFIG))
+    return CaptionerRun(folder, model, read_json(folder / CONFIG))
 
 
-def open_any(folder: str | Path) -> AnyRun:
-    """Loads the run folder of a model of any task, as `open_run` in all else."""
+def load_run(folder: str | Path) -> Run:
+    """Loads the run folder of a model of any task, as `load_captioner_run` in all else."""
     folder = Path(folder)
     model = load_any(folder)
     config = read_json(folder / CONFIG)
-    return OpenRun(folder, model, config) if isinstance(model, Captioner) else AnyRun(folder, model, config)
+    return CaptionerRun(folder, model, config) if isinstance(model, Captioner) else Run(folder, model, config)
 
 
 def describe_data(data: Data) -> dict[str, Any]:
     """The "data" part of config.json."""
     kinds: dict[type, str] = {kind: name for name, kind in _DATA.items()}
     return {"kind": kinds[type(data)], **to_json(data)}
+
+
+def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return the folders by the shortest ends of their paths that differ; raise UserError for a folder given twice."""
+    parts = [folder.resolve().parts for folder in folders]
+    if len(set(parts)) < len(parts):
+        raise UserError("one run folder is named twice; name each once")
+    length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
+    return {"/".join(p[-length:]): folder for p, folder in zip(parts, folders, strict=True)}

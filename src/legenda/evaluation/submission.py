@@ -12,7 +12,7 @@ from legenda.io import write_text
 
 if TYPE_CHECKING:
     from legenda.datasets.captions import CaptionDataset
-    from legenda.evaluation.runs import OpenRun
+    from legenda.evaluation.runs import CaptionerRun
 
 IMAGES = {"val2014": 40_504, "test2014": 40_775}
 """How many pictures each part of COCO has; the server takes all of them or nothing."""
@@ -20,7 +20,7 @@ IMAGES = {"val2014": 40_504, "test2014": 40_775}
 _NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]+)")
 
 
-def coco_sets(opened: "OpenRun", test_features: Path | None) -> "dict[str, CaptionDataset]":
+def coco_splits(opened: "CaptionerRun", test_features: Path | None) -> "dict[str, CaptionDataset]":
     """The pictures of val2014, from the annotations and features of the run, and of test2014, from `test_features`.
 
     Raises UserError where the run's data is not COCO, where a picture is missing, and where one is of another part.

@@ -10,23 +10,23 @@ import numpy as np
 
 from legenda.cli.progress import progress_bar
 from legenda.errors import UserError
-from legenda.evaluation.results_file import evaluation_path, tell_scores, write_evaluation
+from legenda.evaluation.results_file import evaluation_path, print_scores, write_evaluation
 from legenda.training.evaluation_loop import judged
 
 if TYPE_CHECKING:
-    from legenda.evaluation.runs import AnyRun
+    from legenda.evaluation.runs import Run
 
 _AT_ONCE = 200
 """Examples between two movements of the bar."""
 
 
-def evaluate_task(opened: AnyRun, split: str, beam_size: int) -> None:
+def evaluate_task(opened: Run, split: str, beam_size: int) -> None:
     """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
 
     A split whose answers are withheld is predicted and not scored.
     """
     task = opened.task
-    examples = open_examples(opened, split)
+    examples = load_examples(opened, split)
     predictions = predict(opened, examples, beam_size)
     path = evaluation_path(opened.folder, split)
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
@@ -34,11 +34,11 @@ def evaluate_task(opened: AnyRun, split: str, beam_size: int) -> None:
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
-    tell_scores(scores, split, missing_targets)
+    print_scores(scores, split, missing_targets)
     print(f"{len(predictions)} examples of {split}; predictions in {path}")
 
 
-def refuse_for_captioners(opened: AnyRun, options: Any, names: Iterable[str]) -> None:
+def reject_captioner_options(opened: Run, options: Any, names: Iterable[str]) -> None:
     """UserError for one of the named options, a dataclass's, that was given though only captioners have it."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
@@ -48,7 +48,7 @@ def refuse_for_captioners(opened: AnyRun, options: Any, names: Iterable[str]) ->
             )
 
 
-def open_examples(opened: AnyRun, split: str) -> Any:
+def load_examples(opened: Run, split: str) -> Any:
     """A split of the run's own data; UserError where there is none, or its features are not those of the training."""
     if opened.imported:
         raise UserError(f"{opened.folder} was imported and has no data of its own; give a run that was trained here")
@@ -64,7 +64,7 @@ def open_examples(opened: AnyRun, split: str) -> Any:
     return examples
 
 
-def predict(opened: AnyRun, examples: Any, beam_size: int) -> dict[str, Any]:
+def predict(opened: Run, examples: Any, beam_size: int) -> dict[str, Any]:
     """What the model says of all examples of a split, by identity, with a bar of progress."""
     predictions: dict[str, Any] = {}
     with progress_bar(f"predicting {examples.source}") as show:

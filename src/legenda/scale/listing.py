@@ -136,7 +136,7 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
     return [os.fsdecode(name) for line in lines if (name := line.strip(b"\r"))]
 
 
-def list_pictures(given: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
+def list_images(given: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
     """The pictures behind files, folders, patterns, URLs and "-" (the lines of the standard input), as they are found.
 
     As `legenda.extractors.find_images` chooses, but in no order, and one may come twice. A URL is a picture where

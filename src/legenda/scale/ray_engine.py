@@ -63,12 +63,12 @@ def caption_with_ray(options: "Options") -> None:
     except ImportError as error:
         raise UserError(f"{error.name} is missing; install it with pip install 'legenda[ray]'") from error
     from legenda.cli.progress import progress_bar
-    from legenda.evaluation.runs import open_run
+    from legenda.evaluation.runs import load_captioner_run
 
     extractor = _absolute(options.extractor)
     settings = {
         "model": fingerprint(options.model),
-        "extractor": open_run(options.model).extractor(extractor).name,
+        "extractor": load_captioner_run(options.model).extractor(extractor).name,
         "beam_size": options.beam_size,
         "captions": options.captions,
     }
@@ -179,10 +179,10 @@ class _Worker:
     def __init__(self, work: Work) -> None:
         import torch
 
-        from legenda.evaluation.runs import open_run
+        from legenda.evaluation.runs import load_captioner_run
 
         torch.set_num_threads(1)
-        self._work, self._opened = work, open_run(work.run)
+        self._work, self._opened = work, load_captioner_run(work.run)
         if torch.cuda.is_available():
             self._opened.model.to("cuda")
         self._extractor = self._opened.extractor(work.extractor)
@@ -195,10 +195,10 @@ class _Worker:
     def _tell(
         self, pictures: Sequence[Path], broken: list[str]
     ) -> Iterator[tuple[Path, tuple[tuple[str, float], ...]]]:
-        from legenda.cli.caption import caption_pictures
+        from legenda.cli.caption import caption_images
 
         work = self._work
-        return caption_pictures(
+        return caption_images(
             pictures,
             self._opened,
             self._extractor,

@@ -24,7 +24,7 @@ from legenda.io import atomic_write, read_json, write_json
 from legenda.scale.listing import (
     index_listing,
     is_url,
-    list_pictures,
+    list_images,
     names_of_shard,
     refuse_url,
     write_sorted,
@@ -118,7 +118,7 @@ def open_job(
             read = listing
             if own is None:
                 read = files.enter_context(atomic_write(listing))
-                write_sorted(list_pictures(given, allow_urls=allow_urls), read, folder)
+                write_sorted(list_images(given, allow_urls=allow_urls), read, folder)
             counted = asdict(index_listing(read, index, shard_size, allow_urls=allow_urls))
             if held is not None:
                 _refuse_others(folder, held, counted)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from legenda.decoding import Decoded, beam_search, sample
 from legenda.errors import UserError
-from legenda.evaluation.runs import OpenRun
+from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention, extract_attention
@@ -33,7 +33,7 @@ class BusyError(Exception):
 class Served:
     """A model that answers, and what makes its regions."""
 
-    run: OpenRun
+    run: CaptionerRun
     extractor: Extractor
 
 
@@ -140,7 +140,7 @@ class Engine:
 
 
 @torch.no_grad()
-def _decode(run: OpenRun, regions: Regions, wish: Wish) -> Decoded:
+def _decode(run: CaptionerRun, regions: Regions, wish: Wish) -> Decoded:
     if wish.temperature == 0:
         width = max(wish.beam_size, wish.captions)
         return beam_search(run.model, regions, beam_size=width, results=wish.captions, need_attention=True)

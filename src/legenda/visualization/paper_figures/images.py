@@ -11,8 +11,7 @@ import numpy as np
 from legenda.cli.evaluate import data_of
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError, nearest
-from legenda.evaluation.run_names import short_names
-from legenda.evaluation.runs import OpenRun, open_run
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention
@@ -38,7 +37,7 @@ class Views:
     sets: Mapping[str, CaptionDataset]
     positions: tuple[int, ...]
 
-    def captions(self, runs: Mapping[str, OpenRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
+    def captions(self, runs: Mapping[str, CaptionerRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
         """What each run says of the pictures, in their order, and where each word looked."""
         found = {}
         for name, opened in runs.items():
@@ -48,14 +47,14 @@ class Views:
         return found
 
 
-def open_runs(folders: Sequence[Path]) -> dict[str, OpenRun]:
+def open_runs(folders: Sequence[Path]) -> dict[str, CaptionerRun]:
     """The runs under short names; UserError where none is named."""
     if not folders:
         raise UserError("name at least one run folder, such as runs/demo/ngsan")
-    return {name: open_run(folder) for name, folder in short_names(folders).items()}
+    return {name: load_captioner_run(folder) for name, folder in unique_run_names(folders).items()}
 
 
-def called(name: str, opened: OpenRun) -> str:
+def called(name: str, opened: CaptionerRun) -> str:
     """A run's name with that of its model where they differ."""
     return name if opened.model.name in name else f"{name}, {opened.model.name}"
 
@@ -74,7 +73,7 @@ def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
             raise UserError(f"--{name.replace('_', '-')} {reason}")
 
 
-def find_views(runs: Mapping[str, OpenRun], options: PictureOptions, count: int = 1) -> Views:
+def find_views(runs: Mapping[str, CaptionerRun], options: PictureOptions, count: int = 1) -> Views:
     """The pictures that the options name, or the first `count` images of the split.
 
     Raises UserError for pictures that are not there, for runs of other images than the first one's, and for regions
@@ -111,7 +110,7 @@ def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[flo
     return lambda position, _: Subject(read_image(paths[position]), "", lambda _: (None, ""))
 
 
-def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:
+def _own_set(opened: CaptionerRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:
     """Pictures of the user's as a set without references, read by the run's extractor."""
     extractor = opened.extractor(given)
     regions = []
@@ -128,7 +127,7 @@ def _own_set(opened: OpenRun, paths: Sequence[Path], given: str | None) -> Capti
     )
 
 
-def _identities(runs: Mapping[str, OpenRun], sets: Mapping[str, CaptionDataset], split: str) -> tuple[str, ...]:
+def _identities(runs: Mapping[str, CaptionerRun], sets: Mapping[str, CaptionDataset], split: str) -> tuple[str, ...]:
     """Those of all runs' images, which must be the same."""
     first = next(iter(sets))
     for name, other in sets.items():
@@ -156,7 +155,7 @@ def _alike(identity: str, ids: Sequence[str]) -> str:
     return told if told.startswith("did") else f"they are named like {ids[0]}"
 
 
-def _placed(opened: OpenRun, split: CaptionDataset) -> CaptionDataset:
+def _placed(opened: CaptionerRun, split: CaptionDataset) -> CaptionDataset:
     """The set with boxes, which the model's encoder may know where the features have none."""
 
     def read(positions: np.ndarray) -> Regions:

@@ -13,7 +13,7 @@ from PIL import Image
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.errors import UserError
-from legenda.evaluation.runs import OpenRun
+from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.regions import Regions
@@ -145,7 +145,7 @@ def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOp
 
 
 def _heads(
-    name: str, opened: OpenRun, view: View, looked: CaptionAttention, options: HeadOptions
+    name: str, opened: CaptionerRun, view: View, looked: CaptionAttention, options: HeadOptions
 ) -> list[WeightMatrices]:
     """One run's self-attention, a row for each branch that is asked for."""
     weights = self_attention(opened.model, view.regions[name], options.layer)
@@ -178,7 +178,7 @@ def _boxes(regions: Regions) -> np.ndarray:
 
 
 def _looks(
-    found: Mapping[str, list[WeightMatrices]], view: View, runs: Mapping[str, OpenRun], cell: int
+    found: Mapping[str, list[WeightMatrices]], view: View, runs: Mapping[str, CaptionerRun], cell: int
 ) -> list[SpokenWords]:
     """Where one region looks in each head."""
     rows = []

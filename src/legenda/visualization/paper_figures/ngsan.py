@@ -12,8 +12,7 @@ import numpy as np
 
 from legenda.cli.evaluate import data_of
 from legenda.errors import UserError, nearest
-from legenda.evaluation.run_names import short_names
-from legenda.evaluation.runs import OpenRun
+from legenda.evaluation.runs import CaptionerRun, unique_run_names
 from legenda.io import read_json
 from legenda.models.checkpoint import CONFIG
 from legenda.regions import Regions
@@ -45,7 +44,7 @@ def ngsan_2(options: CurveOptions) -> Figure:
     if not options.runs:
         raise UserError("name at least one run folder, such as runs/demo/ngsan")
     folders = [inner for folder in options.runs for inner in _seeds(folder)]
-    histories = [_read(name, folder, options.metric) for name, folder in short_names(folders).items()]
+    histories = [_read(name, folder, options.metric) for name, folder in unique_run_names(folders).items()]
     groups: dict[str, list[_History]] = {}
     for history in histories:
         groups.setdefault(history.settings, []).append(history)
@@ -140,7 +139,7 @@ def _surfaces(options: SurfaceOptions, varied: Literal["position", "size"]) -> F
 
 
 def _rows(
-    name: str, opened: OpenRun, options: SurfaceOptions, varied: Literal["position", "size"], places: np.ndarray
+    name: str, opened: CaptionerRun, options: SurfaceOptions, varied: Literal["position", "size"], places: np.ndarray
 ) -> list[Surfaces]:
     """The rows of one run: its mean over heads, or the heads asked for, of each branch."""
     layer = _layer(opened, options.layer)
@@ -166,7 +165,7 @@ def _rows(
     return rows
 
 
-def _layer(opened: OpenRun, given: int | None) -> int:
+def _layer(opened: CaptionerRun, given: int | None) -> int:
     layers = count_layers(opened.model)
     if given is None and layers > 1:
         raise UserError(
@@ -176,6 +175,6 @@ def _layer(opened: OpenRun, given: int | None) -> int:
     return 1 if given is None else given
 
 
-def _contents(opened: OpenRun, options: SurfaceOptions) -> Regions:
+def _contents(opened: CaptionerRun, options: SurfaceOptions) -> Regions:
     split = data_of(opened, options.annotations, options.features).split(options.split)
     return opened.model.encoder.place(split.read(np.arange(min(options.count, len(split)))))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from legenda.attention import XLinearAttention
 from legenda.errors import UserError
-from legenda.evaluation.runs import OpenRun
+from legenda.evaluation.runs import CaptionerRun
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.mdsan import MdsanConfig
 from legenda.visualization.figures import PictureWords, SpokenWords, draw_word_rows
@@ -65,17 +65,17 @@ def mdsan_7(options: HeatOptions) -> Figure:
     return _draw(runs, options, "MD-SAN, Figure 7: where each word looked", "heat")
 
 
-def _is_x_linear(opened: OpenRun) -> bool:
+def _is_x_linear(opened: CaptionerRun) -> bool:
     return any(isinstance(module, XLinearAttention) for module in opened.model.decoder.modules())
 
 
-def _first(runs: Mapping[str, OpenRun]) -> str:
+def _first(runs: Mapping[str, CaptionerRun]) -> str:
     """The beginning of a sentence about runs that do not do."""
     opened = next(iter(runs.values()))
     return f"{opened.folder} holds {opened.model.name}"
 
 
-def _draw(runs: Mapping[str, OpenRun], options: CaptionOptions, title: str, style: Style) -> Figure:
+def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str, style: Style) -> Figure:
     views = find_views(runs, options, options.count)
     captions = views.captions(runs, options)
     pictures = []

@@ -13,7 +13,7 @@ import numpy as np
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Decoded
 from legenda.errors import UserError
-from legenda.evaluation.runs import AnyRun, OpenRun
+from legenda.evaluation.runs import CaptionerRun, Run
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
@@ -67,7 +67,7 @@ def score(captions: Mapping[str, str], split: CaptionDataset) -> Tested:
 
 
 def predict_with_attention(
-    opened: OpenRun, split: CaptionDataset, positions: Sequence[int], beam_size: int
+    opened: CaptionerRun, split: CaptionDataset, positions: Sequence[int], beam_size: int
 ) -> dict[str, CaptionAttention]:
     """Where each word of the best captions of the images at these positions looked, by identity."""
     found: dict[str, CaptionAttention] = {}
@@ -83,7 +83,7 @@ def predict_with_attention(
     return found
 
 
-def check_head(opened: OpenRun, split: CaptionDataset, head: int) -> None:
+def check_head(opened: CaptionerRun, split: CaptionDataset, head: int) -> None:
     """UserError where the run's attention has no such head, told by the first image before all are captioned."""
     for seen in predict_with_attention(opened, split, [0], beam_size=1).values():
         try:
@@ -107,7 +107,7 @@ def title_of(names: Sequence[str]) -> str:
     return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def describe_run(opened: AnyRun) -> str:
+def describe_run(opened: Run) -> str:
     """The model in a sentence, and which recipe made it."""
     recipe = opened.config.get("recipe")
     summary = describe_model(opened.model.name).summary
@@ -116,7 +116,7 @@ def describe_run(opened: AnyRun) -> str:
 
 
 def model_run(
-    opened: AnyRun,
+    opened: Run,
     name: str,
     description: str,
     tested: Scored,

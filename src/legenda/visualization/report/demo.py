@@ -12,7 +12,7 @@ from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, make_split
 from legenda.errors import UserError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
-from legenda.evaluation.runs import open_run
+from legenda.evaluation.runs import load_captioner_run
 from legenda.tasks.predict import describe_images
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import RANKED_BY, example, model_run, predict_with_attention, score
@@ -40,7 +40,7 @@ DESCRIPTIONS = {
 
 def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     """Evaluates the runs on the test scenes, writes the page, and returns the table as text."""
-    runs = {name: open_run(folder) for name, folder in folders.items()}
+    runs = {name: load_captioner_run(folder) for name, folder in folders.items()}
     data = next(iter(runs.values())).data()
     if not isinstance(data, ScenesData):
         raise UserError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and call the demo again")

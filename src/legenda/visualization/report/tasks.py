@@ -10,7 +10,7 @@ import numpy as np
 
 from legenda.cli.report import choose
 from legenda.errors import UserError
-from legenda.evaluation.tasks import open_examples, predict, refuse_for_captioners
+from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask
 from legenda.visualization.overlay import blank_canvas
 from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
@@ -19,7 +19,7 @@ from legenda.visualization.report.images import Subject, find_by_name
 
 if TYPE_CHECKING:
     from legenda.cli.report import Options
-    from legenda.evaluation.runs import AnyRun
+    from legenda.evaluation.runs import Run
 
 _FOR_CAPTIONERS = ("annotations", "features", "overlays", "head")
 _CANVAS = 384
@@ -42,11 +42,11 @@ class _Tested:
         return {name: score.interval for name, score in _keyed(self.judged).items()}
 
 
-def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
+def write_task_report(runs: Mapping[str, Run], options: Options) -> None:
     """Writes the page of runs of one task and says what it holds; UserError where they cannot be compared."""
     task = _task_of(runs)
-    refuse_for_captioners(next(iter(runs.values())), options, _FOR_CAPTIONERS)
-    splits = {name: open_examples(opened, options.split) for name, opened in runs.items()}
+    reject_captioner_options(next(iter(runs.values())), options, _FOR_CAPTIONERS)
+    splits = {name: load_examples(opened, options.split) for name, opened in runs.items()}
     split = next(iter(splits.values()))
     missing_targets = getattr(split, "missing_targets", None)
     if missing_targets is not None:
@@ -118,7 +118,7 @@ def write_task_report(runs: Mapping[str, AnyRun], options: Options) -> None:
     print(f"{path.resolve()}: {len(shown)} {task.noun}, {size:.1f} MB, one file that opens in a browser offline")
 
 
-def _task_of(runs: Mapping[str, AnyRun]) -> type[ReportedTask]:
+def _task_of(runs: Mapping[str, Run]) -> type[ReportedTask]:
     first = next(iter(runs.values()))
     other = next((opened for opened in runs.values() if opened.task is not first.task), None)
     if other is not None:
@@ -131,7 +131,7 @@ def _task_of(runs: Mapping[str, AnyRun]) -> type[ReportedTask]:
     return task
 
 
-def _pictures(opened: AnyRun, options: Options, shown: Sequence[Example]) -> dict[str, Subject | None]:
+def _pictures(opened: Run, options: Options, shown: Sequence[Example]) -> dict[str, Subject | None]:
     """The pictures of the examples by their names; None of one that is not found."""
     images = {example.image for example in shown if example.image is not None}
     found = find_by_name(opened.data(), options.split, images, options.image_folder) if images else None
@@ -169,7 +169,7 @@ def _keyed(judged: EvaluationResult) -> dict[str, MetricWithCI]:
     return {**judged.scores, **groups}
 
 
-def _count(runs: Mapping[str, AnyRun]) -> str:
+def _count(runs: Mapping[str, Run]) -> str:
     return "One model" if len(runs) == 1 else f"{len(runs)} models"
 
 
