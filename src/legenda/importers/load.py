@@ -16,6 +16,7 @@ from torch import Tensor
 from legenda.errors import UserError, nearest
 from legenda.importers.mcan import set_vocabulary
 from legenda.importers.vocab import check_size, load_vocab
+from legenda.importers.weight_map import StateDictMapper
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model

@@ -35,10 +35,10 @@ class TokenList:
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a file that `save` wrote; raise DataError with the file and the line at fault."""
-        remedy = f"give the file of a run folder that holds {cls.kind}"
-        tokens = tuple(read_text(path, remedy).removesuffix("\n").split("\n"))
+        hint = f"give the file of a run folder that holds {cls.kind}"
+        tokens = tuple(read_text(path, hint).removesuffix("\n").split("\n"))
         if problem := cls._find_problem(tokens):
-            raise DataError(f"{path} is not {cls.kind}: {problem}; {remedy}")
+            raise DataError(f"{path} is not {cls.kind}: {problem}; {hint}")
         return cls(tokens)
 
     def save(self, path: str | Path) -> None:
@@ -99,25 +99,9 @@ class Vocabulary(TokenList):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, min_count: int = 5) -> Self:
-        """The same, of words that have been counted already."""
-        frequent = (word for word, count in counts.items() if count >= min_count and word not in _SPECIALS)
-        return cls((END, UNKNOWN, *sorted(frequent, key=lambda word: (-counts[word], word))))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote; UserError names the file and the line that is wrong."""
-        hint = "name the vocabulary.txt of a run, which holds one word a line"
-        words = tuple(read_text(path, hint).removesuffix("\n").split("\n"))
-        if problem := _problem(words):
-            raise UserError(f"{path} is not a vocabulary: {problem}; {hint}")
-        return cls(words)
-
-    def save(self, path: str | Path) -> None:
-        """Writes one word a line in UTF-8: a word stands on line id + 1."""
-        write_text(path, "\n".join(self.words) + "\n")
-
-    def __len__(self) -> int:
-        return len(self.words)
+        """Return the same as `build`, from the number of occurrences of each token."""
+        frequent = (token for token, count in counts.items() if count >= min_count and token not in cls.specials)
+        return cls((END, UNKNOWN, *sorted(frequent, key=lambda token: (-counts[token], token))))
 
     @cached_property
     def eos_token_id(self) -> int:
