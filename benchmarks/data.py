@@ -143,15 +143,15 @@ def training(folder: Path, steps: int) -> None:
 
     from legenda.models import create_model
     from legenda.tasks.captioning import CrossEntropy
-    from legenda.training import Training
-    from legenda.training.prefetch import ReadAhead
+    from legenda.training import TrainingConfig
+    from legenda.training.prefetch import Prefetcher
 
     opened = settings(folder, (REGIONS, WIDTH)).open(lambda _: None)
     sizes = {"feature_dim": WIDTH, "dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32}
     model = create_model("transformer", vocab_size=100, **sizes)
-    objective = CrossEntropy(model, Training(), opened.train)
+    objective = CrossEntropy(model, TrainingConfig(), opened.train)
     optimizer, words = torch.optim.Adam(model.parameters()), torch.randint(100, (BATCH, 1, 10))
-    reader = ReadAhead(objective.read, torch.device("cpu"))
+    reader = Prefetcher(objective.read, torch.device("cpu"))
     order = np.random.default_rng(0).permutation(len(opened.train))
     batches = [order.take(range(first, first + BATCH), mode="wrap") for first in range(0, steps * BATCH, BATCH)]
     began, used = time.perf_counter(), time.process_time()

@@ -32,11 +32,12 @@ from legenda.errors import UserError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
-from legenda.tasks.base import Objective, parts_of
-from legenda.tasks.captioning import CrossEntropy
+from legenda.tasks.base import Objective, regions_to_batch
+from legenda.tasks.caption_objectives import CrossEntropy
+from legenda.tasks.config import SelfCriticalConfig
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
-from legenda.training import SelfCritical, Training
+from legenda.training import TrainingConfig
 
 MODELS = ("transformer", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
 TASKS = ("xe", "self_critical", "greedy", "beam3", "beam5", "latency", "throughput")
@@ -221,14 +222,14 @@ def _step(model: Captioner, task: str, pictures: Regions, rows: int) -> Callable
     objective = _objective(model, task, pictures)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-6, fused=True)
     words = torch.randint(1, model.config.vocab_size, (len(pictures), rows, WORDS + 1))
-    batch = {**parts_of(pictures), "captions": words.to(pictures.features.device)}
+    batch = {**regions_to_batch(pictures), "captions": words.to(pictures.features.device)}
     positions = np.arange(len(pictures))
 
     def step() -> None:
         prepared = objective.prepare(positions, batch, 1)
         optimizer.zero_grad(set_to_none=True)
         loss = prepared.finish(objective(batch, *prepared.inputs))
-        (loss.sums[0] / prepared.counts[0]).backward()
+        (loss.sums[0] / prepared.normalizers[0]).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
@@ -239,12 +240,12 @@ def _objective(model: Captioner, task: str, pictures: Regions) -> Objective:
     """The objective of the model's paper; the reward is drawn, for its own cost is in benchmarks/metrics.py."""
     nothing = CaptionDataset((), (), lambda _: pictures, "drawn", "drawn")
     if task == "xe":
-        return CrossEntropy(model, Training(), nothing)
-    beams = SelfCritical(samples=ROWS, sampling="beam", baseline="mean", rewards={"drawn": 1.0})
-    samples = SelfCritical(samples=ROWS, baseline="greedy", rewards={"drawn": 1.0})
+        return CrossEntropy(model, TrainingConfig(), nothing)
+    beams = SelfCriticalConfig(num_samples=ROWS, sample_method="beam", baseline="mean", rewards={"drawn": 1.0})
+    samples = SelfCriticalConfig(num_samples=ROWS, baseline="greedy", rewards={"drawn": 1.0})
     settings = replace(beams if model.name.startswith("mdsan") else samples, max_length=model.decoding.max_length)
     rewards = Rewards([(1.0, lambda _, tokens: np.random.default_rng(0).random(tokens.shape[:2]))])
-    return SelfCriticalObjective(model, Training(self_critical=settings), nothing, rewards)
+    return SelfCriticalObjective(model, TrainingConfig(self_critical=settings), nothing, rewards)
 
 
 def _compare(before: Path, now: Path) -> None:

@@ -15,7 +15,7 @@ from legenda.features import PackedFeatureStore, write_store
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 1 --training.batch-size 4 --training.rows 2 --training.validation-beam 1"
+SHORT = "--training.epochs 1 --training.batch-size 4 --training.captions_per_image 2 --training.eval-beam-size 1"
 SCENES = "--data.train 12 --data.validation 3 --data.test 4"
 
 EXTRACTOR = '''
@@ -258,8 +258,8 @@ def test_a_data_part_that_does_not_fit_its_kind_is_named(scenes_run, run_command
         ("--model.dropout 1", "dropout"),
         ("--training.betas 2 2", "training.betas must lie in 0..1"),
         ("--training.seed -1", "training.seed must be 0 or more"),
-        ("--training.save-every -1", "training.save_every must be 0 or more"),
-        ("--training.best-by trut", "training.best_by='trut' is not measured; did you mean truth?"),
+        ("--training.checkpoint-every -1", "training.checkpoint_every must be 0 or more"),
+        ("--training.monitor trut", "training.monitor='trut' is not measured; did you mean truth?"),
         ("--model.geometry quer", "geometry='quer' is unknown; choose from none, absolute"),
         ("--model.dim 9", "dim"),
         ("--model.num-layers 0", "num_layers must be at least 1, not 0"),

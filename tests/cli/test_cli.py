@@ -46,7 +46,7 @@ def test_every_command_has_help(capsys, command):
 def test_help_of_a_recipe_lists_every_field_that_can_be_set(capsys):
     code, out, err = call(capsys, "train", "scenes.ngsan", "--help")
     assert (code, err) == (0, "")
-    options = ("--out", "--model.norm", "--model.geometry", "--data.seed", "--training.schedule.rate")
+    options = ("--out", "--model.norm", "--model.geometry", "--data.seed", "--training.schedule.learning-rate")
     assert all(option in out for option in options)
     assert "--model.vocab-size" not in out  # it follows from the data
 
@@ -90,7 +90,10 @@ MISTAKES = [
     (("train", "scenes.ngsan", "--model.norm", "batch"), "--model.norm"),
     (("train", "scenes.ngsan", "--training.betas", "0.9"), "--training.betas"),
     (("train", "scenes.ngsan", "--training.epochs", "0"), "training.epochs must be at least 1, not 0"),
-    (("train", "scenes.ngsan", "--training.schedule.rate", "-1"), "training.schedule needs rate and decay above 0"),
+    (
+        ("train", "scenes.ngsan", "--training.schedule.learning-rate", "-1"),
+        "training.schedule needs rate and decay above 0",
+    ),
     (("train", "scenes.ngsan", "--out"), "--out"),
     (("evaluate",), "PATH"),
     (("evaluate", "nowhere"), "nowhere is not a folder with a model"),
@@ -162,6 +165,6 @@ def test_the_installed_module_answers_a_mistake_from_a_real_process():
 
 
 def test_a_reader_that_leaves_early_causes_no_complaint():
-    command = f"{sys.executable} -m legenda.cli recipes | head -n 0"
+    command = f"{sys.executable} -m legenda recipes | head -n 0"
     ended = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert ended.stderr == ""

@@ -16,7 +16,7 @@ from legenda.visualization.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, writ
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 2 --training.batch-size 3 --training.rows 1 --training.validation-beam 1"
+SHORT = "--training.epochs 2 --training.batch-size 3 --training.captions_per_image 1 --training.eval-beam-size 1"
 SCENES = "--data.train 30 --data.validation 3 --data.test 18"
 
 

@@ -21,7 +21,7 @@ from legenda.features.open import open_features
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 1 --training.batch-size 4 --training.rows 2 --training.validation-beam 1"
+SHORT = "--training.epochs 1 --training.batch-size 4 --training.captions_per_image 2 --training.eval-beam-size 1"
 SCENES = "--data.train 12 --data.validation 3 --data.test 4"
 
 

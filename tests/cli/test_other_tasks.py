@@ -8,7 +8,7 @@ from PIL import Image
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
 
-SHORT = "--training.epochs 1 --training.batch-size 8 --training.validation-beam 1 --training.validate-every 1"
+SHORT = "--training.epochs 1 --training.batch-size 8 --training.eval-beam-size 1 --training.eval-every 1"
 SCENES = "--data.train 12 --data.validation 6 --data.test 6"
 SMALL = "--model.dim 16 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 16"
 RECIPES = {

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 TABLE = "table ngsan.table2 --scenes --model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
 FEW = "--data.train 12 --data.validation 3 --data.test 18"
-SHORT = "--training.epochs 1 --training.batch-size 6 --training.validation-beam 1"
+SHORT = "--training.epochs 1 --training.batch-size 6 --training.eval-beam-size 1"
 ROWS = "--rows none in --beam-size 1"
 PATIENCE = 120
 """Seconds that a busy machine may take."""
@@ -147,7 +147,9 @@ def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_co
 def test_other_settings_need_another_folder(resumed, run_command):
     out = resumed.out
     before = (out / "table.md").read_text()
-    code, _, said = run_command(f"{TABLE} {FEW} {SHORT} --training.rows 2 --rows in --beam-size 1 --out {out}")
+    code, _, said = run_command(
+        f"{TABLE} {FEW} {SHORT} --training.captions_per_image 2 --rows in --beam-size 1 --out {out}"
+    )
     assert code == 2
     assert f"{out} holds a table with other settings; name another folder with --out" in said
     code, _, said = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")

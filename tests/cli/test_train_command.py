@@ -19,28 +19,33 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
 FEW = "--data.train 12 --data.validation 3 --data.test 3"
-SHORT = "--training.epochs 1 --training.batch-size 6 --training.validation-beam 1"
-DRAWN = "--training.objective self_critical --training.self-critical.samples 2 --training.self-critical.max-length 6"
+SHORT = "--training.epochs 1 --training.batch-size 6 --training.eval-beam-size 1"
+DRAWN = (
+    "--training.objective self_critical --training.self-critical.num-samples 2 --training.self-critical.max-length 6"
+)
 
 OWN = """
 import numpy as np
 from legenda.datasets.captions import ScenesData
 from legenda.recipes import Recipe
-from legenda.training import Constant, SelfCritical, Training
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training import Constant, TrainingConfig
 
 def short(images, tokens):
     return -(tokens != 0).sum(axis=-1).astype(float)
 
 rewards = {"short": short}
-drawn = SelfCritical(samples=2, max_length=6, rewards={"short": 1.0})
+drawn = SelfCriticalConfig(num_samples=2, max_length=6, rewards={"short": 1.0})
 mine = Recipe(
     name="mine.small",
     summary="a recipe of my own",
     model="transformer",
     options={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
     data=ScenesData(train=12, validation=3, test=3),
-    training=Training(epochs=1, batch_size=6, validation_beam=1),
-    fine_tuning=Training(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
+    training=TrainingConfig(epochs=1, batch_size=6, eval_beam_size=1),
+    fine_tuning=TrainingConfig(
+        epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()
+    ),
 )
 """
 
@@ -99,14 +104,14 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     # Another size is named in no option: it is that of the run.
     main(
         f"train scenes.ngsan --start {seeds}/seed0 --out {out} {FEW} {SHORT} {DRAWN} --training.schedule constant "
-        "--training.schedule.rate 1e-9".split()
+        "--training.schedule.learning-rate 1e-9".split()
     )
     config = config_of(out)
     assert config["model"]["name"] == "transformer"
     assert config["model"]["options"]["dim"] == 8
     assert config["training"]["objective"] == "self_critical"
-    assert config["training"]["schedule"] == {"rate": 1e-9, "warmup_steps": 0}
-    assert config["start"] == str((seeds / "seed0").resolve())
+    assert config["training"]["schedule"] == {"learning_rate": 1e-9, "warmup_steps": 0}
+    assert config["init_from"] == str((seeds / "seed0").resolve())
     before, after = legenda.load(seeds / "seed0").state_dict(), legenda.load(out).state_dict()
     for name, tensor in before.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=0)
@@ -153,7 +158,10 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
     [
         ("--training.schedule slow", "there is no schedule 'slow'; choose from"),
         ("--training.schedule noan", "there is no schedule 'noan'; did you mean noam?"),
-        ("--training.schedule noam --training.schedule.rate 1", "there is no option --training.schedule.rate"),
+        (
+            "--training.schedule noam --training.schedule.learning-rate 1",
+            "there is no option --training.schedule.learning-rate",
+        ),
         ("--training.objective reward", "'cross_entropy', 'self_critical'"),
         ("--start nowhere", "nowhere/config.json cannot be read"),
         ("--recipe-file nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),

@@ -38,26 +38,26 @@ def rows_of(encoded: EncodedCaptions, images: list[int], rows: int, seed: int = 
 
 
 def test_captions_begin_and_end_with_the_end_id_and_are_padded_with_minus_one():
-    encoded = EncodedCaptions.of(captions(("A b!", "c"), ("d e f a",)), LETTERS, max_words=9)
+    encoded = EncodedCaptions.of(captions(("A b!", "c"), ("d e f a",)), LETTERS, max_caption_length=9)
     assert encoded.counts.tolist() == [2, 1]
     pad = [-1] * 6
     assert encoded.tokens.tolist() == [[[0, 2, 3, 0, -1, -1], [0, 4, 0, -1, -1, -1]], [[0, 5, 6, 1, 2, 0], pad]]
 
 
 def test_long_captions_are_cut_at_max_words_and_still_end():
-    encoded = EncodedCaptions.of(captions(("a b c d e",), ("a",)), LETTERS, max_words=3)
+    encoded = EncodedCaptions.of(captions(("a b c d e",), ("a",)), LETTERS, max_caption_length=3)
     assert encoded.tokens.tolist() == [[[0, 2, 3, 4, 0]], [[0, 2, 0, -1, -1]]]
 
 
 def test_a_caption_without_words_is_left_out_and_an_image_without_any_is_named():
-    encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_words=3)
+    encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_caption_length=3)
     assert encoded.counts.tolist() == [1, 1]
     with pytest.raises(UserError, match="image 1 has no caption with a word in it"):
-        EncodedCaptions.of(captions(("a",), ("...", "")), LETTERS, max_words=3)
+        EncodedCaptions.of(captions(("a",), ("...", "")), LETTERS, max_caption_length=3)
 
 
 def test_rows_are_all_different_while_there_are_enough():
-    encoded = EncodedCaptions.of(captions(("a", "b", "c", "d", "e"), ("a", "b", "c")), LETTERS, max_words=3)
+    encoded = EncodedCaptions.of(captions(("a", "b", "c", "d", "e"), ("a", "b", "c")), LETTERS, max_caption_length=3)
     first: set[int] = set()
     for seed in range(30):
         (rows,) = rows_of(encoded, [0], 3, seed)
@@ -71,7 +71,7 @@ def test_rows_are_all_different_while_there_are_enough():
 
 
 def test_rows_are_repeated_evenly_when_there_are_fewer():
-    encoded = EncodedCaptions.of(captions(("a", "b"), ("a", "b", "c", "d", "e")), LETTERS, max_words=3)
+    encoded = EncodedCaptions.of(captions(("a", "b"), ("a", "b", "c", "d", "e")), LETTERS, max_caption_length=3)
     for seed in range(10):
         two, five = rows_of(encoded, [0, 1], 5, seed)
         counted = sorted([row[1] for row in two].count(word) for word in (2, 3))
@@ -80,13 +80,13 @@ def test_rows_are_repeated_evenly_when_there_are_fewer():
 
 
 def test_rows_are_as_long_as_the_longest_that_was_chosen_and_follow_the_order_asked_for():
-    encoded = EncodedCaptions.of(captions(("a",), ("a b c d e",), ("b",)), LETTERS, max_words=9)
+    encoded = EncodedCaptions.of(captions(("a",), ("a b c d e",), ("b",)), LETTERS, max_caption_length=9)
     assert rows_of(encoded, [2, 0], 1) == [[[0, 3, 0]], [[0, 2, 0]]]
     assert rows_of(encoded, [0, 1], 1) == [[[0, 2, 0, -1, -1, -1, -1]], [[0, 2, 3, 4, 5, 6, 0]]]
 
 
 def test_the_same_generator_draws_the_same_rows():
-    encoded = EncodedCaptions.of(captions(*[("a", "b", "c", "d", "e")] * 20), LETTERS, max_words=3)
+    encoded = EncodedCaptions.of(captions(*[("a", "b", "c", "d", "e")] * 20), LETTERS, max_caption_length=3)
     images = list(range(20))
     assert rows_of(encoded, images, 2, seed=7) == rows_of(encoded, images, 2, seed=7)
     assert rows_of(encoded, images, 2, seed=7) != rows_of(encoded, images, 2, seed=8)
@@ -162,7 +162,7 @@ def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp
     with pytest.raises(UserError, match="no image with captions in the split 'val'"):
         data.open(nothing)
     with pytest.raises(UserError, match="image 0 has no caption with a word in it; take it out of the training split"):
-        EncodedCaptions.of(captions((), ("a",)), LETTERS, max_words=3)
+        EncodedCaptions.of(captions((), ("a",)), LETTERS, max_caption_length=3)
 
 
 @pytest.mark.parametrize("name", ["annotations", "features"])
@@ -242,7 +242,7 @@ def test_captions_are_tokenized_once(tmp_path, monkeypatch):
     real = tokens.ptb_tokenize
     monkeypatch.setattr(tokens, "ptb_tokenize", lambda text: heard.append(text) or real(text))
     opened = write_karpathy(tmp_path).open(nothing)
-    EncodedCaptions.of(opened.train, opened.vocabulary, max_words=9)
+    EncodedCaptions.of(opened.train, opened.vocabulary, max_caption_length=9)
     assert len(heard) == sum(map(len, opened.train.references))
 
 
@@ -251,13 +251,13 @@ def test_captions_are_tokenized_once(tmp_path, monkeypatch):
     st.lists(st.lists(st.text("abcxy .", max_size=12), min_size=1, max_size=4), min_size=1, max_size=5),
     st.integers(1, 5),
 )
-def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_words):
-    rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_words)
+def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_caption_length):
+    rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_caption_length)
     for own, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
         spoken = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
         assert count == len(spoken)
         for row, ids in zip(own, spoken, strict=False):
-            whole = [0, *ids[:max_words], 0]
+            whole = [0, *ids[:max_caption_length], 0]
             assert row == whole + [-1] * (len(row) - len(whole))
         assert all(row == [-1] * len(row) for row in own[count:])
 

@@ -31,7 +31,7 @@ def test_scenes_are_expressions_whose_things_are_among_the_regions():
     data = SceneExpressionsData(train=30, validation=6, test=3)
     opened = data.open(lambda _: None)
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (90, 18, 9)
-    assert (opened.feature_dim, opened.max_words, opened.vectors) == (FEATURE_DIM, 7, None)
+    assert (opened.feature_dim, opened.max_text_length, opened.vectors) == (FEATURE_DIM, 7, None)
     assert opened.train.boxes.shape == (90, 4)
     assert (opened.train.sizes == 320).all()
     assert nearest_boxes(opened.train).min() > 0.85
@@ -91,7 +91,7 @@ def test_refs_open_with_the_words_of_train(tmp_path):
     data = refs(tmp_path)
     opened = data.open(lambda _: None)
     assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "dog", "1")
-    assert (opened.feature_dim, opened.max_words, opened.train.extractor) == (3, 14, "mine")
+    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor) == (3, 14, "mine")
     assert opened.train.boxes.tolist() == [[10, 20, 40, 60]]
     assert opened.validation.sizes.tolist() == [[100, 200]]
     assert nearest_boxes(opened.train) == pytest.approx([1.0])

@@ -80,7 +80,7 @@ def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
     assert (len(opened.train), len(opened.validation)) == (10, 1)
     assert " ".join(opened.vocabulary.tokens) == "<pad> <unk> what is it red why blue where green who sleeps"
     assert opened.answers.tokens == ("cat",)  # 9 times; "no 1 knows" and "dog" once each
-    assert (opened.feature_dim, opened.has_boxes, opened.max_words, opened.vectors) == (DIM, True, 14, None)
+    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (DIM, True, 14, None)
 
 
 def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
@@ -207,7 +207,7 @@ def test_scenes_are_questions_with_regions():
     data = SceneQuestionsData(train=30, validation=6, test=3)
     opened = data.open(lambda _: None)
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (120, 24, 12)
-    assert (opened.feature_dim, opened.has_boxes, opened.max_words) == (FEATURE_DIM, True, 10)
+    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length) == (FEATURE_DIM, True, 10)
     assert len(set(opened.train.ids)) == 120
     regions = opened.train.read(np.array([0, 3, 4]))
     assert torch.equal(regions.features[0], regions.features[1])  # of one scene

@@ -13,7 +13,7 @@ from legenda.features import write_store
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --data.min-count 1"
-SHORT = "--training.epochs 1 --training.batch-size 2 --training.rows 2 --training.validation-beam 1"
+SHORT = "--training.epochs 1 --training.batch-size 2 --training.captions_per_image 2 --training.eval-beam-size 1"
 VAL = {391895: "train", 522418: "val", 7: "test"}
 OTHER = {9: "train", 11: "train"}
 TEST = ("COCO_test2014_000000000001", "42")

@@ -26,7 +26,7 @@ SMALL = {
     "pool_dim": 12,
     "pooled_dim": 20,
     "geometry_dim": 8,
-    "max_words": 5,
+    "max_text_length": 5,
 }
 ATTENTIONS = (
     {},
@@ -199,7 +199,7 @@ def test_glimpses_stand_side_by_side():
         ({"dropout": 1.0}, "dropout=1.0 must lie in 0..1"),
         ({"geometry": "absolute"}, "geometry='absolute' belongs to the Transformer"),
         ({"geometry": "relation"}, "geometry='relation' is unknown"),
-        ({"max_words": 0}, "max_words must be at least 1"),
+        ({"max_text_length": 0}, "max_text_length must be at least 1"),
     ],
 )
 def test_sizes_that_make_no_model(options, message):

@@ -17,7 +17,7 @@ def test_every_recipe_builds_its_model(name):
     recipe = RECIPES[name]
     assert recipe.name == name
     assert recipe.task.name == describe_model(recipe.model).task
-    assert recipe.training.best_by == "accuracy"
+    assert recipe.training.monitor == "accuracy"
     with torch.device("meta"):
         config = build_model(recipe.model, {**recipe.options, "vocab_size": 30, "feature_dim": 12}).config
     assert not {*recipe.options} & {*config.derived}
@@ -45,11 +45,11 @@ def test_settings_of_the_releases():
         for name in ("vqa2.mcan_small", "vqa2.mcan_large", "vqa2.online.mcan_large", "refcoco.mcan")
     )
     assert [training.schedule.at(0, 4) for training in (small, large, online, refs)] == [1e-4, 7e-5, 5e-5, 1.4e-4]
-    assert [training.accumulate for training in (small, large, online, refs)] == [1, 2, 2, 1]
-    assert [training.clip_norm for training in (small, large, online, refs)] == [0.0, 0.0, 0.0, 1.0]
+    assert [training.gradient_accumulation_steps for training in (small, large, online, refs)] == [1, 2, 2, 1]
+    assert [training.max_grad_norm for training in (small, large, online, refs)] == [0.0, 0.0, 0.0, 1.0]
     for training in (small, large, online, refs):
         assert (training.epochs, training.batch_size) == (13, 64)
-        assert (training.optimizer, training.betas, training.epsilon) == ("adam", (0.9, 0.98), 1e-9)
+        assert (training.optimizer, training.betas, training.eps) == ("adam", (0.9, 0.98), 1e-9)
 
 
 def test_recipes_of_scenes_differ_in_nothing_but_the_attention():

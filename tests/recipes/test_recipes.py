@@ -12,7 +12,7 @@ from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model, configure
 from legenda.recipes import Recipe, all_recipes, get_recipe
 from legenda.tasks import Task
-from legenda.training import Training
+from legenda.training import TrainingConfig
 
 NGSAN = ("transformer", "nsan", "gsan", "ngsan")
 RECIPES = all_recipes()
@@ -30,7 +30,7 @@ def test_every_recipe_builds_its_model(name):
     assert model.name == recipe.model
     for option, value in recipe.options.items():
         assert getattr(model.config, option) == value
-    assert isinstance(recipe.training, Training)
+    assert isinstance(recipe.training, TrainingConfig)
     assert issubclass(recipe.task, Task)
     assert callable(recipe.data.open)
     assert callable(recipe.data.split)
@@ -88,7 +88,12 @@ def test_what_the_papers_and_releases_say():
     rates = [mdsan.training.schedule.at(0, epoch) for epoch in (1, 2, 3, 4, 10, 11, 12, 13, 19)]
     assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, 1e-4, 1e-4, 2e-5, 2e-5, 4e-6, 4e-6])
     drawn = mdsan.fine_tuning.self_critical
-    assert (drawn.sampling, drawn.baseline, drawn.mean, drawn.samples) == ("beam", "mean", "places", 5)
+    assert (drawn.sample_method, drawn.baseline, drawn.loss_reduction, drawn.num_samples) == (
+        "beam",
+        "mean",
+        "max_length",
+        5,
+    )
 
 
 def test_every_row_of_a_table_is_a_model_of_its_own():
@@ -142,8 +147,8 @@ def _effective(recipe: Recipe, option: str) -> object:
 
 
 def test_scenes_recipes_keep_the_model_that_says_most_truths():
-    assert RECIPES["scenes.ngsan"].training.best_by == "truth"
-    assert RECIPES["flickr8k.ngsan"].training.best_by == "CIDEr-D"
+    assert RECIPES["scenes.ngsan"].training.monitor == "truth"
+    assert RECIPES["flickr8k.ngsan"].training.monitor == "CIDEr-D"
 
 
 @pytest.mark.parametrize(

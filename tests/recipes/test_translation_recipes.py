@@ -30,11 +30,18 @@ def test_baseline_and_module_differ_in_the_norm_alone(data):
 def test_wmt14_trains_as_fairseq_does():
     recipe = RECIPES["wmt14.nsa"]
     training = recipe.training
-    assert (training.betas, training.label_smoothing, training.smoothing) == ((0.9, 0.98), 0.1, "others")
-    assert (training.clip_norm, training.clip_value, training.weight_decay) == (0.0, 0.0, 0.0)
+    assert (training.betas, training.label_smoothing, training.label_smoothing_target) == (
+        (0.9, 0.98),
+        0.1,
+        "non_target",
+    )
+    assert (training.max_grad_norm, training.max_grad_value, training.weight_decay) == (0.0, 0.0, 0.0)
     rates = [training.schedule.at(step, 1) for step in (0, 4_000, 16_000)]
     assert rates == pytest.approx([1e-7, 5e-4, 2.5e-4])
     steps = training.epochs * 4_560_000 / training.batch_size
     assert 100_000 < steps < 120_000
-    assert (training.average, training.epochs - training.average_from) == ("epochs", 4)  # the last five
+    assert (training.weight_averaging, training.epochs - training.averaging_start_epoch) == (
+        "swa",
+        4,
+    )  # the last five
     assert not recipe.options  # the model's defaults are Transformer-Base

@@ -15,10 +15,10 @@ from legenda.datasets.refcoco import Expression
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES
-from legenda.tasks.base import check_stage, parts_of
+from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.vocabulary import QuestionVocabulary
-from legenda.training import Training, train
+from legenda.training import TrainingConfig, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
@@ -73,18 +73,21 @@ def released_split(released, dtype=torch.float64) -> ExpressionDataset:
 def test_the_loss_is_that_of_the_release(released):
     objective = BoxObjective(released_model(released), released_split(released))
     batch = {
-        **parts_of(Regions(released["in.img_feat"].double())),
+        **regions_to_batch(Regions(released["in.img_feat"].double())),
         "expression": released["in.ques_ix"],
         "scores": released["target.score"],
         "deltas": released["target.delta_norm"],
     }
     prepared = objective.prepare(np.arange(5), batch, 1)
-    assert prepared.counts == (released["target.sample_mask"].sum().item(), released["target.box_mask"].sum().item())
+    assert prepared.normalizers == (
+        released["target.sample_mask"].sum().item(),
+        released["target.box_mask"].sum().item(),
+    )
     loss = prepared.finish(objective(batch, *prepared.inputs))
-    rank, regression = (part / count for part, count in zip(loss.sums, prepared.counts, strict=True))
+    rank, regression = (part / count for part, count in zip(loss.sums, prepared.normalizers, strict=True))
     torch.testing.assert_close(rank, released["out.loss_rank"][0], atol=1e-12, rtol=0)
     torch.testing.assert_close(regression, released["out.loss_reg"][0], atol=1e-12, rtol=0)
-    total = sum(share * part for share, part in zip(objective.shares, (rank, regression), strict=True))
+    total = sum(share * part for share, part in zip(objective.loss_weights, (rank, regression), strict=True))
     torch.testing.assert_close(total, released["out.loss"][0], atol=1e-12, rtol=0)
 
 
@@ -112,7 +115,7 @@ def test_an_expression_without_a_near_region_teaches_nothing(released):
     batch = {name: x.double() if x.is_floating_point() else x for name, x in objective.read(np.array([4])).items()}
     assert not batch["scores"].any()
     prepared = objective.prepare(np.array([4]), batch, 1)
-    assert prepared.counts == (0.0, 0.0)
+    assert prepared.normalizers == (0.0, 0.0)
     assert [part.item() for part in prepared.finish(objective(batch)).sums] == [0.0, 0.0]
 
 
@@ -141,12 +144,12 @@ def test_padded_regions_teach_nothing(task, data):
 
 def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
     model = create(task)
-    objective = task.objective(model, Training(batch_size=8))
+    objective = task.objective(model, TrainingConfig(batch_size=8))
     positions = np.arange(len(data.train))
     assert len(positions) == 8
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     batch = objective.read(positions)
-    counts = objective.prepare(positions, batch, 1).counts
+    counts = objective.prepare(positions, batch, 1).normalizers
     assert counts[0] == 8
     accuracy, steps = 0.0, 0
     while accuracy < 100 and steps < 200:
@@ -165,7 +168,7 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
 
 def test_what_validation_measures_is_known_beforehand(task, data):
     predictions = task.predict(create(task), data.validation, np.arange(len(data.validation)), beam_size=3)
-    assert set(task.measured()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
+    assert set(task.metric_names()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
 
 
 def test_the_true_box_is_right(task, data):
@@ -176,10 +179,10 @@ def test_the_true_box_is_right(task, data):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda task: create(task, "mcan"), "mcan finds no regions for expressions"),
+        (lambda task: create(task, "mcan"), "mcan is not a model for grounding"),
         (
-            lambda task: check_stage(task, Training(objective="self_critical")),
-            "training.objective='self_critical' is for captions",
+            lambda task: check_objective(task, TrainingConfig(objective="self_critical")),
+            "training.objective='self_critical' is for captioning",
         ),
     ],
 )
@@ -195,7 +198,7 @@ def test_first_word_vectors(data):
 
 
 def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
-    task, training = Grounding(data), Training(epochs=2, batch_size=4, best_by="accuracy")
+    task, training = Grounding(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy")
     trained = train("mcan_grounding", SIZES, task, training, tmp_path / "run", sections={})
     model = load_any(tmp_path / "run")
     assert model.vocabulary == data.vocabulary

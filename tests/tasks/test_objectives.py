@@ -50,7 +50,7 @@ def test_smoothing_over_the_other_words_is_the_divergence_from_those_targets(red
     wanted[[0, 1, 2], [3, 0, 1]] = 0.7
     log_probs = logits.flatten(0, -2)[:3].log_softmax(dim=-1)
     divergence = (wanted * (wanted.log() - log_probs)).sum().item()
-    found = cross_entropy(logits, targets, 0.3, "others", reduction=reduction).item()
+    found = cross_entropy(logits, targets, 0.3, "non_target", reduction=reduction).item()
     assert found == pytest.approx(divergence / (3 if reduction == "mean" else 1), rel=1e-5)
 
 

@@ -38,7 +38,7 @@ def split() -> QuestionDataset:
 def test_answers_of_annotators_who_disagree_are_counted(split):
     assert Vqa.describe_example(split, 0).facts == (("question", "question 0?"), ("answer", "yes"))
     example = Vqa.describe_example(split, 1)
-    assert example.facts == (("question", "question 1?"), ("people", "no (8), maybe (1), yes (1)"))
+    assert example.facts == (("question", "question 1?"), ("annotators", "no (8), maybe (1), yes (1)"))
     assert (example.kind, example.image, example.box) == ("yes/no", "image1", None)
 
 

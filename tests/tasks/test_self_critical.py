@@ -17,11 +17,12 @@ from legenda.decoding import Decoded, beam_search
 from legenda.models.xtransformer import positions
 from legenda.tasks import advantages, cross_entropy, policy_gradient
 from legenda.tasks.base import Batch
-from legenda.tasks.captioning import CrossEntropy
-from legenda.tasks.objectives import denominator, spoken
+from legenda.tasks.caption_objectives import CrossEntropy
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.objectives import policy_gradient_normalizer, token_mask
 from legenda.tasks.rewards import Rewards
-from legenda.tasks.self_critical import SelfCriticalObjective, log_probs_of
-from legenda.training import SelfCritical, Training
+from legenda.tasks.self_critical import SelfCriticalObjective, token_log_probs
+from legenda.training import TrainingConfig
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data"
 END, BANNED, V, LONGEST = 0, 3, 4, 2
@@ -89,8 +90,8 @@ def gradient(model) -> torch.Tensor:
 
 
 def task_with(model, **settings) -> SelfCriticalObjective:
-    settings = {"mean": "captions", "max_length": LONGEST, "rewards": {"mine": 1.0}} | settings
-    training = Training(self_critical=SelfCritical(**settings))
+    settings = {"loss_reduction": "sequence", "max_length": LONGEST, "rewards": {"mine": 1.0}} | settings
+    training = TrainingConfig(self_critical=SelfCriticalConfig(**settings))
     return SelfCriticalObjective(model, training, NOTHING, Rewards([(1.0, judge)]))
 
 
@@ -104,7 +105,7 @@ def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tenso
     batch = batch_of(regions, captions)
     prepared = task.prepare(np.array([7]), batch, 1)
     loss = prepared.finish(task(batch, *prepared.inputs))
-    shares = zip(task.shares, loss.sums, prepared.counts, strict=True)
+    shares = zip(task.loss_weights, loss.sums, prepared.normalizers, strict=True)
     return sum((share * total / count for share, total, count in shares), torch.zeros(()))
 
 
@@ -120,7 +121,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, basel
     sum(-chance * reward_of(caption) for chance, caption in zip(chances, CAPTIONS, strict=True)).backward()
     exact = gradient(model)
     assert exact.norm() > 0.1
-    task = task_with(model, baseline=baseline, samples=drawn)
+    task = task_with(model, baseline=baseline, num_samples=drawn)
     estimated = torch.zeros_like(exact)
     for chosen in itertools.product(range(len(CAPTIONS)), repeat=drawn):
         tokens = padded([CAPTIONS[number] for number in chosen])
@@ -134,7 +135,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, basel
 
 def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
     model, regions = captioner(), picture()
-    task = task_with(model, samples=5000)
+    task = task_with(model, num_samples=5000)
     torch.manual_seed(3)
     said = [
         tuple(_cut(row))
@@ -148,9 +149,9 @@ def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
 
 def test_beams_are_all_kept_and_each_once():
     model, regions = captioner(), picture()
-    task = task_with(model, sampling="beam", baseline="mean", samples=4)
+    task = task_with(model, sample_method="beam", baseline="mean", num_samples=4)
     inputs, said, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
-    found = beam_search(model, regions, beam_size=4, rule=task.rule)
+    found = beam_search(model, regions, beam_size=4, rule=task.decoding)
     assert torch.equal(said, found.tokens)
     assert len({tuple(row) for row in said[0].tolist()}) == 4
     assert (inputs[..., 0] == END).all()
@@ -159,7 +160,7 @@ def test_beams_are_all_kept_and_each_once():
 
 def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
     model, regions = captioner(), picture()
-    task = task_with(model, sampling="beam", baseline="mean", samples=3)
+    task = task_with(model, sample_method="beam", baseline="mean", num_samples=3)
     tokens, scores = padded([[1, END], [2, 1, END], [END]]), torch.tensor([[-1.0, -2.0, -torch.inf]])
     decoded = Decoded(tokens, torch.zeros(tokens.shape), scores)
     monkeypatch.setattr("legenda.tasks.self_critical.beam_search", lambda *_, **__: decoded)
@@ -169,12 +170,12 @@ def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
     assert loss.item() == pytest.approx((-(log_one - log_other) * half / 2).item())
 
 
-@pytest.mark.parametrize(("mean", "count"), [("tokens", 2 + 3), ("captions", 2), ("places", 2 * LONGEST)])
+@pytest.mark.parametrize(("mean", "count"), [("token", 2 + 3), ("sequence", 2), ("max_length", 2 * LONGEST)])
 def test_what_the_sum_is_divided_by(mean, count):
     """The end counts as a word, what follows it does not; a caption that was cut off counts all its words."""
-    counted = spoken(padded([[1, END], [2, 1, 1]]), END)
+    counted = token_mask(padded([[1, END], [2, 1, 1]]), END)
     assert counted.tolist() == [[[True, True, False], [True, True, True]]]
-    assert denominator(mean, counted, LONGEST) == count
+    assert policy_gradient_normalizer(mean, counted, LONGEST) == count
 
 
 def test_advantages_on_paper():
@@ -183,8 +184,8 @@ def test_advantages_on_paper():
     assert advantages(rewards, "mean_of_others").tolist() == [[-3.0, -1.5, 4.5]]
     assert advantages(rewards, "mean").tolist() == [[-2.0, -1.0, 3.0]]
     real = torch.tensor([[True, True, False]])
-    assert advantages(rewards, "mean", real=real).tolist() == [[-0.5, 0.5, 0.0]]
-    assert advantages(rewards, "mean_of_others", real=real).tolist() == [[-1.0, 1.0, 0.0]]
+    assert advantages(rewards, "mean", mask=real).tolist() == [[-0.5, 0.5, 0.0]]
+    assert advantages(rewards, "mean_of_others", mask=real).tolist() == [[-1.0, 1.0, 0.0]]
 
 
 def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch):
@@ -211,12 +212,12 @@ def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
     decoded = Decoded(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
     monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, **__: decoded)
     captions = torch.tensor([[[END, 1, 2, END], [END, 2, END, -1]]])
-    alone = loss_of(task_with(model, samples=2), regions, captions)
-    mixed = loss_of(task_with(model, samples=2, cross_entropy=0.25), regions, captions)
-    plain, batch = CrossEntropy(model, Training(), NOTHING), batch_of(regions, captions)
+    alone = loss_of(task_with(model, num_samples=2), regions, captions)
+    mixed = loss_of(task_with(model, num_samples=2, xe_weight=0.25), regions, captions)
+    plain, batch = CrossEntropy(model, TrainingConfig(), NOTHING), batch_of(regions, captions)
     prepared = plain.prepare(np.array([7]), batch, 1)
     total = plain(batch, *prepared.inputs)
-    assert prepared.counts == (5.0,)
+    assert prepared.normalizers == (5.0,)
     assert mixed.item() == pytest.approx((0.75 * alone + 0.25 * total / 5).item())
 
 
@@ -224,7 +225,7 @@ def test_autocast_leaves_the_gradient_where_it_belongs():
     """Weights that were cast while nothing had a gradient must not be taken for those of the pass that has one."""
     model, regions = captioner().float(), picture()
     regions = Regions(regions.features.float())
-    task = task_with(model, samples=64)  # so many that not all are rewarded alike
+    task = task_with(model, num_samples=64)  # so many that not all are rewarded alike
     with torch.autocast("cpu", dtype=torch.bfloat16):
         batch = batch_of(regions, torch.tensor([[[0, 1, 0]]]))
         prepared = task.prepare(np.array([7]), batch, 1)
@@ -246,9 +247,9 @@ def test_xlan_and_xtransformer_as_released():
         regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
         tokens = given["out/sample_ids"].unflatten(0, (len(regions), -1))
         advantage = given["in/sample_rewards"].view(tokens.shape[:2])
-        counted = spoken(tokens, 0)
-        log_probs = log_probs_of(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
-        loss = policy_gradient(log_probs, advantage, counted) / denominator("tokens", counted, 17)
+        counted = token_mask(tokens, 0)
+        log_probs = token_log_probs(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+        loss = policy_gradient(log_probs, advantage, counted) / policy_gradient_normalizer("token", counted, 17)
         assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
@@ -258,32 +259,39 @@ def test_aoanet_as_released():
     model = legenda.importers.load("aoanet", weights, num_heads=4)
     regions = Regions(given["in/att_feats"], None, given["in/att_masks"] > 0, given["in/fc_feats"])
     tokens = given["out/greedy_seq"].unsqueeze(1)
-    counted = spoken(tokens, 0)
-    log_probs = log_probs_of(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
-    loss = policy_gradient(log_probs, given["in/reward"][:, :1], counted) / denominator("tokens", counted, 20)
+    counted = token_mask(tokens, 0)
+    log_probs = token_log_probs(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+    loss = policy_gradient(log_probs, given["in/reward"][:, :1], counted) / policy_gradient_normalizer(
+        "token", counted, 20
+    )
     assert loss.item() == pytest.approx(given["loss/reward_on_greedy"].item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["mdsan_grid_padded", "mdsan_region_injected", "m2_nomemory"])
 def test_mdsan_as_released(name):
     """Drawn by beam search, compared with the mean of the beams, divided by 5 beams times 20 places."""
-    whole = load_file(RELEASED / f"{name}.safetensors")
-    weights = {key.removeprefix("weights/"): value for key, value in whole.items() if key.startswith("weights/")}
-    given = {key.removeprefix("io/"): value for key, value in whole.items() if key.startswith("io/")}
+    tensors = load_file(RELEASED / f"{name}.safetensors")
+    weights = {key.removeprefix("weights/"): value for key, value in tensors.items() if key.startswith("weights/")}
+    given = {key.removeprefix("io/"): value for key, value in tensors.items() if key.startswith("io/")}
     model = legenda.importers.load("mdsan", weights, num_heads=4)
     regions = Regions.from_grid(given["features"], 7, 7) if "boxes" not in given else _injected(given)
     rewards = given["scst_rewards"].double().numpy()
-    settings = SelfCritical(
-        samples=5, sampling="beam", dropout=False, baseline="mean", mean="places", rewards={"given": 1.0}
+    settings = SelfCriticalConfig(
+        num_samples=5,
+        sample_method="beam",
+        dropout=False,
+        baseline="mean",
+        loss_reduction="max_length",
+        rewards={"given": 1.0},
     )
     fixed = Rewards([(1.0, lambda *_: rewards)])
-    task = SelfCriticalObjective(model, Training(self_critical=settings), NOTHING, fixed)
+    task = SelfCriticalObjective(model, TrainingConfig(self_critical=settings), NOTHING, fixed)
     nothing = torch.zeros(len(regions), 1, 2, dtype=torch.long)
     batch = batch_of(regions, nothing)
     prepared = task.prepare(np.arange(len(regions)), batch, 1)
     model.eval()
     loss = prepared.finish(task(batch, *prepared.inputs))
-    found = loss.sums[0].item() / prepared.counts[0]
+    found = loss.sums[0].item() / prepared.normalizers[0]
     assert found == pytest.approx(given["scst_loss"].item(), rel=1e-3, abs=1e-6)
 
 
@@ -300,9 +308,9 @@ def test_smoothing_as_released():
     labels, real = given["in/labels"][:, None], given["in/label_masks"][:, None, 1:] > 0
     logits, targets = model(regions, labels[..., :-1]), labels[..., 1:].masked_fill(~real, -1)
     assert cross_entropy(logits, targets).item() == pytest.approx(given["loss/xe"].item(), rel=1e-5)
-    smoothed = cross_entropy(logits, targets, 0.2, "others")
+    smoothed = cross_entropy(logits, targets, 0.2, "non_target")
     assert smoothed.item() == pytest.approx(given["loss/ls02"].item(), rel=1e-5)
-    summed = cross_entropy(logits, targets, 0.2, "others", reduction="sum")
+    summed = cross_entropy(logits, targets, 0.2, "non_target", reduction="sum")
     assert summed.item() == pytest.approx(smoothed.item() * int(real.sum()), rel=1e-5)
 
     given = _arrays("xlan")
@@ -310,7 +318,7 @@ def test_smoothing_as_released():
     model = legenda.importers.load("xlan", weights, num_heads=4)
     regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
     inputs, targets = (given[key].unflatten(0, (len(regions), -1)) for key in ("in/seq", "in/target"))
-    smoothed = cross_entropy(model(regions, inputs), targets, 0.1, "others")
+    smoothed = cross_entropy(model(regions, inputs), targets, 0.1, "non_target")
     assert smoothed.item() == pytest.approx(7.8800368309021, rel=1e-5)
 
 
@@ -322,14 +330,14 @@ def _arrays(name: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"samples": 0}, "needs samples and max_length of at least 1"),
-        ({"max_length": 0}, "needs samples and max_length of at least 1"),
-        ({"samples": 1}, "a baseline mean_of_others needs training.self_critical.samples of at least 2"),
+        ({"num_samples": 0}, "needs num_samples and max_length of at least 1"),
+        ({"max_length": 0}, "needs num_samples and max_length of at least 1"),
+        ({"num_samples": 1}, "a baseline mean_of_others needs training.self_critical.num_samples of at least 2"),
         ({"rewards": {}}, "needs at least one reward"),
         ({"rewards": {"CIDEr-D": float("nan")}}, "each with a finite weight"),
-        ({"cross_entropy": 1.0}, "cross_entropy must lie in 0..1, below 1"),
+        ({"xe_weight": 1.0}, r"xe_weight must be in \[0, 1\)"),
     ],
 )
 def test_settings_that_no_training_can_follow_are_refused(wrong, said):
     with pytest.raises(UserError, match=said):
-        SelfCritical(**wrong)
+        SelfCriticalConfig(**wrong)

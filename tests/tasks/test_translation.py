@@ -13,10 +13,12 @@ from legenda.datasets.numerals import NumberWordsData
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import UserError
 from legenda.models.checkpoint import load_any
-from legenda.tasks.base import check_stage
-from legenda.tasks.translation import Translation, TranslationObjective, evaluate_translator, translate
+from legenda.tasks.base import check_objective
+from legenda.tasks.config import ScheduledSamplingConfig
+from legenda.tasks.translate import evaluate_translator, translate
+from legenda.tasks.translation import Translation, TranslationObjective
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
-from legenda.training import ScheduledSampling, Training, train
+from legenda.training import TrainingConfig, train
 from legenda.training.schedules import InverseSqrt
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
@@ -59,7 +61,7 @@ def model(task):
 
 
 def objective_of(task, model, **settings):
-    return task.objective(model, Training(**settings))
+    return task.objective(model, TrainingConfig(**settings))
 
 
 def loss_of(objective, positions):
@@ -67,7 +69,7 @@ def loss_of(objective, positions):
     batch = objective.read(np.array(positions))
     prepared = objective.prepare(np.array(positions), batch, 1)
     loss = prepared.finish(objective(batch, *prepared.inputs))
-    return loss.sums[0] / prepared.counts[0]
+    return loss.sums[0] / prepared.normalizers[0]
 
 
 def test_a_new_model_has_the_sizes_and_words_of_the_data(task, model):
@@ -95,12 +97,12 @@ def test_the_decoder_reads_each_word_where_it_is_to_say_the_next(task, model):
     assert inputs[:, 0].tolist() == [0, 0]
     assert inputs[1, 1:].tolist() == batch["target"][1, :-1].tolist()
     assert inputs[0].tolist() == [0, *batch["target"][0, :3].tolist(), 0, 0, 0, 0][: inputs.shape[1]]
-    assert prepared.counts == (float(len(model.read(PAIRS["children play"])) + inputs.shape[1]),)
+    assert prepared.normalizers == (float(len(model.read(PAIRS["children play"])) + inputs.shape[1]),)
 
 
 @pytest.mark.parametrize("count", [3, 40, 80])
 def test_a_batch_in_parts_has_the_loss_of_its_pairs_one_by_one(task, model, count):
-    objective = objective_of(task, model, label_smoothing=0.1, smoothing="others")
+    objective = objective_of(task, model, label_smoothing=0.1, label_smoothing_target="non_target")
     positions = np.random.default_rng(0).integers(0, len(PAIRS), count)
     words = [len(model.read(task.train.references[place][0])) for place in positions]
     alone = [loss_of(objective, [place]) for place in positions]
@@ -119,23 +121,25 @@ def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
     nll = -log_probs.gather(1, target[0].unsqueeze(1)).mean()
     fairseq = (1 - epsilon - share) * nll + share * -log_probs.sum(dim=1).mean()
     constant = (1 - epsilon) * math.log(1 - epsilon) + epsilon * math.log(share)
-    ours = loss_of(objective_of(task, model, label_smoothing=epsilon, smoothing="others"), [0])
+    ours = loss_of(objective_of(task, model, label_smoothing=epsilon, label_smoothing_target="non_target"), [0])
     torch.testing.assert_close(ours, fairseq + constant)
 
 
 def test_other_objectives_are_refused(task):
-    check_stage(task, Training())
-    with pytest.raises(UserError, match=r"training\.objective='self_critical' is for captions; translation takes"):
-        check_stage(task, Training(objective="self_critical"))
-    with pytest.raises(UserError, match=r"training\.scheduled_sampling is for captions; leave it out for translation"):
-        check_stage(task, Training(scheduled_sampling=ScheduledSampling(step=0.1)))
+    check_objective(task, TrainingConfig())
+    with pytest.raises(UserError, match=r"training\.objective='self_critical' is for captioning; translation takes"):
+        check_objective(task, TrainingConfig(objective="self_critical"))
+    with pytest.raises(
+        UserError, match=r"training\.scheduled_sampling is for captioning; leave it out for translation"
+    ):
+        check_objective(task, TrainingConfig(scheduled_sampling=ScheduledSamplingConfig(increment=0.1)))
 
 
 @pytest.mark.parametrize("options", [{}, {"norm": "in"}], ids=["plain", "nsa"])
 def test_eight_pairs_are_learned_to_the_letter(task, options):
     torch.manual_seed(0)
     model = task.create("translator", TINY | options)
-    objective = TranslationObjective(model, Training(), task.train)
+    objective = TranslationObjective(model, TrainingConfig(), task.train)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     model.train()
     for _ in range(80):
@@ -151,7 +155,7 @@ def test_scores_of_some_of_a_split(task):
     said = {"s3": "Kinder spielen.", "s0": "ein Mann"}
     scores = task.score(said, task.train)
     assert scores["exact"] == 50.0
-    assert set(scores) == set(task.measured())
+    assert set(scores) == set(task.metric_names())
 
 
 def test_translations_depend_on_no_other_sentence_and_keep_the_mode(model):
@@ -178,8 +182,12 @@ def run(tmp_path_factory):
     """A run on few number words, and what was told of it."""
     folder = tmp_path_factory.mktemp("runs") / "numbers"
     data = NumberWordsData(train=256, validation=8)
-    training = Training(
-        epochs=2, batch_size=32, schedule=InverseSqrt(rate=3e-3, warmup_steps=4), best_by="exact", validation_beam=1
+    training = TrainingConfig(
+        epochs=2,
+        batch_size=32,
+        schedule=InverseSqrt(learning_rate=3e-3, warmup_steps=4),
+        monitor="exact",
+        eval_beam_size=1,
     )
     task = Translation(data.open(lambda _: None))
     trained = train("translator_nsa", TINY, task, training, folder, sections={"recipe": "a test"})

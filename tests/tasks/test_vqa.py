@@ -17,10 +17,10 @@ from legenda.importers import load as load_released
 from legenda.metrics.vqa import Annotation
 from legenda.models.checkpoint import load_any
 from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
-from legenda.tasks.base import check_stage, parts_of
+from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
-from legenda.training import Training, train
+from legenda.training import TrainingConfig, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
@@ -46,13 +46,13 @@ def test_the_model_is_as_large_as_the_data_ask_for(task, data):
     model = create(task)
     config = model.config
     assert (config.vocab_size, config.answers) == (len(data.vocabulary), len(data.answers))
-    assert (config.feature_dim, config.max_words) == (data.feature_dim, data.max_words)
+    assert (config.feature_dim, config.max_text_length) == (data.feature_dim, data.max_text_length)
     assert (model.name, model.vocabulary, model.answers) == ("mcan_gsa", data.vocabulary, data.answers)
 
 
 def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
     model = create(task)
-    objective = task.objective(model, Training(batch_size=8))
+    objective = task.objective(model, TrainingConfig(batch_size=8))
     positions = np.arange(len(data.train))
     assert len(positions) == 8
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -72,9 +72,9 @@ def released_objective(batch_size):
     weights = {name.removeprefix("param."): x for name, x in tensors.items() if name.startswith("param.")}
     model = load_released("mcan", {name: x.double() for name, x in weights.items()})
     split = QuestionDataset((), lambda _: Regions(torch.zeros(1, 1, 28)), "nothing", "none")
-    objective = AnswerObjective(model, Training(batch_size=batch_size), split)
+    objective = AnswerObjective(model, TrainingConfig(batch_size=batch_size), split)
     batch = {
-        **parts_of(Regions(tensors["in.img_feat"].double())),
+        **regions_to_batch(Regions(tensors["in.img_feat"].double())),
         "question": tensors["in.ques_ix"],
         "targets": tensors["in.target"].double(),
     }
@@ -86,22 +86,22 @@ def test_the_loss_is_the_sum_of_the_release():
     prepared = objective.prepare(np.arange(4), batch, 1)
     loss = prepared.finish(objective(batch, *prepared.inputs))
     torch.testing.assert_close(loss.sums[0], expected, atol=1e-10, rtol=0)
-    assert (prepared.counts, objective.shares) == ((1.0,), (1.0,))
+    assert (prepared.normalizers, objective.loss_weights) == ((1.0,), (1.0,))
 
 
 def test_parts_of_a_step_add_up_to_the_sum():
     objective, batch, expected = released_objective(4)
     parts = [{name: x[rows] for name, x in batch.items()} for rows in (slice(0, 3), slice(3, 4))]
-    counts = [objective.prepare(np.arange(len(part["mask"])), part, 1).counts[0] for part in parts]
+    counts = [objective.prepare(np.arange(len(part["mask"])), part, 1).normalizers[0] for part in parts]
     assert sum(counts) == pytest.approx(1.0)
     total = sum(objective(part) for part in parts) / sum(counts)
     torch.testing.assert_close(total, expected, atol=1e-10, rtol=0)
 
 
 def test_a_batch_has_questions_and_soft_targets(task, data):
-    batch = task.objective(create(task), Training()).read(np.array([3, 0]))
+    batch = task.objective(create(task), TrainingConfig()).read(np.array([3, 0]))
     B, A = 2, len(data.answers)
-    assert batch["question"].shape == (B, data.max_words)
+    assert batch["question"].shape == (B, data.max_text_length)
     assert batch["targets"].shape == (B, A)
     for row, position in enumerate((3, 0)):
         question = data.train.questions[position]
@@ -114,7 +114,7 @@ def test_a_batch_has_questions_and_soft_targets(task, data):
 
 def test_what_validation_measures_is_known_beforehand(task, data):
     predictions = task.predict(create(task).eval(), data.validation, np.arange(len(data.validation)), beam_size=3)
-    assert set(task.measured()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
+    assert set(task.metric_names()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
 
 
 def test_some_questions_are_scored_alone(task, data):
@@ -127,18 +127,18 @@ def test_first_word_vectors(data):
     vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
     begun = create(Vqa(replace(data, vectors=vectors)))
     assert torch.equal(begun.backbone.embedding.weight.data, torch.from_numpy(vectors))
-    with pytest.raises(UserError, match="the word vectors have 16 channels but mcan_gsa takes 20"):
+    with pytest.raises(UserError, match="the word vectors have 16 dimensions but mcan_gsa takes 20"):
         create(Vqa(replace(data, vectors=vectors)), word_dim=20)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda task: create(task, "mcan_grounding"), "mcan_grounding answers no questions"),
+        (lambda task: create(task, "mcan_grounding"), "mcan_grounding is not a model for questions"),
         (lambda task: create(task, "mcan", glimpse=2), "did you mean glimpses"),
         (
-            lambda task: check_stage(task, Training(objective="self_critical")),
-            "training.objective='self_critical' is for captions",
+            lambda task: check_objective(task, TrainingConfig(objective="self_critical")),
+            "training.objective='self_critical' is for captioning",
         ),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_model_with_geometry_needs_boxes(data):
 
 
 def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
-    task, training = Vqa(data), Training(epochs=2, batch_size=4, best_by="accuracy", validate_every=1)
+    task, training = Vqa(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy", eval_every=1)
     trained = train("mcan_gsa", SIZES, task, training, tmp_path / "run", sections={})
     assert 0 <= trained.best <= 100
     model = load_any(tmp_path / "run")

@@ -13,21 +13,22 @@ import safetensors.torch
 
 from legenda.datasets.captions import DataModule, ScenesData
 from legenda.tasks import Captioning
+from legenda.tasks import caption_objectives as caption_objectives_module
 from legenda.tasks import captioning as captioning_module
-from legenda.training import StepDecay, Trained, Training, train
+from legenda.training import StepDecay, TrainingConfig, TrainResult, train
 from legenda.training import loop as loop_module
 from legenda.training.checkpoint import STATE
 from legenda.training.history import read_history
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}
 # 6 steps an epoch, 24 in all; states after the steps 4, 6, 8, 12, 16, 18, 20, 24, of which every other ends an epoch.
-TRAINING = Training(
+TRAINING = TrainingConfig(
     epochs=4,
     batch_size=4,
-    rows=2,
-    schedule=StepDecay(rate=2e-3, warmup_steps=3, decay_after=(2,)),
-    validation_beam=1,
-    save_every=4,
+    captions_per_image=2,
+    schedule=StepDecay(learning_rate=2e-3, warmup_steps=3, decay_after=(2,)),
+    eval_beam_size=1,
+    checkpoint_every=4,
 )
 
 
@@ -40,17 +41,17 @@ DATA = open_scenes()
 
 def run(
     folder: Path,
-    training: Training = TRAINING,
+    training: TrainingConfig = TRAINING,
     data: DataModule = DATA,
     name: str = "ngsan",
     *,
-    fine_tuning: Training | None = None,
-    start: Path | None = None,
+    fine_tuning: TrainingConfig | None = None,
+    init_from: Path | None = None,
     devices: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
     rewards: dict[str, Any] | None = None,
     **options,
-) -> Trained:
+) -> TrainResult:
     return train(
         name,
         SMALL | options,
@@ -59,7 +60,7 @@ def run(
         folder,
         sections={"recipe": "a test"},
         fine_tuning=fine_tuning,
-        start=start,
+        init_from=init_from,
         devices=devices,
         strategy=strategy,
         rewards=rewards,
@@ -87,7 +88,7 @@ def assert_same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert value == other[part], f"{part} differs"
 
 
-MODULES = {"cross_entropy": captioning_module, "describe_images": captioning_module}
+MODULES = {"cross_entropy": caption_objectives_module, "generate_captions": captioning_module}
 """Where a run calls functions that the loop does not call itself."""
 
 

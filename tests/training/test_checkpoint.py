@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from legenda.errors import UserError
-from legenda.training.checkpoint import STATE, Progress, load_state, read_progress, save_state, state_of
-from legenda.training.history import HISTORY, add_record, begin_history, read_history
+from legenda.training.checkpoint import STATE, Progress, collect_state, load_state, read_progress, save_state
+from legenda.training.history import HISTORY, add_record, open_history, read_history
 
 PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
 
@@ -28,13 +28,13 @@ def trained(width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a saved state."""
-    save_state(tmp_path, PROGRESS, state_of(*trained()))
+    save_state(tmp_path, PROGRESS, collect_state(*trained()))
     return tmp_path
 
 
 def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_path):
     model, optimizer = trained()
-    save_state(tmp_path, PROGRESS, state_of(model, optimizer))
+    save_state(tmp_path, PROGRESS, collect_state(model, optimizer))
     drawn = torch.rand(3)
     other, other_optimizer = trained()
     for parameter in other.parameters():
@@ -66,32 +66,32 @@ def test_a_truncated_file_is_named(folder, keep):
 
 
 def test_a_state_of_another_model_is_named(folder):
-    with pytest.raises(UserError, match=f"{STATE} is no training state of this run"):
+    with pytest.raises(UserError, match=f"{STATE} is not a training state of this run"):
         load_state(folder, *trained(width=5))
 
 
 @pytest.mark.parametrize("metadata", [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}])
 def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
-    with pytest.raises(UserError, match=f"{STATE} is no training state"):
+    with pytest.raises(UserError, match=f"{STATE} is not a training state"):
         read_progress(tmp_path)
 
 
 def test_history_drops_what_was_written_after_the_last_state(tmp_path):
-    begin_history(tmp_path, 0)
+    open_history(tmp_path, 0)
     for step in (20, 40, 60):
         add_record(tmp_path, {"step": step, "loss": 1 / step})
-    begin_history(tmp_path, 40)
+    open_history(tmp_path, 40)
     assert read_history(tmp_path) == [{"step": 20, "loss": 0.05}, {"step": 40, "loss": 0.025}]
 
 
 def test_a_last_line_that_was_cut_off_is_left_out_and_another_is_named(tmp_path):
-    whole = json.dumps({"step": 20})
-    (tmp_path / HISTORY).write_text(f'{whole}\n{{"step": 4')
+    completed_run = json.dumps({"step": 20})
+    (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4')
     assert read_history(tmp_path) == [{"step": 20}]
-    begin_history(tmp_path, 20)
-    assert (tmp_path / HISTORY).read_text() == f"{whole}\n"
-    (tmp_path / HISTORY).write_text(f'{whole}\n{{"step": 4\n{whole}\n')
+    open_history(tmp_path, 20)
+    assert (tmp_path / HISTORY).read_text() == f"{completed_run}\n"
+    (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4\n{completed_run}\n')
     with pytest.raises(UserError, match=rf"{HISTORY} is damaged in line 2"):
         read_history(tmp_path)
 

@@ -11,16 +11,19 @@ import safetensors.torch
 import torch
 from small_runs import TRAINING, open_scenes, run
 
-from legenda.training import SelfCritical, Training
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training import TrainingConfig
 from legenda.training.history import read_history
-from legenda.training.loggers import EVENTS
+from legenda.training.loggers import TENSORBOARD_FOLDER
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 # 21 scenes in steps of 5: the last step has one image, and nothing is left for the second process.
 DATA = open_scenes(21)
-SETTINGS = replace(TRAINING, epochs=2, batch_size=5, save_every=0)
-DRAWN = Training(epochs=1, batch_size=5, objective="self_critical", self_critical=SelfCritical(samples=2, max_length=8))
+SETTINGS = replace(TRAINING, epochs=2, batch_size=5, checkpoint_every=0)
+DRAWN = TrainingConfig(
+    epochs=1, batch_size=5, objective="self_critical", self_critical=SelfCriticalConfig(num_samples=2, max_length=8)
+)
 
 SCRIPT = """
 import os, sys
@@ -28,16 +31,16 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, {tests!r})
 import safetensors.torch
-from legenda.training import launch as start
-from legenda.training.distributed import gathered
+from legenda.training import launch
+from legenda.training.distributed import full_tensors
 from test_devices import DATA, DRAWN, SETTINGS
 from small_runs import Path, run
 
-original, step, steps = start.Run.to_the_end, start.Run._rate, 0
+original, step, steps = launch.TrainingLoop.fit, launch.TrainingLoop._learning_rate, 0
 
 def noted(self, title):
     progress = original(self, title)
-    weights = {{name: tensor.clone() for name, tensor in gathered(self.model.state_dict()).items()}}
+    weights = {{name: tensor.clone() for name, tensor in full_tensors(self.model.state_dict()).items()}}
     rank = self.fabric.global_rank
     safetensors.torch.save_file(weights, {folder!r} + f"/rank{{rank}}.safetensors")
     return progress
@@ -49,7 +52,7 @@ def killed(self, *behind):
         os._exit(9)
     return step(self, *behind)
 
-start.Run.to_the_end, start.Run._rate = noted, killed
+launch.TrainingLoop.fit, launch.TrainingLoop._learning_rate = noted, killed
 run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tuning={second}, strategy={strategy!r})
 """
 
@@ -114,9 +117,9 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
         for folder in (together / "run", tmp_path / "alone")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert said.count("epoch 2 validated") == 1
+    assert said.count("epoch 2 validation") == 1
     names = {"config.json", "metrics.csv", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
-    assert {path.name for path in (together / "run").iterdir()} == {*names, "vocabulary.txt", EVENTS}
+    assert {path.name for path in (together / "run").iterdir()} == {*names, "vocabulary.txt", TENSORBOARD_FOLDER}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from legenda.training.history import add_record, begin_history
+from legenda.training.history import add_record, open_history
 from legenda.training.loggers import open_loggers
 
 RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
@@ -16,7 +16,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.opened: dict[str, object] = {}
-        self.told: list[object] = []
+        self.metrics: list[object] = []
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ def packages(monkeypatch) -> Heard:
             heard.opened |= {"folder": folder, "purge_step": purge_step}
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
-            heard.told.append((name, value, step))
+            heard.metrics.append((name, value, step))
 
         def flush(self) -> None:
-            heard.told.append("flush")
+            heard.metrics.append("flush")
 
     class Run:
-        def log(self, numbers: dict[str, float], step: int) -> None:
-            heard.told.append((numbers, step))
+        def log(self, flatten_record: dict[str, float], step: int) -> None:
+            heard.metrics.append((flatten_record, step))
 
     def init(**options: object) -> Run:
         heard.opened |= options
@@ -54,7 +54,7 @@ def test_tensorboard_hears_every_number(packages, tmp_path, monkeypatch):
     (tell,) = open_loggers(tmp_path, 17)
     tell(RECORD)
     assert packages.opened == {"folder": str(tmp_path / "tensorboard"), "purge_step": 18}
-    assert packages.told == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
+    assert packages.metrics == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
 
 
 def test_wandb_hears_them_where_the_environment_names_a_project(packages, tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_wandb_hears_them_where_the_environment_names_a_project(packages, tmp_pa
     (tell,) = open_loggers(tmp_path, 0)
     tell(RECORD)
     assert packages.opened["project"] == "captions"
-    assert packages.told == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
+    assert packages.metrics == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
 
 
 def test_where_neither_is_installed_nobody_hears(tmp_path, monkeypatch):
@@ -74,10 +74,10 @@ def test_where_neither_is_installed_nobody_hears(tmp_path, monkeypatch):
 
 
 def test_the_table_has_a_line_for_each_number(tmp_path):
-    begin_history(tmp_path, 0)
+    open_history(tmp_path, 0)
     add_record(tmp_path, RECORD)
     add_record(tmp_path, {"step": 40, "epoch": 3, "loss": 0.25})
     lines = "step,epoch,name,value\n20,2,loss,0.5\n20,2,validation/CIDEr-D,0.25\n"
     assert (tmp_path / "metrics.csv").read_text() == f"{lines}40,3,loss,0.25\n"
-    begin_history(tmp_path, 30)
+    open_history(tmp_path, 30)
     assert (tmp_path / "metrics.csv").read_text() == lines

@@ -20,19 +20,19 @@ import legenda
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError
 from legenda.regions import Regions
-from legenda.training import StepDecay, Training, is_finished
-from legenda.training import launch as start_module
+from legenda.training import StepDecay, TrainingConfig, is_finished
+from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
-from legenda.training import run_folder as folder_module
+from legenda.training import run_folder as run_folder_module
 from legenda.training.checkpoint import STATE, read_progress
 from legenda.training.history import HISTORY, TABLE, read_history
-from legenda.training.loggers import EVENTS
+from legenda.training.loggers import TENSORBOARD_FOLDER
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def completed_run(tmp_path_factory) -> Path:
     """The folder of a run that was never stopped."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     run(folder)
@@ -44,43 +44,43 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_leaves_a_model_its_history_and_its_state(whole):
-    assert outcome(whole)["files"] == [
+def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
+    assert outcome(completed_run)["files"] == [
         "config.json",
         TABLE,
         HISTORY,
         "model.safetensors",
-        EVENTS,
+        TENSORBOARD_FOLDER,
         STATE,
         "vocabulary.txt",
     ]
-    history = read_history(whole)
+    history = read_history(completed_run)
     assert [record["step"] for record in history if "loss" in record] == [20]
     assert [record["step"] for record in history if "validation" in record] == [6, 12, 18, 24]
-    config = json.loads((whole / "config.json").read_text())
+    config = json.loads((completed_run / "config.json").read_text())
     assert config["model"]["name"] == "ngsan"
     assert config["model"]["options"]["dim"] == 16
     assert config["training"]["schedule"]["warmup_steps"] == 3
     assert (config["recipe"], config["extractor"]) == ("a test", "scenes")
-    assert (read_progress(whole).epoch, read_progress(whole).step) == (4, 24)
-    assert is_finished(whole, "a test")
-    model = legenda.load(whole)
+    assert (read_progress(completed_run).epoch, read_progress(completed_run).step) == (4, 24)
+    assert is_finished(completed_run, "a test")
+    model = legenda.load(completed_run)
     assert len(model.caption(DATA.validation.read(np.arange(2)))) == 2
 
 
 def test_the_kept_model_is_the_best_of_the_validations(tmp_path):
-    trained = run(tmp_path / "run", dataclasses.replace(TRAINING, best_by="BLEU-1"))
+    trained = run(tmp_path / "run", dataclasses.replace(TRAINING, monitor="BLEU-1"))
     scores = [record["validation"]["BLEU-1"] for record in read_history(tmp_path / "run") if "validation" in record]
     assert trained.best == max(scores)
     assert trained.best_epoch == 1 + scores.index(max(scores))
     assert trained.seconds > 0
 
 
-def test_the_same_settings_give_the_same_weights_and_another_seed_others(whole, tmp_path):
+def test_the_same_settings_give_the_same_weights_and_another_seed_others(completed_run, tmp_path):
     run(tmp_path / "again")
-    assert_same(outcome(whole), outcome(tmp_path / "again"))
+    assert_same(outcome(completed_run), outcome(tmp_path / "again"))
     run(tmp_path / "other", dataclasses.replace(TRAINING, seed=1))
-    assert outcome(tmp_path / "other")["weights"] != outcome(whole)["weights"]
+    assert outcome(tmp_path / "other")["weights"] != outcome(completed_run)["weights"]
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_the_same_settings_give_the_same_weights_and_another_seed_others(whole, 
         ("cross_entropy", 5, True),  # after the first saved state
         ("cross_entropy", 6, True),  # the last step of an epoch
         ("cross_entropy", 23, False),
-        ("describe_images", 1, False),  # an epoch trained, not validated
-        ("describe_images", 3, True),
+        ("generate_captions", 1, False),  # an epoch trained, not validated
+        ("generate_captions", 3, True),
         ("save_weights", 1, True),  # a better model kept, its score not yet in a state
         ("save_state", 1, False),
         ("save_state", 1, True),
         ("save_state", 2, True),  # after the first epoch
         ("add_record", 1, True),  # the first validation is recorded
-        ("add_record", 2, True),  # the validation of step 12, where save_every and the end of an epoch meet
+        ("add_record", 2, True),  # the validation of step 12, where checkpoint_every and the end of an epoch meet
         ("save_state", 4, False),  # the end of epoch 2 not saved
         ("save_state", 4, True),
         ("add_record", 4, True),  # the loss of step 20, on a step with a saved state
@@ -105,7 +105,7 @@ def test_the_same_settings_give_the_same_weights_and_another_seed_others(whole, 
         ("save_state", 8, False),  # all done, the end not saved
     ],
 )
-def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monkeypatch, name, call, done):
+def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_at(patch, name, call, done=done)
@@ -113,7 +113,7 @@ def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monke
             run(folder)
     torch.manual_seed(99)  # the new process starts with other random numbers
     run(folder)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_state_is_saved_within_an_epoch_and_once_at_its_end_after_validation(t
     assert saved == [(0, 4, 4), (1, 0, 6), (1, 2, 8), (2, 0, 12), (2, 4, 16), (3, 0, 18), (3, 2, 20), (4, 0, 24)]
 
 
-def test_a_run_that_is_stopped_again_and_again_ends_the_same(whole, tmp_path, monkeypatch):
+def test_a_run_that_is_stopped_again_and_again_ends_the_same(completed_run, tmp_path, monkeypatch):
     folder = tmp_path / "run"
     for call in (5, 7, 3, 6):
         with monkeypatch.context() as patch:
@@ -134,7 +134,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_the_same(whole, tmp_path, mo
             with pytest.raises(Killed):
                 run(folder)
     run(folder)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 KILLED = """
@@ -161,7 +161,7 @@ small_runs.run(small_runs.Path({folder!r}))
 """
 
 
-def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(whole, tmp_path):
+def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(completed_run, tmp_path):
     folder = tmp_path / "run"
     code = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder))
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
@@ -169,46 +169,48 @@ def test_a_process_killed_while_it_writes_its_state_is_resumed_exactly(whole, tm
     assert read_progress(folder).step == 6  # the state before the one that was cut off
     assert not is_finished(folder, "a test")
     run(folder)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 @pytest.mark.parametrize(
     ("module", "name", "done"),
     [
-        (folder_module, "write_json", False),
-        (folder_module, "write_json", True),  # config.json without vocabulary.txt
-        (start_module, "claim_folder", True),
+        (run_folder_module, "write_json", False),
+        (run_folder_module, "write_json", True),  # config.json without vocabulary.txt
+        (launch_module, "init_run_dir", True),
     ],
 )
-def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(whole, tmp_path, monkeypatch, module, name, done):
+def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(
+    completed_run, tmp_path, monkeypatch, module, name, done
+):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_at(patch, name, 1, done=done, module=module)
         with pytest.raises(Killed):
             run(folder)
     run(folder)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(whole, tmp_path, begun):
+def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(completed_run, tmp_path, begun):
     if begun:
-        shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+        shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / ".config.json.abc.partial").write_text("{")
     run(tmp_path)
     run(tmp_path)
-    assert_same(outcome(whole), outcome(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == outcome(whole)["files"]
+    assert_same(outcome(completed_run), outcome(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == outcome(completed_run)["files"]
 
 
-def test_a_finished_run_is_left_as_it_is(whole):
-    before = contents(whole)
-    assert run(whole).best_epoch == read_progress(whole).best_epoch
-    assert before == contents(whole)
+def test_a_finished_run_is_left_as_it_is(completed_run):
+    before = contents(completed_run)
+    assert run(completed_run).best_epoch == read_progress(completed_run).best_epoch
+    assert before == contents(completed_run)
 
 
-def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(whole, tmp_path):
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
+def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(completed_run, tmp_path):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
     before = contents(tmp_path)
     assert not is_finished(tmp_path, "a test")
     with pytest.raises(UserError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
@@ -216,9 +218,9 @@ def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again
     assert before == contents(tmp_path)
 
 
-def test_a_run_of_another_recipe_is_not_the_finished_one(whole):
-    assert not is_finished(whole, "another test")
-    assert not is_finished(whole / "nowhere", "a test")
+def test_a_run_of_another_recipe_is_not_the_finished_one(completed_run):
+    assert not is_finished(completed_run, "another test")
+    assert not is_finished(completed_run / "nowhere", "a test")
 
 
 OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train, extractor="another-01234567"))
@@ -228,18 +230,18 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
     "changed",
     [
         {"training": dataclasses.replace(TRAINING, seed=5)},
-        {"training": dataclasses.replace(TRAINING, schedule=StepDecay(rate=1e-3))},
+        {"training": dataclasses.replace(TRAINING, schedule=StepDecay(learning_rate=1e-3))},
         {"name": "gsan"},
         {"ff_dim": 32},
         {"data": OTHER_EXTRACTOR},
         {"data": open_scenes(3)},  # fewer words
     ],
 )
-def test_a_folder_with_other_settings_is_refused_and_left_alone(whole, changed):
-    before = contents(whole)
+def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed):
+    before = contents(completed_run)
     with pytest.raises(UserError, match=r"holds a run with other settings; name another folder with --out, or delete"):
-        run(whole, **changed)
-    assert before == contents(whole)
+        run(completed_run, **changed)
+    assert before == contents(completed_run)
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
@@ -262,19 +264,19 @@ def test_an_empty_folder_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", "3", "null"])
-def test_a_configuration_that_is_no_object_is_named(whole, tmp_path, content):
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+def test_a_configuration_that_is_no_object_is_named(completed_run, tmp_path, content):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UserError, match=r"config\.json is no configuration of a run; delete the folder"):
+    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run; delete the folder"):
         is_finished(tmp_path, "a test")
-    with pytest.raises(UserError, match=r"config\.json is no configuration of a run; delete the folder"):
+    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run; delete the folder"):
         run(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.json", STATE])
-def test_a_damaged_file_of_the_run_is_named(whole, tmp_path, name):
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    (tmp_path / name).write_bytes((whole / name).read_bytes()[:50])
+def test_a_damaged_file_of_the_run_is_named(completed_run, tmp_path, name):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).write_bytes((completed_run / name).read_bytes()[:50])
     with pytest.raises(UserError, match=name):
         run(tmp_path)
 
@@ -287,8 +289,8 @@ def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path)
 
 
 def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"training\.best_by='CIDEr' is not measured; did you mean CIDEr-D\?"):
-        run(tmp_path / "run", dataclasses.replace(TRAINING, best_by="CIDEr"))
+    with pytest.raises(UserError, match=r"training\.monitor='CIDEr' is not a validation score; did you mean CIDEr-D\?"):
+        run(tmp_path / "run", dataclasses.replace(TRAINING, monitor="CIDEr"))
     assert not (tmp_path / "run").exists()
 
 
@@ -297,14 +299,14 @@ def test_sixteen_scenes_are_learnt_by_heart(name, tmp_path, sized):
     """Even plain attention can: it remembers which things a picture shows."""
     data = open_scenes(16)
     data = dataclasses.replace(data, validation=data.train)
-    training = Training(
+    training = TrainingConfig(
         epochs=45,
         batch_size=16,
-        rows=5,
-        schedule=StepDecay(rate=5e-3, warmup_steps=10, decay_after=()),
-        validate_every=45,
-        validation_beam=1,
-        best_by="truth",
+        captions_per_image=5,
+        schedule=StepDecay(learning_rate=5e-3, warmup_steps=10, decay_after=()),
+        eval_every=45,
+        eval_beam_size=1,
+        monitor="truth",
     )
     options = sized(name, dropout=0.0, dim=48, num_heads=4, ff_dim=96, geometry_dim=16, additive_dim=32)
     trained = run(tmp_path / "run", training, data, name, **options)
@@ -335,12 +337,12 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     split = CaptionDataset(DATA.train.ids, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
         UserError,
-        match=r"is no longer a number at step \d, whose examples are in .*bad_batch\.safetensors; .*lower training",
+        match=r"is not finite at step \d, whose examples are in .*failed_batch\.safetensors; .*lower training",
     ):
-        run(tmp_path / "run", dataclasses.replace(TRAINING, save_every=1), dataclasses.replace(DATA, train=split))
+        run(tmp_path / "run", dataclasses.replace(TRAINING, checkpoint_every=1), dataclasses.replace(DATA, train=split))
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)
     assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
-    with safetensors.safe_open(tmp_path / "run" / "bad_batch.safetensors", framework="pt") as file:
+    with safetensors.safe_open(tmp_path / "run" / "failed_batch.safetensors", framework="pt") as file:
         assert DATA.train.ids[13] in file.metadata()["examples"].split("\n")
         assert file.get_tensor("features").isnan().any()
         assert len(file.get_tensor("captions")) == TRAINING.batch_size
@@ -350,22 +352,27 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     ("wrong", "said"),
     [
         ({"epochs": 0}, "training.epochs must be at least 1, not 0"),
-        ({"rows": 0}, "training.rows"),
-        ({"label_smoothing": 1.0}, "training.label_smoothing must lie in 0..1, below 1, not 1.0"),
+        ({"captions_per_image": 0}, "training.captions_per_image"),
+        ({"label_smoothing": 1.0}, r"training.label_smoothing must be in \[0, 1\), not 1.0"),
         ({"label_smoothing": -0.1}, "training.label_smoothing"),
         ({"label_smoothing": math.nan}, "training.label_smoothing"),
-        ({"betas": (2.0, 0.9)}, "training.betas must lie in 0..1, below 1, not 2.0"),
+        ({"betas": (2.0, 0.9)}, r"training.betas must be in \[0, 1\), not 2.0"),
         ({"betas": (0.9, 1.0)}, "training.betas"),
         ({"seed": -1}, "training.seed must be 0 or more, not -1"),
-        ({"save_every": -1}, "training.save_every must be 0 or more, not -1"),
-        ({"clip_norm": -1.0}, "training.clip_norm must be 0 or more, not -1.0"),
-        ({"clip_norm": math.nan}, "training.clip_norm"),
+        ({"checkpoint_every": -1}, "training.checkpoint_every must be 0 or more, not -1"),
+        ({"max_grad_norm": -1.0}, "training.max_grad_norm must be 0 or more, not -1.0"),
+        ({"max_grad_norm": math.nan}, "training.max_grad_norm"),
     ],
 )
 def test_settings_that_no_training_can_follow_are_refused(wrong, said):
     with pytest.raises(UserError, match=said):
-        Training(**wrong)
+        TrainingConfig(**wrong)
 
 
 def test_settings_at_the_edge_of_what_is_allowed_are_taken():
-    assert Training(seed=0, save_every=0, clip_norm=0.0, betas=(0.0, 0.0), label_smoothing=0.0).clip_norm == 0
+    assert (
+        TrainingConfig(
+            seed=0, checkpoint_every=0, max_grad_norm=0.0, betas=(0.0, 0.0), label_smoothing=0.0
+        ).max_grad_norm
+        == 0
+    )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from legenda.errors import UserError
-from legenda.training.prefetch import ReadAhead
+from legenda.training.prefetch import Prefetcher
 
 CPU = torch.device("cpu")
 
@@ -19,10 +19,10 @@ def test_what_was_begun_is_read_once_and_in_another_thread():
         seen.append((positions.tolist(), threading.current_thread() is threading.main_thread()))
         return {"features": torch.from_numpy(positions) * 2}
 
-    reader = ReadAhead(read, CPU)
-    reader.begin(np.array([3, 1]))
-    assert reader.take(np.array([3, 1]))["features"].tolist() == [6, 2]
-    assert reader.take(np.array([5]))["features"].tolist() == [10]
+    reader = Prefetcher(read, CPU)
+    reader.start(np.array([3, 1]))
+    assert reader.next(np.array([3, 1]))["features"].tolist() == [6, 2]
+    assert reader.next(np.array([5]))["features"].tolist() == [10]
     assert seen == [([3, 1], False), ([5], True)]
 
 
@@ -34,11 +34,11 @@ def test_the_next_batch_is_read_while_this_one_is_computed():
         assert go_on.wait(60)
         return {"features": torch.from_numpy(positions)}
 
-    reader = ReadAhead(read, CPU)
-    reader.begin(np.array([0]))
+    reader = Prefetcher(read, CPU)
+    reader.start(np.array([0]))
     assert begun.wait(60)  # reading is under way, and nobody waits for it
     go_on.set()
-    assert reader.take(np.array([0]))["features"].tolist() == [0]
+    assert reader.next(np.array([0]))["features"].tolist() == [0]
 
 
 def test_an_error_is_raised_where_its_batch_is_taken():
@@ -47,17 +47,17 @@ def test_an_error_is_raised_where_its_batch_is_taken():
             raise UserError("the features of image 2 are damaged; extract them again")
         return {"features": torch.from_numpy(positions)}
 
-    reader = ReadAhead(read, CPU)
-    reader.begin(np.array([1, 2]))
-    reader.begin(np.array([3]))
-    assert reader.take(np.array([3]))["features"].tolist() == [3]
+    reader = Prefetcher(read, CPU)
+    reader.start(np.array([1, 2]))
+    reader.start(np.array([3]))
+    assert reader.next(np.array([3]))["features"].tolist() == [3]
     with pytest.raises(UserError, match="image 2 are damaged"):
-        reader.take(np.array([1, 2]))
+        reader.next(np.array([1, 2]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_takes_it_from_locked_memory():
-    reader = ReadAhead(lambda positions: {"features": torch.from_numpy(positions)}, torch.device("cuda"))
-    reader.begin(np.array([4]))
-    assert reader._begun[np.array([4]).tobytes()].result()["features"].is_pinned()
-    assert reader.take(np.array([4]))["features"].tolist() == [4]
+    reader = Prefetcher(lambda positions: {"features": torch.from_numpy(positions)}, torch.device("cuda"))
+    reader.start(np.array([4]))
+    assert reader._pending[np.array([4]).tobytes()].result()["features"].is_pinned()
+    assert reader.next(np.array([4]))["features"].tolist() == [4]

@@ -5,41 +5,42 @@ import math
 import pytest
 
 from legenda.errors import UserError
-from legenda.training import SCHEDULES, Constant, Cosine, Noam, Plateau, ScheduledSampling, StepDecay, Table
+from legenda.tasks.config import ScheduledSamplingConfig
+from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Noam, Plateau, StepDecay
 from legenda.training.schedules import InverseSqrt
 
 
 def test_warm_up_rises_in_a_line_to_the_rate_and_stays():
-    schedule = StepDecay(rate=1.0, warmup_steps=4, decay_after=())
+    schedule = StepDecay(learning_rate=1.0, warmup_steps=4, decay_after=())
     assert [schedule.at(step, 1) for step in range(6)] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0, 1.0])
 
 
 def test_no_warm_up_begins_at_the_rate():
-    assert StepDecay(rate=0.5, warmup_steps=0).at(0, 1) == 0.5
+    assert StepDecay(learning_rate=0.5, warmup_steps=0).at(0, 1) == 0.5
 
 
 def test_the_rate_falls_after_each_named_epoch():
     """The default: halved after the epochs 6, 9 and 12 of 15."""
-    schedule = StepDecay(rate=8.0, warmup_steps=0)
+    schedule = StepDecay(learning_rate=8.0, warmup_steps=0)
     rates = [schedule.at(10_000, epoch) for epoch in range(1, 16)]
     assert rates == [8.0] * 6 + [4.0] * 3 + [2.0] * 3 + [1.0] * 3
 
 
 def test_warm_up_and_decay_multiply():
-    schedule = StepDecay(rate=1.0, warmup_steps=10, decay=0.1, decay_after=(1,))
+    schedule = StepDecay(learning_rate=1.0, warmup_steps=10, decay=0.1, decay_after=(1,))
     assert schedule.at(4, 2) == pytest.approx(0.5 * 0.1)
 
 
 def test_aoanet_released():
     """2e-4 times 0.8 for every three epochs done."""
-    schedule = StepDecay(rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 40, 3)))
+    schedule = StepDecay(learning_rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 40, 3)))
     for epoch in range(1, 26):
         assert schedule.at(0, epoch) == pytest.approx(2e-4 * 0.8 ** ((epoch - 1) // 3))
 
 
 def test_ngsan_over_fifteen_epochs():
     """min(t * 1e-4, 3e-4) to epoch 6, then halved every three epochs."""
-    schedule = Table()
+    schedule = EpochwiseLR()
     for t in range(1, 16):
         expected = min(t * 1e-4, 3e-4) * 0.5 ** max(0, math.ceil((t - 6) / 3))
         assert schedule.at(12345, t) == pytest.approx(expected)
@@ -64,13 +65,13 @@ def test_inverse_sqrt_rises_from_the_first_rate_and_falls_with_the_root():
 
 
 def test_inverse_sqrt_is_noam_after_the_warm_up():
-    noam, schedule = Noam(dim=512, warmup_steps=4_000), InverseSqrt(rate=(512 * 4_000) ** -0.5)
+    noam, schedule = Noam(dim=512, warmup_steps=4_000), InverseSqrt(learning_rate=(512 * 4_000) ** -0.5)
     for step in (4_000, 5_000, 50_000):
         assert schedule.at(step, 1) == pytest.approx(noam.at(step - 1, 1))  # one counts from 0, the other from 1
 
 
 def test_a_plateau_lowers_the_rate_after_its_patience():
-    schedule = Plateau(rate=1.0, factor=0.5, patience=1)
+    schedule = Plateau(learning_rate=1.0, factor=0.5, patience=1)
     scores = [0.5, 0.6, 0.6, 0.55, 0.7, 0.1, 0.1, 0.1, 0.1]
     rates = [schedule.at(0, 1, scores[:count]) for count in range(len(scores) + 1)]
     assert rates == [1.0, 1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.125]
@@ -78,23 +79,23 @@ def test_a_plateau_lowers_the_rate_after_its_patience():
 
 def test_a_flat_score_is_no_better_one():
     """Where the releases' is, for they negate it and torch's threshold is relative."""
-    assert Plateau(rate=1.0, factor=0.5, patience=3).at(0, 1, [1.2] * 5) == 0.5
+    assert Plateau(learning_rate=1.0, factor=0.5, patience=3).at(0, 1, [1.2] * 5) == 0.5
 
 
 def test_a_constant_and_half_a_wave():
-    assert [Constant(rate=4.0, warmup_steps=2).at(step, 9) for step in range(4)] == [2.0, 4.0, 4.0, 4.0]
-    schedule = Cosine(rate=3.0, last=1.0, steps=12, warmup_steps=2)
+    assert [Constant(learning_rate=4.0, warmup_steps=2).at(step, 9) for step in range(4)] == [2.0, 4.0, 4.0, 4.0]
+    schedule = Cosine(learning_rate=3.0, min_learning_rate=1.0, total_steps=12, warmup_steps=2)
     assert [schedule.at(step, 1) for step in (0, 1, 2, 7, 12, 99)] == pytest.approx([1.5, 3.0, 3.0, 2.0, 1.0, 1.0])
 
 
 def test_scheduled_sampling_as_released():
-    aoanet, xlan = ScheduledSampling(step=0.05), ScheduledSampling(step=0.05, after=7)
+    aoanet, xlan = ScheduledSamplingConfig(increment=0.05), ScheduledSamplingConfig(increment=0.05, start_epoch=7)
     for done in range(80):  # whole epochs before this one
         assert aoanet.at(done + 1) == pytest.approx(min(0.05 * (done // 5), 0.5))
         before = done - 1
         expected = min(0.05 * ((before - 6) // 5), 0.5) if before > 6 else 0.0
         assert xlan.at(done + 1) == pytest.approx(expected)
-    assert ScheduledSampling().at(50) == 0
+    assert ScheduledSamplingConfig().at(50) == 0
 
 
 @pytest.mark.parametrize("kind", SCHEDULES.values(), ids=SCHEDULES)
@@ -104,11 +105,18 @@ def test_every_schedule_is_positive_at_its_defaults(kind):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rate": 0.0}, {"rate": -1e-3}, {"warmup_steps": -1}, {"decay": 0.0}, {"rate": float("nan")}]
+    "wrong",
+    [
+        {"learning_rate": 0.0},
+        {"learning_rate": -1e-3},
+        {"warmup_steps": -1},
+        {"decay": 0.0},
+        {"learning_rate": float("nan")},
+    ],
 )
 def test_what_no_training_can_follow_is_refused(wrong):
     with pytest.raises(
-        UserError, match=r"training\.schedule needs rate and decay above 0 and warmup_steps of 0 or more"
+        UserError, match=r"training\.schedule needs learning_rate and decay above 0 and warmup_steps of 0 or more"
     ):
         StepDecay(**wrong)
 
@@ -116,21 +124,21 @@ def test_what_no_training_can_follow_is_refused(wrong):
 @pytest.mark.parametrize(
     ("kind", "wrong"),
     [
-        (Table, {"rates": ()}),
-        (Table, {"rates": (1e-4, 0.0)}),
+        (EpochwiseLR, {"learning_rates": ()}),
+        (EpochwiseLR, {"learning_rates": (1e-4, 0.0)}),
         (Noam, {"factor": 0.0}),
         (Noam, {"warmup_steps": 0}),
-        (InverseSqrt, {"rate": 1e-8}),
-        (InverseSqrt, {"first": 0.0}),
+        (InverseSqrt, {"learning_rate": 1e-8}),
+        (InverseSqrt, {"initial_learning_rate": 0.0}),
         (InverseSqrt, {"warmup_steps": 0}),
-        (Plateau, {"rate": 0.0}),
+        (Plateau, {"learning_rate": 0.0}),
         (Plateau, {"factor": 1.5}),
         (Plateau, {"patience": -1}),
-        (Constant, {"rate": float("nan")}),
-        (Cosine, {"last": 1.0}),
-        (Cosine, {"steps": 10}),
-        (ScheduledSampling, {"step": 2.0}),
-        (ScheduledSampling, {"every": 0}),
+        (Constant, {"learning_rate": float("nan")}),
+        (Cosine, {"min_learning_rate": 1.0}),
+        (Cosine, {"total_steps": 10}),
+        (ScheduledSamplingConfig, {"increment": 2.0}),
+        (ScheduledSamplingConfig, {"interval": 0}),
     ],
 )
 def test_what_no_schedule_can_follow_is_refused(kind, wrong):

@@ -18,13 +18,14 @@ import legenda
 from legenda.errors import UserError
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
-from legenda.training import Constant, Plateau, ScheduledSampling, SelfCritical, Training, is_finished
-from legenda.training import launch as start_module
+from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
+from legenda.training import Constant, Plateau, TrainingConfig, is_finished
+from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
 from legenda.training.checkpoint import STATE, read_progress
 from legenda.training.history import TABLE, read_history
-from legenda.training.prefetch import ReadAhead
+from legenda.training.prefetch import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,48 +33,48 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 FIRST = replace(
     TRAINING,
     epochs=2,
-    scheduled_sampling=ScheduledSampling(step=0.3, every=1),
-    average="exponential",
+    scheduled_sampling=ScheduledSamplingConfig(increment=0.3, interval=1),
+    weight_averaging="ema",
     optimizer="radam",
-    accumulate=2,
+    gradient_accumulation_steps=2,
 )
-SECOND = Training(
+SECOND = TrainingConfig(
     epochs=2,
     objective="self_critical",
-    self_critical=SelfCritical(
-        samples=3, max_length=8, rewards={"CIDEr-D": 1.0, "BLEU-4": 0.5}, baseline="greedy", cross_entropy=0.1
+    self_critical=SelfCriticalConfig(
+        num_samples=3, max_length=8, rewards={"CIDEr-D": 1.0, "BLEU-4": 0.5}, baseline="greedy", xe_weight=0.1
     ),
     batch_size=4,
-    rows=2,
-    schedule=Plateau(rate=1e-3, patience=0),
-    clip_norm=0.0,
-    clip_value=0.1,
-    average="epochs",
-    validation_beam=1,
-    save_every=4,
+    captions_per_image=2,
+    schedule=Plateau(learning_rate=1e-3, patience=0),
+    max_grad_norm=0.0,
+    max_grad_value=0.1,
+    weight_averaging="swa",
+    eval_beam_size=1,
+    checkpoint_every=4,
 )
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def completed_run(tmp_path_factory) -> Path:
     """The folder of a run that was never stopped."""
     folder = tmp_path_factory.mktemp("stages") / "run"
     run(folder, FIRST, fine_tuning=SECOND)
     return folder
 
 
-def test_both_stages_are_in_the_history(whole):
-    history = read_history(whole)
+def test_both_stages_are_in_the_history(completed_run):
+    history = read_history(completed_run)
     assert [record["step"] for record in history if "validation" in record] == [6, 12, 18, 24]
     (logged,) = (record for record in history if "loss" in record)
     assert logged["step"] == 20
     assert logged["reward"] >= 0
     assert logged["seconds_waiting_for_rewards"] < logged["seconds"]
-    progress = read_progress(whole)
+    progress = read_progress(completed_run)
     assert (progress.stage, progress.stage_epoch, progress.stage_step, progress.step) == (1, 2, 12, 24)
     assert len(progress.scores) == 2
-    assert is_finished(whole, "a test")
-    lines = (whole / TABLE).read_text().splitlines()
+    assert is_finished(completed_run, "a test")
+    lines = (completed_run / TABLE).read_text().splitlines()
     assert lines[0] == "step,epoch,name,value"
     assert f"20,4,reward,{logged['reward']!r}" in lines
     assert any(line.startswith("24,4,validation/CIDEr-D,") for line in lines)
@@ -94,7 +95,7 @@ def test_both_stages_are_in_the_history(whole):
         ("save_state", 9, False),  # all done, the end not saved
     ],
 )
-def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monkeypatch, name, call, done):
+def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
     folder = tmp_path / "run"
     module = self_critical_module if name == "sample" else None
     with monkeypatch.context() as patch:
@@ -103,7 +104,7 @@ def test_a_stopped_run_ends_as_one_that_was_never_stopped(whole, tmp_path, monke
             run(folder, FIRST, fine_tuning=SECOND)
     torch.manual_seed(99)  # the new process starts with other random numbers
     run(folder, FIRST, fine_tuning=SECOND)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 KILLED = """
@@ -114,7 +115,7 @@ sys.path.insert(0, {tests!r})
 import test_stages
 from legenda.tasks import rewards
 
-judge, calls = rewards.Rewards._judge, 0
+judge, calls = rewards.Rewards._compute, 0
 
 def killed_while_rewards_are_computed(self, images, tokens):
     global calls
@@ -123,27 +124,27 @@ def killed_while_rewards_are_computed(self, images, tokens):
         os.kill(os.getpid(), signal.SIGKILL)
     return judge(self, images, tokens)
 
-rewards.Rewards._judge = killed_while_rewards_are_computed
+rewards.Rewards._compute = killed_while_rewards_are_computed
 test_stages.run(test_stages.Path({folder!r}), test_stages.FIRST, fine_tuning=test_stages.SECOND)
 """
 
 
 @pytest.mark.parametrize("call", [1, 8])
-def test_a_process_killed_in_self_critical_training_is_resumed_exactly(whole, tmp_path, call):
+def test_a_process_killed_in_self_critical_training_is_resumed_exactly(completed_run, tmp_path, call):
     folder = tmp_path / "run"
     code = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder), call=call)
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not is_finished(folder, "a test")
     run(folder, FIRST, fine_tuning=SECOND)
-    assert_same(outcome(whole), outcome(folder))
+    assert_same(outcome(completed_run), outcome(folder))
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     """Validations give these scores, one after the other."""
     following = iter(scores)
     monkeypatch.setattr(captioning_module, "score_captions", lambda *_: {"CIDEr-D": next(following)})
-    monkeypatch.setattr(start_module, "check_metric", lambda *_: None)
+    monkeypatch.setattr(launch_module, "check_monitor", lambda *_: None)
 
 
 def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monkeypatch):
@@ -162,7 +163,7 @@ def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monk
         assert torch.equal(tensor, began["weights"][name]), name
 
 
-def test_a_stage_can_change_rates_of_dropout(whole, tmp_path, monkeypatch):
+def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatch):
     """What differs is the rate alone: the words, the weights it begins with and the kept model are the run's."""
     rates = []
     original = self_critical_module.SelfCriticalObjective.prepare
@@ -176,7 +177,7 @@ def test_a_stage_can_change_rates_of_dropout(whole, tmp_path, monkeypatch):
     run(tmp_path / "run", FIRST, fine_tuning=changed)
     assert set(rates) == {(0.0, 0.0)}
     assert len(rates) == 12
-    before, after = outcome(whole), outcome(tmp_path / "run")
+    before, after = outcome(completed_run), outcome(tmp_path / "run")
     assert before["vocabulary"] == after["vocabulary"]
     assert before["history"][:2] == after["history"][:2]
     assert before["weights"] != after["weights"]
@@ -191,28 +192,28 @@ def test_a_stage_can_change_rates_of_dropout(whole, tmp_path, monkeypatch):
 
 
 def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"training\.dropout names 'dim', which is no rate of dropout"):
-        Training(dropout={"dim": 3})
+    with pytest.raises(UserError, match=r"training\.dropout names 'dim', which is not a dropout rate"):
+        TrainingConfig(dropout={"dim": 3})
     with pytest.raises(UserError, match=r"ngsan has no option 'aoa_dropout'; did you mean dropout\?"):
         run(tmp_path / "run", TRAINING, fine_tuning=replace(SECOND, dropout={"aoa_dropout": 0.1}))
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_can_start_from_another_run_and_keeps_its_words(whole, tmp_path):
+def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp_path):
     """With other pictures that know fewer words."""
     fewer = legenda.datasets.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
     folder = tmp_path / "run"
-    run(folder, replace(SECOND, epochs=1, schedule=Constant(rate=1e-9)), fewer, start=whole)
-    model, before = legenda.load(folder), legenda.load(whole)
+    run(folder, replace(SECOND, epochs=1, schedule=Constant(learning_rate=1e-9)), fewer, init_from=completed_run)
+    model, before = legenda.load(folder), legenda.load(completed_run)
     assert len(fewer.vocabulary) < len(model.vocabulary)
-    assert (folder / "vocabulary.txt").read_text() == (whole / "vocabulary.txt").read_text()
+    assert (folder / "vocabulary.txt").read_text() == (completed_run / "vocabulary.txt").read_text()
     for name, tensor in before.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], tensor, atol=1e-5, rtol=0)
 
 
-def test_a_model_of_another_size_cannot_be_started_from(whole, tmp_path):
+def test_a_model_of_another_size_cannot_be_started_from(completed_run, tmp_path):
     with pytest.raises(UserError, match=r"model\.safetensors holds .* with shape"):
-        run(tmp_path / "run", SECOND, start=whole, ff_dim=32)
+        run(tmp_path / "run", SECOND, init_from=completed_run, ff_dim=32)
     assert not (tmp_path / "run").exists()
 
 
@@ -222,24 +223,31 @@ def test_self_critical_training_raises_the_reward(tmp_path):
     def short(_: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         return -(tokens != 0).sum(axis=-1).astype(float)
 
-    settings = SelfCritical(samples=4, rewards={"short": 1.0}, mean="captions", max_length=10)
-    training = replace(SECOND, self_critical=settings, epochs=10, schedule=Constant(rate=5e-3), clip_value=0.0)
-    run(tmp_path / "run", replace(training, average="none", validate_every=10), rewards={"short": short}, dropout=0.0)
+    settings = SelfCriticalConfig(num_samples=4, rewards={"short": 1.0}, loss_reduction="sequence", max_length=10)
+    training = replace(
+        SECOND, self_critical=settings, epochs=10, schedule=Constant(learning_rate=5e-3), max_grad_value=0.0
+    )
+    run(
+        tmp_path / "run",
+        replace(training, weight_averaging="none", eval_every=10),
+        rewards={"short": short},
+        dropout=0.0,
+    )
     rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]
     assert rewards[0] < -4
     assert rewards[-1] > -2
 
 
 def test_an_unknown_reward_is_named(tmp_path):
-    wrong = replace(SECOND, self_critical=SelfCritical(rewards={"CIDER-D": 1.0}))
-    with pytest.raises(UserError, match=r"rewards names 'CIDER-D', which is no reward; did you mean CIDEr-D\?"):
+    wrong = replace(SECOND, self_critical=SelfCriticalConfig(rewards={"CIDER-D": 1.0}))
+    with pytest.raises(UserError, match=r"rewards has no reward 'CIDER-D'; did you mean CIDEr-D\?"):
         run(tmp_path / "run", wrong)
 
 
 def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
-    wrong = replace(SECOND, self_critical=SelfCritical(samples=2, rewards={"mine": 1.0}))
+    wrong = replace(SECOND, self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
     for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
-        with pytest.raises(UserError, match=r"a reward must give finite numbers of the shape \(4, 2\)"):
+        with pytest.raises(UserError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
             run(tmp_path / "run", wrong, rewards={"mine": reward})
 
 
@@ -250,9 +258,9 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
-    training = replace(TRAINING, epochs=1, save_every=0, batch_size=5)
+    training = replace(TRAINING, epochs=1, checkpoint_every=0, batch_size=5)
     run(tmp_path / "whole", training, dropout=0.0)
-    run(tmp_path / "parts", replace(training, accumulate=3), dropout=0.0)
+    run(tmp_path / "parts", replace(training, gradient_accumulation_steps=3), dropout=0.0)
     parts = weights_of(tmp_path / "parts")
     for name, tensor in weights_of(tmp_path / "whole").items():
         if not name.endswith((".key.bias", ".query.bias")):  # whose gradients are nothing but rounding
@@ -262,16 +270,16 @@ def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
 def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
     reads, readers = [], []
 
-    class Seen(ReadAhead):
+    class Seen(Prefetcher):
         def __init__(self, read, device):
             readers.append(self)
             super().__init__(lambda at: reads.append((len(at), current_thread() is main_thread())) or read(at), device)
 
-    monkeypatch.setattr(stage_module, "ReadAhead", Seen)
-    run(tmp_path / "run", replace(TRAINING, epochs=2, accumulate=3, batch_size=5))
+    monkeypatch.setattr(stage_module, "Prefetcher", Seen)
+    run(tmp_path / "run", replace(TRAINING, epochs=2, gradient_accumulation_steps=3, batch_size=5))
     parts = [2, 2, 1] * 4 + [2, 1, 1]  # of 24 images
     assert reads == [(examples, number < 3) for number, examples in enumerate(parts)] * 2
-    assert not readers[0]._begun
+    assert not readers[0]._pending
 
 
 def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
@@ -285,7 +293,10 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
         ends.append(weights_of(folder))
 
     monkeypatch.setattr(loop_module, "save_state", noted)
-    run(tmp_path / "run", replace(TRAINING, epochs=3, save_every=0, average="epochs", average_from=2))
+    run(
+        tmp_path / "run",
+        replace(TRAINING, epochs=3, checkpoint_every=0, weight_averaging="swa", averaging_start_epoch=2),
+    )
     kept = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert len(ends) == 3
     for name, tensor in kept.items():
@@ -295,7 +306,7 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
 
 def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
     scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
-    trained = run(tmp_path / "run", replace(TRAINING, epochs=9, patience=2))
+    trained = run(tmp_path / "run", replace(TRAINING, epochs=9, early_stopping_patience=2))
     assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
     assert is_finished(tmp_path / "run", "a test")
 
@@ -364,6 +375,6 @@ def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
     """Not by a real compiler here, which takes minutes."""
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
-    training, second = (replace(part, epochs=1, compile=True, save_every=0) for part in (TRAINING, SECOND))
+    training, second = (replace(part, epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
     run(tmp_path / "run", training, fine_tuning=second)
     assert compiled == ["CrossEntropy", "SelfCriticalObjective"]

@@ -136,7 +136,7 @@ def describe(
     """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
     from legenda.cli.progress import progress_bar
     from legenda.decoding import Ensemble
-    from legenda.tasks.predict import describe_images
+    from legenda.tasks.predict import generate_captions
 
     for run in (opened, *members):
         _check_extractor(run, pictures)
@@ -149,12 +149,12 @@ def describe(
             done += len(positions)
             show(done, len(pictures))
 
-        return describe_images(
+        return generate_captions(
             Ensemble(models) if members else opened.model,
             pictures,
             beam_size=beam_size,
             vocabulary=opened.model.vocabulary,
-            heard=heard,
+            callback=heard,
         )
 
 

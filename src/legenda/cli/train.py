@@ -88,17 +88,17 @@ def _train(chosen: Chosen, recipe: "Recipe", out: Path) -> None:
         out,
         sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
         fine_tuning=recipe.fine_tuning,
-        start=chosen.start,
+        init_from=chosen.start,
         rewards=chosen.rewards,
         devices=chosen.devices,
         nodes=chosen.nodes,
         strategy=chosen.strategy,
     )
-    if not trained.first:
+    if not trained.is_global_zero:
         return
     last = recipe.fine_tuning or recipe.training
     print(
-        f"{out}: {last.best_by} {trained.best:.3f} after epoch {trained.best_epoch}, "
+        f"{out}: {last.monitor} {trained.best:.3f} after epoch {trained.best_epoch}, "
         f"{trained.seconds:.0f} s of training\nnext: legenda evaluate {out}"
     )
 

@@ -224,9 +224,9 @@ class EncodedCaptions:
     counts: Int[Tensor, " B"]
 
     @staticmethod
-    def of(split: CaptionDataset, vocabulary: Vocabulary, max_words: int) -> EncodedCaptions:
-        """Captions cut at `max_words` words; a caption without words teaches nothing and is left out."""
-        rows, counts = split.tokenized.encoded(vocabulary, max_words)
+    def of(split: CaptionDataset, vocabulary: Vocabulary, max_caption_length: int) -> EncodedCaptions:
+        """Captions cut at `max_caption_length` words; a caption without words teaches nothing and is left out."""
+        rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
         if not counts.all():
             identity = split.ids[int(counts.argmin())]
             raise UserError(f"image {identity} has no caption with a word in it; take it out of the training split")

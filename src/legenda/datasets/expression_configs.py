@@ -30,13 +30,13 @@ class RefsData:
     """Stores of regions, made without any of these pictures; MCAN's folders of .npz are."""
     vectors: Path | None = None
     """First word vectors, a text file in GloVe's layout; without it they are random."""
-    max_words: int = 14
+    max_text_length: int = 14
     """Words of an expression that are read."""
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Reads the expressions and opens the features; the words are those of train."""
         progress(f"reading {self.refs}")
-        return _opened(self.refs, self._parts(), self.features, self.max_words, self.vectors)
+        return _opened(self.refs, self._parts(), self.features, self.max_text_length, self.vectors)
 
     def split(self, name: str) -> ExpressionDataset:
         """train, val, and testA and testB or test."""
@@ -56,13 +56,13 @@ class EntitiesData:
     """Captions that tell the pictures' splits, such as dataset_flickr8k.json."""
     features: tuple[Path, ...]
     """Stores of regions under the pictures' file names without suffix, or an .npz of detections."""
-    max_words: int = 10
+    max_text_length: int = 10
     """Words of a phrase that are read."""
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Reads the phrases and opens the features; the words are those of train."""
         progress(f"reading {self.phrases}")
-        return _opened(self.phrases, self._parts(), self.features, self.max_words, None)
+        return _opened(self.phrases, self._parts(), self.features, self.max_text_length, None)
 
     def split(self, name: str) -> ExpressionDataset:
         """train, val or test, where the file has their phrases."""
@@ -104,14 +104,18 @@ def scene_expressions(made: SceneSplit) -> ExpressionDataset:
 
 
 def _opened(
-    path: Path, parts: Mapping[str, list[Expression]], features: Sequence[Path], max_words: int, vectors: Path | None
+    path: Path,
+    parts: Mapping[str, list[Expression]],
+    features: Sequence[Path],
+    max_text_length: int,
+    vectors: Path | None,
 ) -> ExpressionDataModule:
     """The parts train and val of what was read from `path`."""
     store = ConcatFeatureStore.open(features)
     train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
     vocabulary = _words(train.expressions)
     first = None if vectors is None else read_word_vectors(vectors, vocabulary.tokens)
-    return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_words, first)
+    return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_text_length, first)
 
 
 def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:

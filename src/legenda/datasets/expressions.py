@@ -67,14 +67,14 @@ class ExpressionDataset:
 class ExpressionDataModule:
     """A data set of expressions in use.
 
-    max_words: the length of every row of words. vectors: first vectors of the words `(V, E)`, or None.
+    max_text_length: the length of every row of words. vectors: first vectors of the words `(V, E)`, or None.
     """
 
     train: ExpressionDataset
     validation: ExpressionDataset
     vocabulary: QuestionVocabulary
     feature_dim: int
-    max_words: int
+    max_text_length: int
     vectors: np.ndarray | None = None
 
 

@@ -47,7 +47,7 @@ class VqaData:
     """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
     vectors: Path | None = None
     """First word vectors, a text file in GloVe's layout; without it they are random."""
-    max_words: int = 14
+    max_text_length: int = 14
     """Words of a question that are read."""
     with_cls: bool = False
     """Whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
@@ -67,7 +67,7 @@ class VqaData:
             answers=self._answers(),
             feature_dim=store.feature_dim,
             has_boxes=store.has_boxes,
-            max_words=self.max_words,
+            max_text_length=self.max_text_length,
             vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens),
         )
 
@@ -113,7 +113,7 @@ class DaquarData:
     """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
     features: tuple[Path, ...]
     """Stores of the pictures under their ids, as image12."""
-    max_words: int = 20
+    max_text_length: int = 20
     """Words of a question that are read."""
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
@@ -130,7 +130,7 @@ class DaquarData:
             answers=AnswerVocabulary.build(answers, min_count=1),
             feature_dim=store.feature_dim,
             has_boxes=store.has_boxes,
-            max_words=self.max_words,
+            max_text_length=self.max_text_length,
         )
 
     def split(self, name: str) -> QuestionDataset:

@@ -67,7 +67,7 @@ class QuestionDataset:
 class QuestionDataModule:
     """A data set of questions in use.
 
-    max_words: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
+    max_text_length: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
     """
 
     train: QuestionDataset
@@ -76,7 +76,7 @@ class QuestionDataModule:
     answers: AnswerVocabulary
     feature_dim: int
     has_boxes: bool
-    max_words: int
+    max_text_length: int
     vectors: np.ndarray | None = None
 
 
@@ -95,9 +95,11 @@ def encode_tokens(texts: Iterable[Sequence[str]], vocabulary: QuestionVocabulary
     return torch.from_numpy(rows)
 
 
-def question_rows(questions: Iterable[Question], vocabulary: QuestionVocabulary, max_words: int) -> Int[Tensor, "Q L"]:
+def question_rows(
+    questions: Iterable[Question], vocabulary: QuestionVocabulary, max_text_length: int
+) -> Int[Tensor, "Q L"]:
     """The words of questions as rows of ids, padded with 0."""
-    return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_words)
+    return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_text_length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +118,9 @@ class EncodedQuestions:
 
     @staticmethod
     def of(
-        split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_words: int
+        split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_text_length: int
     ) -> EncodedQuestions:
-        """Questions cut at `max_words` words; UserError where the split comes without answers."""
+        """Questions cut at `max_text_length` words; UserError where the split comes without answers."""
         ids, shares, ends = [], [], [0]
         for annotation in split.annotations.values():
             for answer, share in soft_targets(annotation.answers).items():
@@ -126,7 +128,7 @@ class EncodedQuestions:
                     ids.append(answers.ids[answer])
                     shares.append(share)
             ends.append(len(ids))
-        rows = question_rows(split.questions, vocabulary, max_words)
+        rows = question_rows(split.questions, vocabulary, max_text_length)
         return EncodedQuestions(
             rows, np.array(ids, np.int64), np.array(shares, np.float32), np.array(ends), len(answers)
         )

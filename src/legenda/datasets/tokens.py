@@ -49,15 +49,15 @@ class TokenizedCaptions:
         captions = [ids[first:last] for first, last in pairwise(self.ends.tolist())]
         return [captions[first:last] for first, last in pairwise(self.images.tolist())]
 
-    def encoded(self, vocabulary: Vocabulary, max_words: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (B, R, L) int32 of begin, at most `max_words` words, end, then -1; and how many of each image are real.
+    def encoded(self, vocabulary: Vocabulary, max_caption_length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (B, R, L) int32 of begin, at most `max_caption_length` words, end, then -1, and counts (B,).
 
         A caption without words is left out, so an image may have none.
         """
         lengths = np.diff(self.ends)
         owner = np.repeat(np.arange(len(self.images) - 1), np.diff(self.images))
         spoken = lengths > 0
-        owner, starts, lengths = owner[spoken], self.ends[:-1][spoken], lengths[spoken].clip(max=max_words)
+        owner, starts, lengths = owner[spoken], self.ends[:-1][spoken], lengths[spoken].clip(max=max_caption_length)
         counts = np.bincount(owner, minlength=len(self.images) - 1)
         row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # its place among its image's
         shape = len(counts), int(counts.max(initial=0)), int(lengths.max(initial=0)) + 2

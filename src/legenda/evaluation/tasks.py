@@ -11,7 +11,7 @@ import numpy as np
 from legenda.cli.progress import progress_bar
 from legenda.errors import UserError
 from legenda.evaluation.results_file import evaluation_path, print_scores, write_evaluation
-from legenda.training.evaluation_loop import judged
+from legenda.tasks.base import predict_split
 
 if TYPE_CHECKING:
     from legenda.evaluation.runs import Run
@@ -69,6 +69,6 @@ def predict(opened: Run, examples: Any, beam_size: int) -> dict[str, Any]:
     predictions: dict[str, Any] = {}
     with progress_bar(f"predicting {examples.source}") as show:
         for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
-            predictions |= judged(opened.task, opened.model, examples, part, beam_size=beam_size)
+            predictions |= predict_split(opened.task, opened.model, examples, part, beam_size=beam_size)
             show(len(predictions), len(examples))
     return predictions

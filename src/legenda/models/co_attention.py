@@ -55,16 +55,16 @@ class CoAttentionConfig(AttentionOptions, Config):
     """Inner channels of what weighs words and regions for their sum."""
     pooled_dim: int = 1024
     """Channels of a whole question and a whole picture."""
-    max_words: int = 14
+    max_text_length: int = 14
     """Words of the longest question; longer ones are cut."""
     dropout: float = 0.1
     """Of attention weights, of what each sub-layer adds, and inside feed-forward layers and pooling."""
 
-    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_words")
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
 
     def __post_init__(self) -> None:
         sizes = ("feature_dim", "word_dim", "dim", "num_heads", "num_layers", "ff_dim", "pool_dim", "pooled_dim")
-        self.positive(*sizes, "max_words", "geometry_dim")
+        self.positive(*sizes, "max_text_length", "geometry_dim")
         self.shares("dropout")
         if self.dim % self.num_heads:
             raise UserError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
@@ -231,14 +231,14 @@ class CoAttentionModel(Model):
         return self.backbone(regions, question)
 
     def ids(self, texts: Sequence[Sequence[str]]) -> Int[Tensor, "B L"]:
-        """The ids of tokenized texts, cut and filled up to `config.max_words`, on the model's device.
+        """The ids of tokenized texts, cut and filled up to `config.max_text_length`, on the model's device.
 
         Raises UserError when the model has no vocabulary.
         """
         if self.vocabulary is None:
             raise UserError("this model has no vocabulary, so it cannot read words; set model.vocabulary first")
         device = self.backbone.embedding.weight.device
-        return encode_tokens(texts, self.vocabulary, self.config.max_words).to(device)
+        return encode_tokens(texts, self.vocabulary, self.config.max_text_length).to(device)
 
     def load_words(self, folder: Path) -> None:
         """The words of questions."""

@@ -11,31 +11,31 @@ from dataclasses import replace
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.config import ScheduledSampling, SelfCritical
-from legenda.training.config import Training
+from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import Plateau, StepDecay
 
 _RELEASED: Stages = (
-    Training(
+    TrainingConfig(
         epochs=25,
-        schedule=StepDecay(rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 25, 3))),
+        schedule=StepDecay(learning_rate=2e-4, warmup_steps=0, decay=0.8, decay_after=tuple(range(3, 25, 3))),
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        clip_value=0.1,
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
         label_smoothing=0.2,
-        smoothing="others",
-        scheduled_sampling=ScheduledSampling(step=0.05),
-        validation_beam=1,
+        label_smoothing_target="non_target",
+        scheduled_sampling=ScheduledSamplingConfig(increment=0.05),
+        eval_beam_size=1,
     ),
-    Training(
+    TrainingConfig(
         epochs=15,
         objective="self_critical",
-        self_critical=SelfCritical(baseline="greedy", reference_length=16, max_length=20),
-        schedule=Plateau(rate=2e-5, factor=0.5, patience=0),
+        self_critical=SelfCriticalConfig(baseline="greedy", max_reference_length=16, max_length=20),
+        schedule=Plateau(learning_rate=2e-5, factor=0.5, patience=0),
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        clip_value=0.1,
-        validation_beam=1,
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
+        eval_beam_size=1,
     ),
 )
 

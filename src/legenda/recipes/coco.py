@@ -8,9 +8,9 @@ from typing import Any
 from legenda.datasets.captions import KarpathyData
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Recipe
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 
-Stages = tuple[Training, Training]
+Stages = tuple[TrainingConfig, TrainingConfig]
 """Cross-entropy, and self-critical training after it."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from legenda.datasets.captions import KarpathyData
 from legenda.models import describe_model
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.config import SelfCritical
-from legenda.training.config import Training
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import Constant, Cosine
 
 _MODELS = ("transformer", "nsan", "gsan", "ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
@@ -22,14 +22,14 @@ _MOST_DROPOUT = 0.1
 
 _DATA = KarpathyData(annotations=Path("dataset_flickr8k.json.gz"), features=Path("flickr8k.safetensors"), min_count=8)
 
-_CROSS_ENTROPY = Training(
+_CROSS_ENTROPY = TrainingConfig(
     epochs=4,
     batch_size=16,
-    rows=5,
-    max_words=16,
-    schedule=Cosine(rate=1e-3, steps=1500, warmup_steps=150),
+    captions_per_image=5,
+    max_caption_length=16,
+    schedule=Cosine(learning_rate=1e-3, total_steps=1500, warmup_steps=150),
     precision="bf16-mixed",
-    validation_beam=1,
+    eval_beam_size=1,
 )
 """1,500 steps, with which the wave of the schedule ends."""
 
@@ -37,11 +37,11 @@ _SELF_CRITICAL = replace(
     _CROSS_ENTROPY,
     epochs=1,
     objective="self_critical",
-    self_critical=SelfCritical(samples=3, max_length=16, cross_entropy=0.2),
+    self_critical=SelfCriticalConfig(num_samples=3, max_length=16, xe_weight=0.2),
     batch_size=20,
-    schedule=Constant(rate=1e-4),
-    average="exponential",
-    average_decay=0.99,
+    schedule=Constant(learning_rate=1e-4),
+    weight_averaging="ema",
+    ema_decay=0.99,
 )
 
 

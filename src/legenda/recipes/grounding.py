@@ -11,23 +11,23 @@ from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExp
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.vqa import ON_SCENES, SCENE_SIZES, SMALL_SIZES, mcan_rates
 from legenda.tasks.grounding import Grounding
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import StepDecay
 
-_TRAINING = Training(
+_TRAINING = TrainingConfig(
     epochs=13,
     batch_size=64,
     schedule=mcan_rates(1.4e-4),
-    epsilon=1e-9,
-    clip_norm=1.0,
-    best_by="accuracy",
+    eps=1e-9,
+    max_grad_norm=1.0,
+    monitor="accuracy",
 )
 
 _ON_SCENES = replace(
     ON_SCENES,
     epochs=4,
-    schedule=StepDecay(rate=1e-3, warmup_steps=200, decay=0.3, decay_after=(2, 3)),
-    clip_norm=1.0,
+    schedule=StepDecay(learning_rate=1e-3, warmup_steps=200, decay=0.3, decay_after=(2, 3)),
+    max_grad_norm=1.0,
 )
 
 _REFERENCES = {

@@ -8,34 +8,34 @@ from collections.abc import Mapping
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.config import SelfCritical
-from legenda.training.config import Training
-from legenda.training.schedules import Table
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training.config import TrainingConfig
+from legenda.training.schedules import EpochwiseLR
 
 _STAGES: Stages = (
-    Training(
+    TrainingConfig(
         epochs=19,
-        max_words=53,
-        schedule=Table(rates=(2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, *[2e-5] * 2, 4e-6)),
-        clip_norm=0.0,
-        validation_beam=5,
-        patience=3,
+        max_caption_length=53,
+        schedule=EpochwiseLR(learning_rates=(2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, *[2e-5] * 2, 4e-6)),
+        max_grad_norm=0.0,
+        eval_beam_size=5,
+        early_stopping_patience=3,
     ),
-    Training(
+    TrainingConfig(
         epochs=100,
         objective="self_critical",
-        self_critical=SelfCritical(
-            sampling="beam",
+        self_critical=SelfCriticalConfig(
+            sample_method="beam",
             baseline="mean",
-            end_in_reward=False,
-            frequencies="captions",
-            mean="places",
+            reward_includes_eos=False,
+            df_unit="captions",
+            loss_reduction="max_length",
             max_length=20,
         ),
-        schedule=Table(rates=(*[5e-6] * 10, 5e-7)),
+        schedule=EpochwiseLR(learning_rates=(*[5e-6] * 10, 5e-7)),
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        validation_beam=5,
+        max_grad_norm=0.0,
+        eval_beam_size=5,
     ),
 )
 

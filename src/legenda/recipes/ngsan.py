@@ -9,22 +9,22 @@ from typing import Any
 
 from legenda.recipes.coco import Stages, coco, recipe
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.config import SelfCritical
-from legenda.training.config import Training
-from legenda.training.schedules import Constant, Table
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training.config import TrainingConfig
+from legenda.training.schedules import Constant, EpochwiseLR
 
 _DATA = coco(min_count=6)
 
 _STAGES: Stages = (
-    Training(epochs=15, schedule=Table(), betas=(0.9, 0.999), clip_norm=0.0, clip_value=0.1),
-    Training(
+    TrainingConfig(epochs=15, schedule=EpochwiseLR(), betas=(0.9, 0.999), max_grad_norm=0.0, max_grad_value=0.1),
+    TrainingConfig(
         epochs=15,
         objective="self_critical",
-        self_critical=SelfCritical(baseline="greedy", reference_length=16),
-        schedule=Constant(rate=1e-5),
+        self_critical=SelfCriticalConfig(baseline="greedy", max_reference_length=16),
+        schedule=Constant(learning_rate=1e-5),
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        clip_value=0.1,
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
     ),
 )
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from legenda.tasks.base import Task
 from legenda.tasks.captioning import Captioning
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 
 
 class Data(Protocol):
@@ -37,7 +37,7 @@ class Recipe:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     data: Data
-    training: Training
-    fine_tuning: Training | None = None
+    training: TrainingConfig
+    fine_tuning: TrainingConfig | None = None
     task: Callable[[Any], Task] = Captioning
     """What is made of the opened data: a class of tasks."""

@@ -7,7 +7,7 @@ from typing import Any
 from legenda.datasets.captions import ScenesData
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Recipe
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import StepDecay
 
 _SMALL = {
@@ -21,13 +21,13 @@ _SMALL = {
 }
 """The sizes of all models on scenes, as far as each has them; dropout is 0 everywhere, for scenes are many."""
 
-_TRAINING = Training(
+_TRAINING = TrainingConfig(
     epochs=23,
     batch_size=64,
-    rows=1,
-    schedule=StepDecay(rate=3e-3, warmup_steps=100, decay=0.5, decay_after=(7, 10, 13, 17)),
-    validate_every=2,
-    best_by="truth",
+    captions_per_image=1,
+    schedule=StepDecay(learning_rate=3e-3, warmup_steps=100, decay=0.5, decay_after=(7, 10, 13, 17)),
+    eval_every=2,
+    monitor="truth",
 )
 
 _ATTENTIONS = {

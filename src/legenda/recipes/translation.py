@@ -13,7 +13,7 @@ from legenda.datasets.numerals import NumberWordsData
 from legenda.datasets.translation import ParallelData
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.translation import Translation
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import InverseSqrt
 
 _WMT14 = ParallelData(
@@ -25,17 +25,17 @@ _WMT14 = ParallelData(
     max_length=250,
 )
 
-_PAPER = Training(
+_PAPER = TrainingConfig(
     epochs=25,
     batch_size=1024,
     schedule=InverseSqrt(),
     label_smoothing=0.1,
-    smoothing="others",
-    clip_norm=0.0,
-    average="epochs",
-    average_from=21,
-    validation_beam=4,
-    best_by="BLEU",
+    label_smoothing_target="non_target",
+    max_grad_norm=0.0,
+    weight_averaging="swa",
+    averaging_start_epoch=21,
+    eval_beam_size=4,
+    monitor="BLEU",
     precision="bf16-mixed",
 )
 
@@ -45,21 +45,21 @@ _SMALL = replace(
     _PAPER,
     epochs=5,
     batch_size=64,
-    schedule=InverseSqrt(rate=2e-3, warmup_steps=400),
-    average="none",
-    average_from=1,
-    validation_beam=1,
+    schedule=InverseSqrt(learning_rate=2e-3, warmup_steps=400),
+    weight_averaging="none",
+    averaging_start_epoch=1,
+    eval_beam_size=1,
     precision="32-true",
 )
 
 _NUMBERS = replace(
     _SMALL,
     epochs=3,
-    schedule=InverseSqrt(rate=2e-3, warmup_steps=200),
+    schedule=InverseSqrt(learning_rate=2e-3, warmup_steps=200),
     label_smoothing=0.0,
-    average="exponential",
-    average_decay=0.99,
-    best_by="exact",
+    weight_averaging="ema",
+    ema_decay=0.99,
+    monitor="exact",
 )
 
 _MODELS = {

@@ -14,21 +14,21 @@ from legenda.datasets.video_scenes import MovingScenesData
 from legenda.recipes.aoanet import aoanet_recipes
 from legenda.recipes.ngsan import ngsan_recipes
 from legenda.recipes.recipe import Recipe
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import StepDecay
 
 _VATEX = KarpathyData(annotations=Path("vatex"), features=Path("vatex_i3d"))
 _MSRVTT = KarpathyData(annotations=Path("msrvtt"), features=Path("msrvtt_resnet101"))
 
 _SMALL = {"dim": 64, "num_heads": 4, "num_layers": 1, "dropout": 0.0}
-_TRAINING = Training(
+_TRAINING = TrainingConfig(
     epochs=12,
     batch_size=32,
-    rows=2,
-    schedule=StepDecay(rate=2e-3, warmup_steps=100, decay=0.5, decay_after=(6, 9)),
-    validate_every=2,
-    validation_beam=1,
-    best_by="truth",
+    captions_per_image=2,
+    schedule=StepDecay(learning_rate=2e-3, warmup_steps=100, decay=0.5, decay_after=(6, 9)),
+    eval_every=2,
+    eval_beam_size=1,
+    monitor="truth",
 )
 
 _ORDERED = {"ordered": True}

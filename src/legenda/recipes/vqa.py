@@ -13,24 +13,24 @@ from pathlib import Path
 from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.vqa import Vqa
-from legenda.training.config import Training
-from legenda.training.schedules import StepDecay, Table
+from legenda.training.config import TrainingConfig
+from legenda.training.schedules import EpochwiseLR, StepDecay
 
 
-def mcan_rates(rate: float) -> Table:
+def mcan_rates(rate: float) -> EpochwiseLR:
     """MCAN's: a quarter more in each of the first epochs, and a fifth after the tenth and again after the twelfth."""
-    return Table(rates=(rate / 4, rate / 2, 3 * rate / 4, *[rate] * 7, *[rate / 5] * 2, rate / 25))
+    return EpochwiseLR(learning_rates=(rate / 4, rate / 2, 3 * rate / 4, *[rate] * 7, *[rate / 5] * 2, rate / 25))
 
 
-_SMALL = Training(
+_SMALL = TrainingConfig(
     epochs=13,
     batch_size=64,
     schedule=mcan_rates(1e-4),
-    epsilon=1e-9,
-    clip_norm=0.0,
-    best_by="accuracy",
+    eps=1e-9,
+    max_grad_norm=0.0,
+    monitor="accuracy",
 )
-_LARGE = replace(_SMALL, schedule=mcan_rates(7e-5), accumulate=2)
+_LARGE = replace(_SMALL, schedule=mcan_rates(7e-5), gradient_accumulation_steps=2)
 _LARGE_ONLINE = replace(_LARGE, schedule=mcan_rates(5e-5))
 
 _VQA = VqaData(questions=Path("vqa2"), features=(Path("coco.safetensors"),), with_cls=True)
@@ -52,12 +52,12 @@ SCENE_SIZES = {
 _QUESTIONED = {**SCENE_SIZES, "dim": 128, "num_heads": 8, "ff_dim": 512}
 """Questions need more of it: with 64 channels, whether something is there or not was mostly never learnt."""
 
-ON_SCENES = Training(
+ON_SCENES = TrainingConfig(
     epochs=10,
     batch_size=64,
-    schedule=StepDecay(rate=5e-4, warmup_steps=500, decay=0.3, decay_after=(8, 9)),
-    clip_norm=20.0,
-    best_by="accuracy",
+    schedule=StepDecay(learning_rate=5e-4, warmup_steps=500, decay=0.3, decay_after=(8, 9)),
+    max_grad_norm=20.0,
+    monitor="accuracy",
 )
 
 SMALL_SIZES = {
@@ -103,7 +103,7 @@ _SMALL_ONES = {
 }
 
 
-def _on_vqa(name: str, model: str, summary: str, data: VqaData, training: Training) -> Recipe:
+def _on_vqa(name: str, model: str, summary: str, data: VqaData, training: TrainingConfig) -> Recipe:
     learnt = "VQA-v2" if data.train == "train" else "VQA-v2 for EvalAI"
     return Recipe(name=name, summary=f"{learnt}: {summary}", model=model, data=data, training=training, task=Vqa)
 

@@ -10,59 +10,59 @@ from collections.abc import Mapping
 
 from legenda.recipes.coco import Stages, coco, paper_recipes, table_row
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.config import ScheduledSampling, SelfCritical
-from legenda.training.config import Training
+from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
+from legenda.training.config import TrainingConfig
 from legenda.training.schedules import Noam, Plateau
 
-_DRAWN = SelfCritical(baseline="greedy", reference_length=17, max_length=17)
+_DRAWN = SelfCriticalConfig(baseline="greedy", max_reference_length=17, max_length=17)
 
 _XLAN: Stages = (
-    Training(
+    TrainingConfig(
         epochs=70,
         batch_size=40,
         schedule=Noam(dim=1024),
-        epsilon=1e-9,
-        clip_norm=0.5,
-        scheduled_sampling=ScheduledSampling(step=0.05, after=7),
+        eps=1e-9,
+        max_grad_norm=0.5,
+        scheduled_sampling=ScheduledSamplingConfig(increment=0.05, start_epoch=7),
     ),
-    Training(
+    TrainingConfig(
         epochs=35,
         objective="self_critical",
         self_critical=_DRAWN,
         dropout={"mid_dropout": 0.0, "output_dropout": 0.0},
         batch_size=20,
-        schedule=Plateau(rate=1e-5, factor=0.8, patience=3),
+        schedule=Plateau(learning_rate=1e-5, factor=0.8, patience=3),
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        clip_value=0.1,
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
     ),
 )
 
 _XTRANSFORMER: Stages = (
-    Training(
+    TrainingConfig(
         epochs=70,
         batch_size=160,
         schedule=Noam(dim=768),
         optimizer="radam",
-        epsilon=1e-9,
+        eps=1e-9,
         label_smoothing=0.1,
-        smoothing="others",
-        clip_norm=0.0,
-        clip_value=0.1,
-        validation_beam=2,
+        label_smoothing_target="non_target",
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
+        eval_beam_size=2,
     ),
-    Training(
+    TrainingConfig(
         epochs=60,
         objective="self_critical",
         self_critical=_DRAWN,
         dropout={"decoder_dropout": 0.1, "output_dropout": 0.0},
         batch_size=32,
-        schedule=Plateau(rate=1e-5, factor=0.8, patience=3),
+        schedule=Plateau(learning_rate=1e-5, factor=0.8, patience=3),
         optimizer="radam",
         betas=(0.9, 0.999),
-        clip_norm=0.0,
-        clip_value=0.1,
-        validation_beam=2,
+        max_grad_norm=0.0,
+        max_grad_value=0.1,
+        eval_beam_size=2,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""What a run learns: a task with its data opened, and the objective of each of its stages."""
+"""The interface of a task: its data, its models, and the objective of each training stage."""
 
 from __future__ import annotations
 
@@ -13,73 +13,74 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
+from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
 from legenda.regions import Regions
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.rewards import Reward
 
 Batch = dict[str, Tensor]
-"""Tensors by their names; the first axis of each counts examples."""
+"""Tensors by name; the first axis of each counts examples."""
 
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """The parts of a loss, each a sum, and what there is to tell of the batch beside it."""
+    """The terms of a loss, each summed over its tokens or examples, and further metrics of the batch."""
 
     sums: tuple[Float[Tensor, ""], ...]
-    told: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A batch ready for the pass with gradients.
+class PreparedBatch:
+    """A batch ready for the forward pass with gradients.
 
-    inputs: what `forward` reads beside the batch. counts: what each part of the loss is divided by. finish: makes the
-    loss of what `forward` gave.
+    inputs: arguments of `Objective.forward` besides the batch. normalizers: what each term of the loss is divided by.
+    finish: returns the loss, given the output of `forward`.
     """
 
     inputs: tuple[Tensor | None, ...]
-    counts: tuple[float, ...]
+    normalizers: tuple[float, ...]
     finish: Callable[[Any], Loss]
 
 
 class Objective(nn.Module):
-    """A model with the loss of one stage.
+    """A model with the loss of one training stage.
 
-    A batch is what `read` gives of some examples and what `draw` chose for them. `forward` takes and gives tensors
-    only, as wrappers for devices need it.
+    A batch holds what `read` returns for some examples and what `sample_targets` chose for them. `forward` takes and
+    returns tensors only, as DDP and FSDP require.
     """
 
     model: Any
-    """A `Model`, of the kind that the task creates."""
-    shares: tuple[float, ...] = (1.0,)
-    """Weights of the parts of the loss."""
+    """A `Model` of the kind that the task creates."""
+    loss_weights: tuple[float, ...] = (1.0,)
+    """The weight of each term of the loss."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
 
-    def draw(self, positions: np.ndarray, generator: torch.Generator) -> Batch:  # noqa: ARG002
-        """What is chosen anew in every epoch for all examples of a step, such as which captions; on the CPU."""
+    def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:  # noqa: ARG002
+        """Return what is drawn anew for the examples in every epoch, such as which captions; on the CPU."""
         return {}
 
-    def read(self, positions: np.ndarray) -> Batch:
-        """The examples at these positions of the training split, on the CPU, padded to the longest of them."""
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return examples of the training split, on the CPU, padded to the longest of them."""
         raise NotImplementedError
 
     @torch.no_grad()
-    def prepare(self, positions: np.ndarray, batch: Batch, epoch: int) -> Prepared:
-        """What needs no gradient. batch: on the device; epoch: counted from 1 in the stage."""
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:
+        """Compute what needs no gradient. batch: on the device; epoch: counted from 1 in the stage."""
         raise NotImplementedError
 
     def forward(self, batch: Batch, *prepared: Tensor | None) -> Any:
-        """The one pass through the model that gradients flow back through."""
+        """Run the forward pass that is differentiated."""
         raise NotImplementedError
 
 
 class Split(Protocol):
-    """The examples of one split: an identity for each, and what they are read from, for messages."""
+    """The examples of one split: their ids, and what they are read from, for messages."""
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -91,10 +92,10 @@ class Split(Protocol):
 
 
 class Task(ABC):
-    """A task with its data opened.
+    """A task with its data.
 
-    name: as in config.json. objectives: what its stages may minimise; scheduled sampling is for captions alone.
-    extractor: the name under which the features were made; None where there are none.
+    name: as in config.json. objectives: what its stages may minimize; scheduled sampling is for captioning only.
+    extractor: the name of the extractor that made the features; None where there are none.
     """
 
     name: ClassVar[str]
@@ -104,63 +105,64 @@ class Task(ABC):
     extractor: str | None = None
 
     @abstractmethod
-    def create(self, model: str, options: Mapping[str, Any], start: Path | None = None) -> Model:
-        """A new model of that name, as large as the data ask for, with its words.
+    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Model:
+        """Return a new model of that name, with the sizes and the vocabulary of the data.
 
-        start: a model folder whose words it keeps in place of the data's.
+        init_from: a model folder whose vocabulary is used instead.
         """
 
     @abstractmethod
-    def objective(
-        self, model: Any, training: ObjectiveConfig, rewards: Mapping[str, Reward] | None = None
-    ) -> Objective:
-        """What a stage minimises. rewards: the user's own, by their names."""
+    def objective(self, model: Any, config: ObjectiveConfig, rewards: Mapping[str, Reward] | None = None) -> Objective:
+        """Return the objective of a stage. rewards: user-defined rewards by name."""
 
     @abstractmethod
-    def measured(self) -> Collection[str]:
-        """The names of the scores that validation gives."""
+    def metric_names(self) -> Collection[str]:
+        """Return the names of the validation scores."""
 
     @staticmethod
     @abstractmethod
-    def predict(model: Any, split: Any, positions: np.ndarray, *, beam_size: int) -> dict[str, Any]:
-        """What the model says of the examples at these positions, by identity, as JSON can hold it."""
+    def predict(model: Any, split: Any, indices: np.ndarray, *, beam_size: int) -> dict[str, Any]:
+        """Return predictions for the examples at these indices by id, as JSON can hold them."""
 
     @staticmethod
     @abstractmethod
     def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
-        """Scores of predictions for a split, or for those of its examples that are predicted."""
+        """Return the scores of predictions for a split, or for some of its examples."""
 
 
-def parts_of(regions: Regions) -> Batch:
-    """Regions as a part of a batch, by the names of their tensors."""
-    parts = {
-        "features": regions.features,
-        "boxes": regions.boxes,
-        "mask": regions.mask,
-        "global_feature": regions.global_feature,
-    }
-    return {name: part for name, part in parts.items() if part is not None}
+def predict_split(
+    task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, *, beam_size: int
+) -> dict[str, Any]:
+    """Return the task's predictions, computed in evaluation mode."""
+    with eval_mode(model):
+        return task.predict(model, split, indices, beam_size=beam_size)
 
 
-def regions_of(batch: Batch) -> Regions:
-    """The regions of a batch."""
+def regions_to_batch(regions: Regions) -> Batch:
+    """Return the tensors of regions by name."""
+    names = ("features", "boxes", "mask", "global_feature")
+    tensors = {name: getattr(regions, name) for name in names}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def batch_to_regions(batch: Batch) -> Regions:
+    """Return the regions of a batch."""
     return Regions(batch["features"], batch.get("boxes"), batch["mask"], batch.get("global_feature"))
 
 
-def check_stage(task: Task, training: ObjectiveConfig) -> None:
-    """UserError where a task has no such stage."""
-    captions = "self_critical" in task.objectives
-    if training.objective not in task.objectives:
+def check_objective(task: Task, config: ObjectiveConfig) -> None:
+    """Raise ConfigError where a task does not support an objective."""
+    if config.objective not in task.objectives:
         known = " or ".join(task.objectives)
-        raise UserError(f"training.objective={training.objective!r} is for captions; {task.name} takes {known}")
-    if training.scheduled_sampling.step and not captions:
-        raise UserError(f"training.scheduled_sampling is for captions; leave it out for {task.name}")
+        raise ConfigError(f"training.objective={config.objective!r} is for captioning; {task.name} takes {known}")
+    if config.scheduled_sampling.increment and "self_critical" not in task.objectives:
+        raise ConfigError(f"training.scheduled_sampling is for captioning; leave it out for {task.name}")
 
 
 def check_boxes(model: Model, has_boxes: bool, source: str) -> None:
-    """UserError where a model reads boxes and the features have none."""
+    """Raise DataError where a model needs boxes and the features have none."""
     if model.needs_boxes and not has_boxes:
-        raise UserError(
-            f"{source} holds no boxes, which {model.name} needs for its geometry; extract it again with "
-            "boxes or train a model without geometry"
+        raise DataError(
+            f"{source} holds no boxes, which {model.name} needs for its geometry; extract features with boxes, or "
+            "train a model without geometry"
         )

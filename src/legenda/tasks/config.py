@@ -1,94 +1,99 @@
-"""The part of a run's settings that objectives read."""
+"""The settings that training objectives read."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfCritical:
-    """How captions are drawn, judged and weighed in self-critical training (Rennie et al., 2017)."""
+class SelfCriticalConfig:
+    """Self-critical sequence training (Rennie et al., 2017): sampling, reward, baseline and reduction."""
 
-    samples: int = 5
-    """Captions drawn for each image and step; with beam search the beams, which are all kept."""
-    sampling: Literal["multinomial", "beam"] = "multinomial"
-    """Word by word from the model's distribution, or by beam search (Cornia et al., 2020; MD-SAN, Eq. 16)."""
+    num_samples: int = 5
+    """Captions sampled per image and step; with beam search the beam size, all of whose captions are used."""
+    sample_method: Literal["multinomial", "beam"] = "multinomial"
+    """Ancestral sampling, or beam search (Cornia et al., 2020; MD-SAN, Eq. 16)."""
     dropout: bool = True
-    """Whether dropout is on while captions are drawn, as all releases have it; the greedy baseline has none."""
+    """Whether dropout is active while sampling, as in all releases; the greedy baseline always runs without it."""
     baseline: Literal["greedy", "mean_of_others", "mean"] = "mean_of_others"
-    """What a caption's reward is compared with: the reward of the greedy caption (AoANet, X-LAN), the mean of the
-    image's other samples, or the mean of all of them (MD-SAN's, for beams)."""
+    """The reward that is subtracted: that of the greedy caption (AoANet, X-LAN), the mean over the image's other
+    samples, or the mean over all its samples (MD-SAN, for beams)."""
     rewards: Mapping[str, float] = field(default_factory=lambda: {"CIDEr-D": 1.0})
-    """Weights of the scores that make the reward."""
-    end_in_reward: bool = True
-    """Whether the end id counts as a word of captions and references in the reward (AoANet, X-LAN: yes; MD-SAN: no)."""
-    reference_length: int = 0
-    """Words after which references are cut for the reward, the end counted (AoANet, X-LAN: 16); 0 cuts none."""
-    frequencies: Literal["images", "captions"] = "images"
-    """What CIDEr-D counts words over: all references of an image together, or each caption alone (MD-SAN)."""
-    mean: Literal["tokens", "captions", "places"] = "tokens"
-    """What the sum over all words, the end counted, is divided by: their number (AoANet, X-LAN), the number of captions
-    (the gradient of the expected reward), or captions times `max_length` (MD-SAN)."""
+    """The weight of each reward."""
+    reward_includes_eos: bool = True
+    """Whether the end token counts as a word of captions and references (AoANet, X-LAN: yes; MD-SAN: no)."""
+    max_reference_length: int = 0
+    """References are truncated to this many tokens for the reward, the end token included (AoANet, X-LAN: 16); 0 keeps
+    them whole."""
+    df_unit: Literal["images", "captions"] = "images"
+    """What counts as a document of CIDEr-D's document frequencies: all references of an image together, or each caption
+    (MD-SAN)."""
+    loss_reduction: Literal["token", "sequence", "max_length"] = "token"
+    """What the sum over tokens, end tokens included, is divided by: the number of tokens (AoANet, X-LAN), the number of
+    captions (the gradient of the expected reward), or captions times `max_length` (MD-SAN)."""
     max_length: int = 20
-    """Words of the longest caption drawn, the end counted."""
-    cross_entropy: float = 0.0
-    """Share of the cross-entropy of the image's own captions in the loss."""
+    """Tokens of the longest sampled caption, the end token included."""
+    xe_weight: float = 0.0
+    """Weight of the cross-entropy of the image's reference captions; the policy gradient has 1 - `xe_weight`."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.max_length < 1 or self.reference_length < 0:
-            raise UserError(
-                "training.self_critical needs samples and max_length of at least 1 and reference_length of 0 or more"
+        if self.num_samples < 1 or self.max_length < 1 or self.max_reference_length < 0:
+            raise ConfigError(
+                "training.self_critical needs num_samples and max_length of at least 1 and max_reference_length of 0 "
+                "or more"
             )
-        if self.samples < 2 and self.baseline != "greedy":
-            raise UserError(f"a baseline {self.baseline} needs training.self_critical.samples of at least 2")
+        if self.num_samples < 2 and self.baseline != "greedy":
+            raise ConfigError(f"a baseline {self.baseline} needs training.self_critical.num_samples of at least 2")
         if not self.rewards or not all(math.isfinite(weight) for weight in self.rewards.values()):
-            raise UserError("training.self_critical.rewards needs at least one reward, each with a finite weight")
-        if not 0 <= self.cross_entropy < 1:
-            raise UserError(f"training.self_critical.cross_entropy must lie in 0..1, below 1, not {self.cross_entropy}")
+            raise ConfigError("training.self_critical.rewards needs at least one reward, each with a finite weight")
+        if not 0 <= self.xe_weight < 1:
+            raise ConfigError(f"training.self_critical.xe_weight must be in [0, 1), not {self.xe_weight}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduledSampling:
-    """How often a word of the given caption is replaced by one that the model draws itself (Bengio et al., 2015).
+class ScheduledSamplingConfig:
+    """Scheduled sampling (Bengio et al., 2015): how often an input token is replaced by a sample of the model.
 
-    The share grows by `step` after every `every` epochs from `after` on, up to `most`; `step` 0 is none at all.
+    The probability grows by `increment` every `interval` epochs after `start_epoch`, up to `max_prob`; an `increment`
+    of 0 turns it off.
     """
 
-    step: float = 0.0
-    after: int = 0
-    every: int = 5
-    most: float = 0.5
+    increment: float = 0.0
+    start_epoch: int = 0
+    interval: int = 5
+    max_prob: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 <= self.step <= 1 or not 0 <= self.most <= 1 or self.after < 0 or self.every < 1:
-            raise UserError(
-                "training.scheduled_sampling needs step and most in 0..1, after of 0 or more and every of at least 1"
+        if not 0 <= self.increment <= 1 or not 0 <= self.max_prob <= 1 or self.start_epoch < 0 or self.interval < 1:
+            raise ConfigError(
+                "training.scheduled_sampling needs increment and max_prob in [0, 1], start_epoch of 0 or more and "
+                "interval of at least 1"
             )
 
     def at(self, epoch: int) -> float:
-        """The share in an epoch counted from 1."""
-        return min(self.step * (max(epoch - 1 - self.after, 0) // self.every), self.most)
+        """Return the probability in an epoch, counted from 1."""
+        return min(self.increment * (max(epoch - 1 - self.start_epoch, 0) // self.interval), self.max_prob)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What is minimized, and on which batches; legenda.training's configuration adds how."""
+    """What a training stage minimizes, and on which batches."""
 
     objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
-    """What is minimised: the negative log-probability of people's captions, or minus the expected reward of its own."""
-    self_critical: SelfCritical = field(default_factory=SelfCritical)
-    """For the objective self_critical."""
+    """The negative log-likelihood of the reference captions, or minus the expected reward of sampled captions."""
+    self_critical: SelfCriticalConfig = field(default_factory=SelfCriticalConfig)
+    """Settings of the objective self_critical."""
     batch_size: int = 10
-    """Examples (images, questions, sentences) per step, on all devices together."""
-    rows: int = 5
-    """Captions per image and step; they share the encoded image."""
-    max_words: int = 16
-    """Longer captions are cut for training."""
+    """Examples (images, questions, sentence pairs) per step, over all devices."""
+    captions_per_image: int = 5
+    """Reference captions per image and step; they share one encoding of the image."""
+    max_caption_length: int = 16
+    """Training captions are truncated to this many words."""
     label_smoothing: float = 0.0
-    smoothing: Literal["all", "others"] = "all"
-    """Where the smoothed share goes: over all words (Szegedy et al., 2016), or over all but the target, with the loss
-    told as a divergence, which is 0 at best (AoANet and X-Transformer as released)."""
-    scheduled_sampling: ScheduledSampling = field(default_factory=ScheduledSampling)
+    label_smoothing_target: Literal["all", "non_target"] = "all"
+    """The words that share the smoothed mass: all (Szegedy et al., 2016), or all but the target, in which case the loss
+    is the KL divergence, whose minimum is 0 (AoANet and X-Transformer as released)."""
+    scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)

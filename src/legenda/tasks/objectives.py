@@ -1,4 +1,4 @@
-"""What training minimises, as functions of tensors."""
+"""Training losses as functions of tensors."""
 
 from __future__ import annotations
 
@@ -17,81 +17,83 @@ def cross_entropy(
     logits: Float[Tensor, "B K T V"],
     targets: Int[Tensor, "B K T"],
     label_smoothing: float = 0.0,
-    smoothing: Literal["all", "others"] = "all",
+    label_smoothing_target: Literal["all", "non_target"] = "all",
     *,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Float[Tensor, ""]:
-    """Mean negative log-probability of the target words, in nats per word; targets of -1 do not count.
+    """Return the mean or summed negative log-likelihood of the targets in nats; targets of -1 are ignored.
 
-    A share `label_smoothing` of each target is spread evenly over the vocabulary ("all"; Szegedy et al., 2016), or over
-    all words but the target ("others"). With "others" the loss is the divergence of the model from those targets, as
-    AoANet and X-Transformer have released it: cross-entropy less a constant. reduction: "sum" leaves out the division
-    by the number of words.
+    The mass `label_smoothing` is spread uniformly over the vocabulary ("all"; Szegedy et al., 2016), or over all words
+    but the target ("non_target"). With "non_target" the loss is the KL divergence from the smoothed targets, as AoANet
+    and X-Transformer have released it: the cross-entropy minus a constant.
     """
-    spread, constant = label_smoothing, 0.0
-    if smoothing == "others" and label_smoothing:
+    smoothing, constant = label_smoothing, 0.0
+    if label_smoothing_target == "non_target" and label_smoothing:
         V = logits.shape[-1]
-        spread = label_smoothing * V / (V - 1)  # of which the target gets 1/V back
-        kept = 1 - label_smoothing
-        constant = kept * math.log(kept) + label_smoothing * math.log(label_smoothing / (V - 1))
-    total = F.cross_entropy(
+        smoothing = label_smoothing * V / (V - 1)  # of which the target gets 1/V back
+        confidence = 1 - label_smoothing
+        constant = confidence * math.log(confidence) + label_smoothing * math.log(label_smoothing / (V - 1))
+    loss = F.cross_entropy(
         logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32)),
         targets.flatten(),
         ignore_index=PADDING,
-        label_smoothing=spread,
+        label_smoothing=smoothing,
         reduction=reduction,
     )
     if not constant:
-        return total
-    return total + constant * (1 if reduction == "mean" else (targets != PADDING).sum())
+        return loss
+    return loss + constant * (1 if reduction == "mean" else (targets != PADDING).sum())
 
 
-def spoken(tokens: Int[Tensor, "B K T"], end_id: int) -> Bool[Tensor, "B K T"]:
-    """Which tokens belong to a caption: all up to its first end, that included."""
-    ended = (tokens == end_id).cumsum(dim=-1)
-    return (ended - (tokens == end_id).long()) == 0
+def token_mask(tokens: Int[Tensor, "B K T"], eos_token_id: int) -> Bool[Tensor, "B K T"]:
+    """Return True for the tokens of each caption up to its first end token, which is included."""
+    is_eos = tokens == eos_token_id
+    return (is_eos.cumsum(dim=-1) - is_eos.long()) == 0
 
 
 def advantages(
     rewards: Float[Tensor, "B K"],
     baseline: Literal["greedy", "mean_of_others", "mean"],
     greedy: Float[Tensor, "B 1"] | None = None,
-    real: Bool[Tensor, "B K"] | None = None,
+    mask: Bool[Tensor, "B K"] | None = None,
 ) -> Float[Tensor, "B K"]:
-    """Rewards less the baseline; 0 for rows that are not `real`, which enter no mean.
+    """Return rewards minus the baseline; 0 for captions outside `mask`, which enter no mean.
 
-    With a baseline that does not depend on the caption itself, "greedy" (Rennie et al., 2017) and "mean_of_others", the
-    gradient of the expected reward is estimated without bias; "mean" shrinks it by (K - 1) / K where the captions are
-    drawn independently, and nothing else.
+    The baselines "greedy" (Rennie et al., 2017) and "mean_of_others" do not depend on the caption itself, so the
+    estimate of the policy gradient is unbiased; "mean" only scales it by (K - 1) / K where captions are sampled
+    independently.
     """
-    real = torch.ones_like(rewards, dtype=torch.bool) if real is None else real
-    rewards = rewards.masked_fill(~real, 0.0)
-    count, total = real.sum(dim=1, keepdim=True), rewards.sum(dim=1, keepdim=True)
+    mask = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
+    rewards = rewards.masked_fill(~mask, 0.0)
+    count, total = mask.sum(dim=1, keepdim=True), rewards.sum(dim=1, keepdim=True)
     if baseline == "greedy":
         assert greedy is not None
-        compared = greedy
+        subtracted = greedy
     elif baseline == "mean_of_others":
-        compared = (total - rewards) / (count - 1).clamp(min=1)
+        subtracted = (total - rewards) / (count - 1).clamp(min=1)
     else:
-        compared = total / count.clamp(min=1)
-    return (rewards - compared).masked_fill(~real, 0.0)
+        subtracted = total / count.clamp(min=1)
+    return (rewards - subtracted).masked_fill(~mask, 0.0)
 
 
 def policy_gradient(
-    log_probs: Float[Tensor, "B K T"], advantage: Float[Tensor, "B K"], counted: Bool[Tensor, "B K T"]
+    log_probs: Float[Tensor, "B K T"], advantage: Float[Tensor, "B K"], mask: Bool[Tensor, "B K T"]
 ) -> Float[Tensor, ""]:
-    """Minus the sum over captions of advantage times log-probability (Williams, 1992); no gradient enters the first."""
-    said = log_probs.masked_fill(~counted, 0.0).sum(dim=-1)
-    return -(said * advantage.detach().to(said.dtype)).sum()
+    """Return minus the sum over captions of advantage times log-probability (REINFORCE; Williams, 1992).
+
+    No gradient flows into the advantage.
+    """
+    log_likelihood = log_probs.masked_fill(~mask, 0.0).sum(dim=-1)
+    return -(log_likelihood * advantage.detach().to(log_likelihood.dtype)).sum()
 
 
-def denominator(
-    mean: Literal["tokens", "captions", "places"],
-    counted: Bool[Tensor, "B K T"],
+def policy_gradient_normalizer(
+    loss_reduction: Literal["token", "sequence", "max_length"],
+    mask: Bool[Tensor, "B K T"],
     max_length: int,
 ) -> float:
-    """What the sum of `policy_gradient` is divided by: words, captions, or captions times the longest length."""
-    if mean == "tokens":
-        return float(counted.sum())
-    captions = float(counted.any(dim=-1).sum())
-    return captions if mean == "captions" else captions * max_length
+    """Return what `policy_gradient` is divided by: tokens, captions, or captions times `max_length`."""
+    if loss_reduction == "token":
+        return float(mask.sum())
+    captions = float(mask.any(dim=-1).sum())
+    return captions if loss_reduction == "sequence" else captions * max_length

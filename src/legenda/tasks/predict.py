@@ -1,22 +1,22 @@
-"""Captions for a split, and their scores."""
+"""Captions of a split by beam search, and their scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Decoded, Ensemble, beam_search
-from legenda.errors import UserError
+from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.models import Captioner
+from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
 
-def describe_images(
+def generate_captions(
     model: Captioner | Ensemble,
     split: CaptionDataset,
     *,
@@ -24,44 +24,39 @@ def describe_images(
     vocabulary: Vocabulary | None = None,
     batch_size: int = 50,
     need_attention: bool = False,
-    positions: np.ndarray | None = None,
-    heard: Callable[[np.ndarray, Regions, Decoded], None] | None = None,
+    indices: np.ndarray | None = None,
+    callback: Callable[[np.ndarray, Regions, Decoded], None] | None = None,
 ) -> dict[str, str]:
-    """The best caption of every image of a split, by identity.
+    """Return the best caption of each image of a split by its id.
 
-    vocabulary: the words of an ensemble; a model has its own. positions: the images to be described, where it is not
-    all of them.
-    heard: called after each batch with the positions in the split, their regions and what was decoded.
-    The model's mode is put back afterwards.
+    vocabulary: that of an ensemble; a model has its own. indices: the images to caption; all by default. callback:
+    called after each batch with the indices, their regions and the output of the search. Raise DataError where the
+    features do not fit the model.
     """
-    words = vocabulary or (model.vocabulary if isinstance(model, Captioner) else None)
-    if words is None:
-        raise UserError("this model has no vocabulary, so it cannot write words; set model.vocabulary first")
+    vocabulary = vocabulary or (model.vocabulary if isinstance(model, Captioner) else None)
+    if vocabulary is None:
+        raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
     device = next(model.parameters()).device
     captions: dict[str, str] = {}
-    mode = model.training
-    model.eval()
-    with torch.no_grad():
-        chosen = np.arange(len(split)) if positions is None else positions
-        for part in np.array_split(chosen, -(-len(chosen) // batch_size)) if len(chosen) else ():
-            regions = split.read(part).to(device)
+    selected = np.arange(len(split)) if indices is None else indices
+    with eval_mode(model):
+        for batch in np.array_split(selected, -(-len(selected) // batch_size)) if len(selected) else ():
+            regions = split.read(batch).to(device)
             try:
                 memory = model.encode(regions)
-            except UserError as error:
-                raise UserError(
-                    f"{split.source} does not fit {getattr(model, 'name', 'the ensemble')}: {error}"
-                ) from error
-            found = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
-            for position, row in zip(part, found.tokens[:, 0].tolist(), strict=True):
-                captions[split.ids[position]] = words.decode(row)
-            if heard is not None:
-                heard(part, regions, found)
-    model.train(mode)
+            except LegendaError as error:
+                name = getattr(model, "name", "the ensemble")
+                raise DataError(f"{split.source} does not fit {name}: {error}") from error
+            output = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
+            for index, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
+                captions[split.ids[index]] = vocabulary.decode(tokens)
+            if callback is not None:
+                callback(batch, regions, output)
     return captions
 
 
 def score_captions(captions: dict[str, str], split: CaptionDataset) -> dict[str, float | None]:
-    """The corpus scores that need no Java, of captions against a split's references, and what the split measures."""
+    """Return the corpus scores that need no Java, and the split's own scores."""
     references = dict(zip(split.ids, split.references, strict=True))
     scores = evaluate(captions, references, metrics=WITHOUT_JAVA).corpus
     return scores | (split.score(captions) if split.score is not None else {})

@@ -90,7 +90,7 @@ class ReportedTask(Task):
 
     @staticmethod
     @abstractmethod
-    def describe_example(split: Any, position: int) -> Example:
+    def describe_example(split: Any, index: int) -> Example:
         """Return the example at this position of the split."""
 
     @staticmethod
@@ -101,9 +101,9 @@ class ReportedTask(Task):
     @staticmethod
     @abstractmethod
     def describe_predictions(
-        model: Any, split: Any, positions: np.ndarray, predictions: Mapping[str, Any], scores: Mapping[str, float]
+        model: Any, split: Any, indices: np.ndarray, predictions: Mapping[str, Any], scores: Mapping[str, float]
     ) -> dict[str, Prediction]:
-        """Return the predictions for the examples at these positions, by id, as a report shows them.
+        """Return the predictions for the examples at these indices, by id, as a report shows them.
 
         predictions, scores: those of the whole split, by id. The model adds what they lack, such as probabilities.
         """

@@ -1,4 +1,4 @@
-"""Rewards for drawn captions: weighed together, and computed in a thread while the device works."""
+"""Rewards of sampled captions: a weighted sum, computed in a thread while the device computes the forward pass."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
 from legenda.metrics.reward import BleuReward, CiderD
-from legenda.tasks.config import SelfCritical
+from legenda.tasks.config import SelfCriticalConfig
 from legenda.text import Vocabulary
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""From positions of images in the training split, `(B,)`, and ids of K captions each, `(B, K, T)`, to float64 rewards
-`(B, K)`. A caption lasts to its first end id, or has T words without one."""
+"""Takes indices of images in the training split `(B,)` and K captions of each as token ids `(B, K, T)`; returns float64
+rewards `(B, K)`. A caption ends at its first end token, or has T tokens without one."""
 
 _BUILT_IN = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
 
@@ -26,56 +26,58 @@ _BUILT_IN = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
 class Rewards:
     """A weighted sum of rewards, computed in one thread, one batch after the other.
 
-    waited: seconds that `result` has kept its callers waiting in all.
+    wait_seconds: seconds that callers of `result` have waited in all.
     """
 
-    def __init__(self, parts: Sequence[tuple[float, Reward]]) -> None:
-        self.parts = list(parts)
-        self.waited = 0.0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rewards")
+    def __init__(self, terms: Sequence[tuple[float, Reward]]) -> None:
+        self.terms = list(terms)
+        self.wait_seconds = 0.0
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="rewards")
 
     @staticmethod
-    def of(
-        settings: SelfCritical, split: CaptionDataset, vocabulary: Vocabulary, own: Mapping[str, Reward] | None = None
+    def from_config(
+        config: SelfCriticalConfig,
+        split: CaptionDataset,
+        vocabulary: Vocabulary,
+        custom_rewards: Mapping[str, Reward] | None = None,
     ) -> Rewards:
-        """The rewards that the settings name, against the references of a split. own: rewards that are not built in.
+        """Return the configured rewards against the references of a split.
 
-        Raises UserError for a name that is neither.
+        Raise ConfigError for a name that is neither built in nor among `custom_rewards`.
         """
-        own = own or {}
-        built = [name for name in settings.rewards if name not in own]
-        for name in built:
+        rewards: dict[str, Reward] = dict(custom_rewards or {})
+        built_in = [name for name in config.rewards if name not in rewards]
+        for name in built_in:
             if name not in _BUILT_IN:
-                known = nearest(name, [*_BUILT_IN, *own])
-                raise UserError(f"training.self_critical.rewards names {name!r}, which is no reward; {known}")
-        made: dict[str, Reward] = dict(own)
-        if built:
-            counted = CiderD(
+                known = did_you_mean(name, [*_BUILT_IN, *rewards])
+                raise ConfigError(f"training.self_critical.rewards has no reward {name!r}; {known}")
+        if built_in:
+            references = CiderD(
                 split.tokenized.ids(vocabulary),
                 end_id=vocabulary.eos_token_id,
-                end="added" if settings.end_in_reward else "dropped",
-                clip=settings.reference_length or None,
-                df="captions" if settings.frequencies == "captions" else "references",
+                end="added" if config.reward_includes_eos else "dropped",
+                clip=config.max_reference_length or None,
+                df="captions" if config.df_unit == "captions" else "references",
             )
-            made |= {name: _BUILT_IN[name].on(counted.index) for name in built}
-        return Rewards([(weight, made[name]) for name, weight in settings.rewards.items()])
+            rewards |= {name: _BUILT_IN[name].on(references.index) for name in built_in}
+        return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
-    def start(self, images: np.ndarray, tokens: Int[Tensor, "B K T"]) -> Future[np.ndarray]:
-        """Begins to reward K captions of each image, and gives the promise of rewards `(B, K)`."""
-        return self._thread.submit(self._judge, np.asarray(images), tokens.cpu().numpy())
+    def start(self, indices: np.ndarray, tokens: Int[Tensor, "B K T"]) -> Future[np.ndarray]:
+        """Start to compute the rewards of K captions of each image; return a future of `(B, K)`."""
+        return self._executor.submit(self._compute, np.asarray(indices), tokens.cpu().numpy())
 
-    def result(self, promised: Future[np.ndarray]) -> np.ndarray:
-        """What was promised; waits for it where it is not there yet."""
-        began = time.monotonic()
-        rewards = promised.result()
-        self.waited += time.monotonic() - began
+    def result(self, pending: Future[np.ndarray]) -> np.ndarray:
+        """Return the rewards of a future, waiting for them."""
+        started = time.monotonic()
+        rewards = pending.result()
+        self.wait_seconds += time.monotonic() - started
         return rewards
 
-    def _judge(self, images: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    def _compute(self, indices: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         total = np.zeros(tokens.shape[:2])
-        for weight, reward in self.parts:
-            judged = np.asarray(reward(images, tokens), dtype=np.float64)
-            if judged.shape != total.shape or not np.isfinite(judged).all():
-                raise UserError(f"a reward must give finite numbers of the shape {total.shape}, one for each caption")
-            total += weight * judged
+        for weight, reward in self.terms:
+            values = np.asarray(reward(indices, tokens), dtype=np.float64)
+            if values.shape != total.shape or not np.isfinite(values).all():
+                raise ConfigError(f"a reward must return finite numbers of the shape {total.shape}, one per caption")
+            total += weight * values
         return total

@@ -1,4 +1,4 @@
-"""Scheduled sampling: some words of the given captions are replaced by words that the model draws itself."""
+"""Scheduled sampling (Bengio et al., 2015)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from legenda.regions import Memory
 
 
 @torch.no_grad()
-def mix_inputs(model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], share: float) -> Int[Tensor, "B K T"]:
-    """`inputs` with each word after the first replaced, with probability `share`, by a draw of the model.
+def apply_scheduled_sampling(
+    model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], probability: float
+) -> Int[Tensor, "B K T"]:
+    """Replace each token after the first, with the given probability, by a sample of the model.
 
-    The draw for a position is made from the model's distribution after all inputs before it, replaced ones included, in
-    each row by itself (Bengio et al., 2015; AoANet and X-LAN as released). The gradient is then taken through one pass
-    over these inputs, where the releases draw within that pass; with dropout the two see other words left out.
+    A sample is drawn from the model's distribution after all earlier inputs of its row, replaced ones included (AoANet
+    and X-LAN as released). The gradient is then taken through one forward pass over these inputs, whereas the releases
+    sample within that pass; with dropout, the two see different masks.
     """
     B, K, T = inputs.shape
-    replaced = torch.rand(B, K, T, device=inputs.device) < share
+    replaced = torch.rand(B, K, T, device=inputs.device) < probability
     mixed = inputs.clone()
     state = model.decoder.start(memory, K)
     for t in range(T - 1):

@@ -1,4 +1,4 @@
-"""Self-critical training: the model draws captions, which are rewarded and made likelier or less likely (SCST)."""
+"""Self-critical sequence training (Rennie et al., 2017)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -15,129 +15,131 @@ from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.decoder import DecodingRule
 from legenda.models import Captioner
 from legenda.regions import Memory, Regions
-from legenda.tasks.base import Batch, Loss, Prepared, regions_of
-from legenda.tasks.captioning import CaptionObjective, shifted
-from legenda.tasks.config import ObjectiveConfig, SelfCritical
-from legenda.tasks.objectives import PADDING, advantages, cross_entropy, denominator, policy_gradient, spoken
+from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
+from legenda.tasks.caption_objectives import CaptionObjective, shift_right
+from legenda.tasks.config import ObjectiveConfig, SelfCriticalConfig
+from legenda.tasks.objectives import PADDING, advantages, policy_gradient, policy_gradient_normalizer, token_mask
 from legenda.tasks.rewards import Rewards
 
 
 class SelfCriticalObjective(CaptionObjective):
-    """The expected reward of the model's own captions.
+    """Minus the expected reward of the model's captions.
 
-    Captions are drawn without gradients by cheap steps; one pass over all of them at once then gives the gradient,
-    while another thread computes the rewards. The releases back-propagate through the drawing itself: that is the same
-    where dropout is off; with dropout, our gradient sees other words and channels left out than the drawing did. Words
-    that the model's rule bans are neither drawn nor given any probability.
+    Captions are sampled without gradients; one forward pass over all of them then gives the gradient, while a thread
+    computes the rewards. The releases differentiate through the sampling itself, which is the same without dropout;
+    with dropout, our gradient sees other dropout masks than the sampling did. Suppressed tokens are neither sampled nor
+    given any probability.
     """
 
-    def __init__(self, model: Captioner, training: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:
-        super().__init__(model, training, split)
+    def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:
+        super().__init__(model, config, split)
         self.rewards = rewards
-        settings = self.settings
-        self.shares = (1 - settings.cross_entropy, settings.cross_entropy) if settings.cross_entropy else (1.0,)
-        own = model.decoding
-        self.rule = DecodingRule(
-            begin_id=own.begin_id,
-            end_id=own.end_id,
-            banned_ids=own.banned_ids,
-            max_length=settings.max_length,
-            finished=own.finished,
+        xe_weight = self.settings.xe_weight
+        self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
+        decoding = model.decoding
+        self.decoding = DecodingRule(
+            begin_id=decoding.begin_id,
+            end_id=decoding.end_id,
+            banned_ids=decoding.banned_ids,
+            max_length=self.settings.max_length,
+            finished=decoding.finished,
         )
 
     @property
-    def settings(self) -> SelfCritical:
-        return self.training_settings.self_critical
+    def settings(self) -> SelfCriticalConfig:
+        return self.config.self_critical
 
     @torch.no_grad()
-    def prepare(self, positions: np.ndarray, batch: Batch, epoch: int) -> Prepared:  # noqa: ARG002
-        """Draws captions, hands them to be rewarded, and lays them out for the pass with gradients."""
-        settings, end = self.settings, self.rule.end_id
-        tokens, real, compared = self._draw_captions(regions_of(batch))
-        judged = tokens if compared is None else torch.cat([*_to_one_length(tokens, compared, end)], dim=1)
-        waiting = self.rewards.start(positions, judged)
-        counted = spoken(tokens, end) & real.unsqueeze(-1)
-        inputs, said = F.pad(tokens[..., :-1], (1, 0), value=self.rule.begin_id), tokens
-        rows, targets = None, None
-        if settings.cross_entropy:
-            rows, targets = shifted(batch["captions"], end)
-        counts = [denominator(settings.mean, counted, settings.max_length)]
-        if targets is not None:
-            counts.append(float((targets != PADDING).sum()))
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Sample captions, start to compute their rewards, and return the inputs of the differentiated pass."""
+        settings, eos_token_id = self.settings, self.decoding.end_id
+        tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
+        rewarded = tokens
+        if baseline_tokens is not None:
+            rewarded = torch.cat(_pad_to_same_length(tokens, baseline_tokens, eos_token_id), dim=1)
+        pending = self.rewards.start(indices, rewarded)
+        mask = token_mask(tokens, eos_token_id) & is_sampled.unsqueeze(-1)
+        inputs = F.pad(tokens[..., :-1], (1, 0), value=self.decoding.begin_id)
+        xe_inputs, xe_targets = None, None
+        if settings.xe_weight:
+            xe_inputs, xe_targets = shift_right(batch["captions"], eos_token_id)
+        normalizers = [policy_gradient_normalizer(settings.loss_reduction, mask, settings.max_length)]
+        if xe_targets is not None:
+            normalizers.append(float((xe_targets != PADDING).sum()))
 
         def finish(output: tuple[Tensor, ...]) -> Loss:
-            return self._finish(output, waiting, counted, real)
+            return self._loss(output, pending, mask, is_sampled)
 
-        return Prepared((inputs, said, rows, targets), tuple(counts), finish)
+        return PreparedBatch((inputs, tokens, xe_inputs, xe_targets), tuple(normalizers), finish)
 
-    def draw(self, positions: np.ndarray, generator: torch.Generator) -> Batch:
-        """Captions of people's only where they have a share."""
-        return super().draw(positions, generator) if self.settings.cross_entropy else {}
+    def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:
+        """Return reference captions where the loss has a cross-entropy term."""
+        return super().sample_targets(indices, generator) if self.settings.xe_weight else {}
 
     def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Tensor, ...]:
-        """Log-probabilities `(B, K, T)` of the drawn words, and the summed cross-entropy where it has a share."""
-        inputs, said, rows, targets = prepared
+        """Return log-probabilities `(B, K, T)` of the sampled tokens, and the summed cross-entropy where weighted."""
+        inputs, tokens, xe_inputs, xe_targets = prepared
         assert inputs is not None
-        assert said is not None
-        memory = self.model.encode(regions_of(batch))
-        log_probs = log_probs_of(self.model.decoder(inputs, memory), said, self.rule.banned_ids)
-        if rows is None or targets is None:
+        assert tokens is not None
+        memory = self.model.encode(batch_to_regions(batch))
+        log_probs = token_log_probs(self.model.decoder(inputs, memory), tokens, self.decoding.banned_ids)
+        if xe_inputs is None or xe_targets is None:
             return (log_probs,)
-        training = self.training_settings
-        logits = self.model.decoder(rows, memory)
-        return log_probs, cross_entropy(logits, targets, training.label_smoothing, training.smoothing, reduction="sum")
+        return log_probs, self.sum_cross_entropy(self.model.decoder(xe_inputs, memory), xe_targets)
 
-    def _draw_captions(self, regions: Regions) -> tuple[Int[Tensor, "B K T"], Tensor, Int[Tensor, "B 1 t"] | None]:
-        """The drawn captions, which of them exist, and the greedy ones where they are the baseline."""
-        settings, model, mode = self.settings, self.model, self.model.training
-        memory = compared = None
+    def _sample(
+        self, regions: Regions
+    ) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"], Int[Tensor, "B 1 t"] | None]:
+        """Return sampled captions, which of them exist, and the greedy captions where they are the baseline."""
+        settings, model, training = self.settings, self.model, self.model.training
+        memory = baseline_tokens = None
         if settings.baseline == "greedy" or not settings.dropout:
             model.eval()
             memory = model.encode(regions)
             if settings.baseline == "greedy":
-                compared = greedy(model, memory, rule=self.rule).tokens
+                baseline_tokens = greedy(model, memory, rule=self.decoding).tokens
         if settings.dropout:
             model.train()
             memory = model.encode(regions)
         assert memory is not None
-        tokens, real = self._samples(memory)
-        model.train(mode)
-        return tokens, real, compared
+        tokens, is_sampled = self._sample_tokens(memory)
+        model.train(training)
+        return tokens, is_sampled, baseline_tokens
 
-    def _samples(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Tensor]:
+    def _sample_tokens(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"]]:
         settings = self.settings
-        if settings.sampling == "multinomial":
-            tokens = sample(self.model, memory, rows=settings.samples, rule=self.rule).tokens
+        if settings.sample_method == "multinomial":
+            tokens = sample(self.model, memory, rows=settings.num_samples, rule=self.decoding).tokens
             return tokens, torch.ones_like(tokens[..., 0], dtype=torch.bool)
-        found = beam_search(self.model, memory, beam_size=settings.samples, rule=self.rule)
-        return found.tokens, ~found.scores.isneginf()
+        output = beam_search(self.model, memory, beam_size=settings.num_samples, rule=self.decoding)
+        return output.tokens, ~output.scores.isneginf()
 
-    def _finish(self, output: tuple[Tensor, ...], waiting: Future[np.ndarray], counted: Tensor, real: Tensor) -> Loss:
-        rewards = torch.from_numpy(self.rewards.result(waiting)).to(real.device)
-        K = real.shape[1]
-        compared = rewards[:, K:] if rewards.shape[1] > K else None
-        advantage = advantages(rewards[:, :K], self.settings.baseline, compared, real)
-        loss = policy_gradient(output[0], advantage, counted)
-        mean = float(rewards[:, :K][real].mean()) if bool(real.any()) else 0.0
+    def _loss(self, output: tuple[Tensor, ...], pending: Future[np.ndarray], mask: Tensor, is_sampled: Tensor) -> Loss:
+        rewards = torch.from_numpy(self.rewards.result(pending)).to(is_sampled.device)
+        K = is_sampled.shape[1]
+        baseline = rewards[:, K:] if rewards.shape[1] > K else None
+        advantage = advantages(rewards[:, :K], self.settings.baseline, baseline, is_sampled)
+        loss = policy_gradient(output[0], advantage, mask)
+        mean = float(rewards[:, :K][is_sampled].mean()) if bool(is_sampled.any()) else 0.0
         return Loss((loss, *output[1:]), {"reward": mean})
 
 
-def log_probs_of(
-    logits: Float[Tensor, "B K T V"], tokens: Int[Tensor, "B K T"], banned_ids: tuple[int, ...] = ()
+def token_log_probs(
+    logits: Float[Tensor, "B K T V"], tokens: Int[Tensor, "B K T"], suppress_tokens: tuple[int, ...] = ()
 ) -> Float[Tensor, "B K T"]:
-    """Log-probability of each token among the words that are not banned."""
+    """Return the log-probability of each token among those that are not suppressed."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if banned_ids:
-        banned = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
-        banned[list(banned_ids)] = True
-        logits = logits.masked_fill(banned, float("-inf"))
+    if suppress_tokens:
+        suppressed = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+        suppressed[list(suppress_tokens)] = True
+        logits = logits.masked_fill(suppressed, float("-inf"))
     chosen = logits.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
     return chosen - logits.logsumexp(dim=-1)
 
 
-def _to_one_length(one: Tensor, other: Tensor, end_id: int) -> tuple[Tensor, Tensor]:
-    longest = max(one.shape[-1], other.shape[-1])
+def _pad_to_same_length(first: Tensor, second: Tensor, pad_token_id: int) -> tuple[Tensor, Tensor]:
+    length = max(first.shape[-1], second.shape[-1])
     return (
-        F.pad(one, (0, longest - one.shape[-1]), value=end_id),
-        F.pad(other, (0, longest - other.shape[-1]), value=end_id),
+        F.pad(first, (0, length - first.shape[-1]), value=pad_token_id),
+        F.pad(second, (0, length - second.shape[-1]), value=pad_token_id),
     )

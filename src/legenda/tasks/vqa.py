@@ -1,4 +1,4 @@
-"""Visual question answering: answers to questions about pictures, learnt from what ten people said."""
+"""Visual question answering: classification over frequent answers, trained on the answers of ten annotators."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import ANSWERS, Mcan, McanConfig
 from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
-from legenda.tasks.base import Batch, Loss, Objective, Prepared, check_boxes, parts_of, regions_of
+from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.rewards import Reward
-from legenda.tasks.word_vectors import begin_words, in_parts
+from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
-_RIGHT = 0.5
-"""The least accuracy of a single answer that a report calls right; among ten people two agree on such a one."""
+_CORRECT = 0.5
+"""Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
 
 
 class Vqa(ReportedTask):
-    """Questions about pictures, each answered by one of the answers that people give often."""
+    """Questions about images, each answered by one of the frequent answers of the training split."""
 
     name = "vqa"
     noun = "questions"
-    card_description = "Each card has the question, what people answered, and each model's answer with its probability."
+    card_description = (
+        "Each card shows the question, the annotators' answers, and each model's answer with its probability."
+    )
     metric_descriptions: ClassVar[Mapping[str, str]] = {
-        "accuracy": "the official accuracy, by which an answer is right by a third for each further person who agrees"
+        "accuracy": "the official VQA accuracy: min(1, number of other annotators who gave the answer / 3), averaged"
     }
     score_name = "probability"
 
@@ -48,144 +50,149 @@ class Vqa(ReportedTask):
         self.train, self.validation = data.train, data.validation
         self.extractor = data.train.extractor
 
-    def create(self, model: str, options: Mapping[str, Any], start: Path | None = None) -> Mcan:
-        """MCAN, with the data's first word vectors where there are any and no model is continued."""
+    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
+        """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
         data = self.data
-        words, answers = data.vocabulary, data.answers
-        if start is not None:
-            words, answers = QuestionVocabulary.load(start / VOCABULARY), AnswerVocabulary.load(start / ANSWERS)
+        vocabulary, answers = data.vocabulary, data.answers
+        if init_from is not None:
+            vocabulary = QuestionVocabulary.load(init_from / VOCABULARY)
+            answers = AnswerVocabulary.load(init_from / ANSWERS)
         sizes = {
-            "vocab_size": len(words),
+            "vocab_size": len(vocabulary),
             "answers": len(answers),
             "feature_dim": data.feature_dim,
-            "max_words": data.max_words,
+            "max_text_length": data.max_text_length,
         }
         if not issubclass(describe_model(model).config, McanConfig):
-            raise UserError(f"{model} answers no questions; choose one such as mcan")
-        created = build_model(model, {**options, **sizes})
-        assert isinstance(created, Mcan)
-        check_boxes(created, data.has_boxes, data.train.source)
-        created.vocabulary, created.answers = words, answers
-        if start is None and data.vectors is not None:
-            begin_words(created, data.vectors)
-        return created
+            raise ConfigError(f"{model} is not a model for questions; choose one such as mcan")
+        mcan = build_model(model, {**options, **sizes})
+        assert isinstance(mcan, Mcan)
+        check_boxes(mcan, data.has_boxes, data.train.source)
+        mcan.vocabulary, mcan.answers = vocabulary, answers
+        if init_from is None and data.vectors is not None:
+            init_word_embeddings(mcan, data.vectors)
+        return mcan
 
     def objective(
         self,
         model: Mcan,
-        training: ObjectiveConfig,
+        config: ObjectiveConfig,
         rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
     ) -> AnswerObjective:
-        """Binary cross-entropy with soft targets."""
-        return AnswerObjective(model, training, self.data.train)
+        """Return binary cross-entropy with soft targets."""
+        return AnswerObjective(model, config, self.data.train)
 
-    def measured(self) -> Collection[str]:
-        """Found out by scoring one question of each type."""
+    def metric_names(self) -> Collection[str]:
+        """Return the names of the scores, found by scoring one question of each type."""
         annotations = self.data.validation.annotations
-        kinds = {(told.question_type, told.answer_type): question for question, told in annotations.items()}
-        return self.score(dict.fromkeys(kinds.values(), ""), self.data.validation).keys()
+        types = {(one.question_type, one.answer_type): question for question, one in annotations.items()}
+        return self.score(dict.fromkeys(types.values(), ""), self.data.validation).keys()
 
     @staticmethod
-    def predict(model: Mcan, split: QuestionDataset, positions: np.ndarray, *, beam_size: int) -> dict[str, str]:
-        """The most probable answers; nothing is searched for, so that `beam_size` plays no part."""
+    def predict(model: Mcan, split: QuestionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
+        """Return the most probable answers; there is no search, so `beam_size` is ignored."""
         del beam_size
         answers: dict[str, str] = {}
-        for part, regions in in_parts(model, split, positions):
-            asked = [split.questions[position] for position in part]
-            said = model.answer(regions, [question.text for question in asked])
-            answers |= zip((question.id for question in asked), said, strict=True)
+        for batch, regions in iter_batches(model, split, indices):
+            questions = [split.questions[index] for index in batch]
+            texts = model.answer(regions, [question.text for question in questions])
+            answers |= zip((question.id for question in questions), texts, strict=True)
         return answers
 
     @staticmethod
     def score(predictions: Mapping[str, Any], split: QuestionDataset) -> dict[str, float | None]:
-        """Percentages of the official evaluation, over the questions that are answered."""
+        """Return the percentages of the official evaluation over the predicted questions."""
         answered = tuple(question for question in split.questions if question.id in predictions)
         return replace(split, questions=answered).score(predictions)
 
     @staticmethod
-    def describe_example(split: QuestionDataset, position: int) -> Example:
-        """The question and what people answered; its kind is that of the finest accuracy that the split tells."""
-        question = split.questions[position]
-        told = split.annotations[question.id]
-        people = Counter(told.answers).most_common()
-        if len(people) == 1:
-            answer = ("answer", people[0][0])
+    def describe_example(split: QuestionDataset, index: int) -> Example:
+        """Return the question and the annotators' answers; its kind is the finest type that the split scores."""
+        question = split.questions[index]
+        annotation = split.annotations[question.id]
+        counts = Counter(annotation.answers).most_common()
+        if len(counts) == 1:
+            answer = ("answer", counts[0][0])
         else:
-            answer = ("people", ", ".join(f"{text} ({count})" for text, count in people))
-        kind = told.question_type if split.by_type else told.answer_type
+            answer = ("annotators", ", ".join(f"{text} ({count})" for text, count in counts))
+        kind = annotation.question_type if split.by_type else annotation.answer_type
         return Example((("question", question.text), answer), kind, question.image)
 
     @staticmethod
     def score_with_intervals(predictions: Mapping[str, Any], split: QuestionDataset) -> EvaluationResult:
-        """The official accuracy, also by type of answer and, where the split tells it, by type of question."""
-        told = split.annotations
-        official = evaluate_vqa(predictions, told).questions
-        right = {question: percent / 100 for question, percent in official.items()}
-        types = {"type of answer": {question: annotation.answer_type for question, annotation in told.items()}}
+        """Return the official accuracy, in all, by answer type and, where known, by question type."""
+        annotations = split.annotations
+        official = evaluate_vqa(predictions, annotations).questions
+        accuracy = {question: percent / 100 for question, percent in official.items()}
+        types = {"type of answer": {question: annotation.answer_type for question, annotation in annotations.items()}}
         if split.by_type:
-            types["type of question"] = {question: annotation.question_type for question, annotation in told.items()}
-        groups = {title: means_by_group(right, groups) for title, groups in types.items()}
+            types["type of question"] = {
+                question: annotation.question_type for question, annotation in annotations.items()
+            }
+        groups = {title: means_by_group(accuracy, groups) for title, groups in types.items()}
         note = (
-            f"An answer is called right from an accuracy of {_RIGHT:.0%} on, that is where two of ten people gave it; "
-            "its probability is the sigmoid of its score."
+            f"An answer counts as correct from an accuracy of {_CORRECT:.0%}, where two of ten annotators gave it; its "
+            " probability is the sigmoid of its logit."
         )
-        return EvaluationResult({"accuracy": mean_with_ci(right)}, right, groups, (note,))
+        return EvaluationResult({"accuracy": mean_with_ci(accuracy)}, accuracy, groups, (note,))
 
     @staticmethod
     def describe_predictions(
         model: Mcan,
         split: QuestionDataset,
-        positions: np.ndarray,
+        indices: np.ndarray,
         predictions: Mapping[str, Any],
         scores: Mapping[str, float],
     ) -> dict[str, Prediction]:
-        """The answers with their probabilities, and with their accuracies where people disagree."""
-        said: dict[str, Prediction] = {}
-        for part, regions in in_parts(model, split, positions):
-            asked = [split.questions[position] for position in part]
-            found = model.answer_with_probability(regions, [question.text for question in asked])
-            for question, (_, probability) in zip(asked, found, strict=True):
+        """Return the answers with their probabilities, and their accuracies where annotators disagree."""
+        described: dict[str, Prediction] = {}
+        for batch, regions in iter_batches(model, split, indices):
+            questions = [split.questions[index] for index in batch]
+            answers = model.answer_with_probability(regions, [question.text for question in questions])
+            for question, (_, probability) in zip(questions, answers, strict=True):
                 accuracy = scores[question.id]
                 note = f"{accuracy:.0%} correct" if 0 < accuracy < 1 else ""
-                said[question.id] = Prediction((predictions[question.id],), accuracy >= _RIGHT, probability, note)
-        return said
+                described[question.id] = Prediction(
+                    (predictions[question.id],), accuracy >= _CORRECT, probability, note
+                )
+        return described
 
 
 class AnswerObjective(Objective):
     """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
 
-    Each batch is weighted by its share of a whole step, so that a step's loss is the plain sum over its questions,
-    however many devices and parts share it.
+    Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
+    number of devices and accumulation steps.
     """
 
     model: Mcan
 
-    def __init__(self, model: Mcan, training: ObjectiveConfig, split: QuestionDataset) -> None:
+    def __init__(self, model: Mcan, config: ObjectiveConfig, split: QuestionDataset) -> None:
         super().__init__(model)
-        self.batch_size = training.batch_size
+        self.batch_size = config.batch_size
         self.split = split
 
     @cached_property
     def questions(self) -> EncodedQuestions:
-        """The questions of the split in the model's words, and what it learns of its answers."""
+        """The questions of the split as token ids, with soft targets over the answers."""
         model = self.model
         assert model.vocabulary is not None
         assert model.answers is not None
-        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_words)
+        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_text_length)
 
-    def read(self, positions: np.ndarray) -> Batch:
-        """Regions, questions `(B, L)` and targets `(B, A)`."""
-        question = self.questions.tokens[torch.from_numpy(positions)]
-        targets = self.questions.targets(positions)
-        return {**parts_of(self.split.read(positions)), "question": question, "targets": targets}
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return regions, questions `(B, L)` and targets `(B, A)`."""
+        question = self.questions.tokens[torch.from_numpy(indices)]
+        targets = self.questions.targets(indices)
+        return {**regions_to_batch(self.split.read(indices)), "question": question, "targets": targets}
 
     @torch.no_grad()
-    def prepare(self, positions: np.ndarray, batch: Batch, epoch: int) -> Prepared:  # noqa: ARG002
-        """Nothing is to be prepared."""
-        return Prepared((), (len(positions) / self.batch_size,), lambda total: Loss((total,)))
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the normalizer: the fraction of a step that this chunk is."""
+        return PreparedBatch((), (len(indices) / self.batch_size,), lambda total: Loss((total,)))
 
     def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
-        """The sum over all answers and questions."""
+        """Return the sum over all answers and questions."""
         del prepared
-        logits = self.model(regions_of(batch), batch["question"])
+        logits = self.model(batch_to_regions(batch), batch["question"])
         return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")

@@ -1,4 +1,4 @@
-"""What questions and expressions share: first word vectors, and a split worked through in parts."""
+"""What VQA and grounding share: pre-trained word vectors, and batches of a split."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.models.co_attention import CoAttentionModel
 from legenda.regions import Regions
 
-_AT_ONCE = 100
-"""Examples whose predictions are made together."""
+_BATCH_SIZE = 100
 
 
 class Readable(Protocol):
@@ -27,19 +26,19 @@ class Readable(Protocol):
 
 
 @torch.no_grad()
-def begin_words(model: CoAttentionModel, vectors: np.ndarray) -> None:
-    """Gives the words of a new model their first vectors `(V, E)`; UserError where they are not as wide as its own."""
+def init_word_embeddings(model: CoAttentionModel, vectors: np.ndarray) -> None:
+    """Initialize the word embeddings of a model with vectors `(V, E)`; raise ConfigError where E differs."""
     embedding = model.backbone.embedding.weight
     if vectors.shape != embedding.shape:
-        raise UserError(
-            f"the word vectors have {vectors.shape[1]} channels but {model.name} takes {embedding.shape[1]}; set "
+        raise ConfigError(
+            f"the word vectors have {vectors.shape[1]} dimensions but {model.name} takes {embedding.shape[1]}; set "
             f"model option word_dim={vectors.shape[1]}, or give other vectors"
         )
     embedding.copy_(torch.from_numpy(vectors))
 
 
-def in_parts(model: CoAttentionModel, split: Readable, positions: np.ndarray) -> Iterator[tuple[np.ndarray, Regions]]:
-    """The positions in parts of at most a hundred, each with its regions on the model's device."""
+def iter_batches(model: CoAttentionModel, split: Readable, indices: np.ndarray) -> Iterator[tuple[np.ndarray, Regions]]:
+    """Yield batches of indices, each with its regions on the model's device."""
     device = next(model.parameters()).device
-    for part in np.array_split(positions, -(-len(positions) // _AT_ONCE)) if len(positions) else ():
-        yield part, split.read(part).to(device)
+    for batch in np.array_split(indices, -(-len(indices) // _BATCH_SIZE)) if len(indices) else ():
+        yield batch, split.read(batch).to(device)

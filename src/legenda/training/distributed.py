@@ -1,7 +1,7 @@
-"""Weights that lie in shares on several devices (fully sharded data parallel), and how they are put together.
+"""Fully sharded data parallel training: sharding and gathering of weights.
 
-torch's parts for it take seconds to import, so they are imported where something is shared out, and what is in shares
-is told by what it can do.
+torch's distributed modules take seconds to import and are imported where they are used; sharded tensors and modules are
+recognized by their methods.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
-    """Shares weights, gradients and the optimiser's numbers out among the devices of the mesh.
+    """Shard weights, gradients and optimizer states over the devices of the mesh.
 
-    All weights make one group: they are whole on every device from the beginning of a pass to the end of its backward
-    pass, so that memory is saved on gradients and on the optimiser's numbers, and between the steps.
+    All weights are one group: they are gathered on every device from the forward pass to the end of the backward pass,
+    so memory is saved on gradients and optimizer states, and between steps.
     """
     from torch.distributed.fsdp import fully_shard
 
     return fully_shard(module, mesh=mesh["data_parallel"], reshard_after_forward=False)
 
 
-def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same with every tensor whole; all devices must call it at the same time."""
-    return {name: whole(tensor) for name, tensor in tensors.items()}
+def full_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return unsharded tensors; a collective operation, which all devices must call."""
+    return {name: full_tensor(tensor) for name, tensor in tensors.items()}
 
 
-def whole(tensor: Any) -> Tensor:
-    """The same tensor whole; all devices must call it at the same time."""
+def full_tensor(tensor: Any) -> Tensor:
+    """Return the tensor unsharded; a collective operation, which all devices must call."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def shared_like(own: Any, tensor: Tensor) -> Tensor:
-    """A whole tensor shared out as `own` of the same shape is; as it is where that is whole, or of another shape."""
-    if not hasattr(own, "full_tensor") or own.shape != tensor.shape:
+def shard_like(reference: Any, tensor: Tensor) -> Tensor:
+    """Shard a full tensor as `reference`; return it as it is where that is not sharded or has another shape."""
+    if not hasattr(reference, "full_tensor") or reference.shape != tensor.shape:
         return tensor
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor.to(own.device), own.device_mesh, own.placements)
+    return distribute_tensor(tensor.to(reference.device), reference.device_mesh, reference.placements)
 
 
 @contextmanager
-def whole_weights(module: Any) -> Iterator[None]:
-    """The module's weights are whole in this block, for what is not its own forward pass."""
+def unsharded_params(module: Any) -> Iterator[None]:
+    """Gather the module's weights for the block, for use outside its forward pass."""
     if not hasattr(module, "unshard"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Validation during training, shared out among the devices."""
+"""Evaluation on the validation split during training, distributed over the devices."""
 
 from __future__ import annotations
 
@@ -7,45 +7,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
 from legenda.models.model import Model
-from legenda.tasks.base import Task
+from legenda.tasks.base import Task, predict_split
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def check_metric(name: str, task: Task) -> None:
-    """UserError unless validation measures `name`."""
-    measured = task.measured()
-    if name not in measured:
-        raise UserError(f"training.best_by={name!r} is not measured; {nearest(name, measured)}")
+def check_monitor(name: str, task: Task) -> None:
+    """Raise ConfigError unless validation computes the score `name`."""
+    known = task.metric_names()
+    if name not in known:
+        raise ConfigError(f"training.monitor={name!r} is not a validation score; {did_you_mean(name, known)}")
 
 
 def validate(
     fabric: Fabric, task: Task, model: Model, *, beam_size: int
 ) -> tuple[dict[str, Any], dict[str, float | None]]:
-    """Predictions and scores of the validation split; all devices take a part in it, and all get both."""
+    """Return predictions and scores of the validation split, on every device."""
     split = task.validation
-    own = np.arange(fabric.global_rank, len(split), fabric.world_size)
-    predicted = judged(task, model, split, own, beam_size=beam_size)
+    local = np.arange(fabric.global_rank, len(split), fabric.world_size)
+    predictions = predict_split(task, model, split, local, beam_size=beam_size)
     if fabric.world_size == 1:
-        return predicted, task.score(predicted, split)
-    gathered: list[dict[str, Any]] = [{} for _ in range(fabric.world_size)]
-    torch.distributed.all_gather_object(gathered, predicted)
-    every = {identity: said for part in gathered for identity, said in part.items()}
-    predictions = {identity: every[identity] for identity in split.ids}
+        return predictions, task.score(predictions, split)
+    full_tensors: list[dict[str, Any]] = [{} for _ in range(fabric.world_size)]
+    torch.distributed.all_gather_object(full_tensors, predictions)
+    merged = {id_: prediction for part in full_tensors for id_, prediction in part.items()}
+    predictions = {id_: merged[id_] for id_ in split.ids}
     scores = task.score(predictions, split) if fabric.is_global_zero else {}
     return predictions, fabric.broadcast(scores)
-
-
-def judged(
-    task: Task | type[Task], model: Model, split: Any, positions: np.ndarray, *, beam_size: int
-) -> dict[str, Any]:
-    """Predictions of a model without dropout or gradients; its mode is put back afterwards."""
-    mode = model.training
-    model.eval()
-    with torch.no_grad():
-        predictions = task.predict(model, split, positions, beam_size=beam_size)
-    model.train(mode)
-    return predictions

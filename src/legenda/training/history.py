@@ -1,4 +1,4 @@
-"""What is measured during training: metrics.jsonl, a line for each record, and metrics.csv, a line for each number."""
+"""The training history: metrics.jsonl with one record per line, metrics.csv with one number per line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError, DataError
 from legenda.io import read_text, write_text
 
 HISTORY, TABLE = "metrics.jsonl", "metrics.csv"
@@ -16,7 +16,10 @@ _HEADER = "step,epoch,name,value\n"
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The records of a run, oldest first; a last line that was cut off by a kill is left out."""
+    """Return the records of a run, oldest first; a last line truncated by a kill is skipped.
+
+    Raise CheckpointError for a damaged file.
+    """
     path = folder / HISTORY
     records = []
     lines = read_text(path, "a run folder holds it; train the run again").splitlines()
@@ -26,35 +29,36 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
             records.append({**record, "step": int(record["step"])})
         except (ValueError, TypeError, KeyError) as error:
             if number < len(lines):
-                raise UserError(f"{path} is damaged in line {number}; train the run again") from error
+                raise CheckpointError(f"{path} is damaged in line {number}; train the run again") from error
     return records
 
 
-def begin_history(folder: Path, last_step: int) -> None:
-    """Keeps the records up to a step and drops what a killed run wrote after its last saved state."""
-    kept = [r for r in read_history(folder) if r["step"] <= last_step] if (folder / HISTORY).exists() else []
-    write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in kept))
-    write_text(folder / TABLE, _HEADER + "".join(map(_rows, kept)))
+def open_history(folder: Path, last_step: int) -> None:
+    """Create the files, or drop the records that a killed run wrote after its last checkpoint at `last_step`."""
+    records = [r for r in read_history(folder) if r["step"] <= last_step] if (folder / HISTORY).exists() else []
+    write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
+    write_text(folder / TABLE, _HEADER + "".join(map(_csv_lines, records)))
 
 
 def add_record(folder: Path, record: dict[str, Any]) -> None:
-    """Appends one record to both files."""
-    for path, text in ((folder / HISTORY, json.dumps(record) + "\n"), (folder / TABLE, _rows(record))):
+    """Append a record to both files."""
+    for path, text in ((folder / HISTORY, json.dumps(record) + "\n"), (folder / TABLE, _csv_lines(record))):
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            raise UserError(f"{path} could not be written ({error.strerror}); free some space") from error
+            raise DataError(f"{path} could not be written ({error.strerror}); free some space") from error
 
 
-def numbers(record: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
-    """The numbers of a record by name, those of a validation as "validation/CIDEr-D"."""
+def flatten_record(record: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    """Yield the numbers of a record by name, those of a validation as "validation/CIDEr-D"."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from ((f"{name}/{inner}", number) for inner, number in numbers(value))
+            yield from ((f"{name}/{inner}", number) for inner, number in flatten_record(value))
         elif isinstance(value, int | float) and name not in ("step", "epoch"):
             yield name, value
 
 
-def _rows(record: Mapping[str, Any]) -> str:
-    return "".join(f"{record['step']},{record.get('epoch', '')},{name},{value!r}\n" for name, value in numbers(record))
+def _csv_lines(record: Mapping[str, Any]) -> str:
+    step, epoch = record["step"], record.get("epoch", "")
+    return "".join(f"{step},{epoch},{name},{value!r}\n" for name, value in flatten_record(record))

@@ -1,4 +1,4 @@
-"""A run is begun or gone on with: the model, the devices, the folder."""
+"""Start or resume a training run: model, devices, run folder."""
 
 from __future__ import annotations
 
@@ -12,102 +12,108 @@ import torch
 from legenda.models.checkpoint import WEIGHTS, load_weights
 from legenda.models.checkpoint import describe as describe_model
 from legenda.models.registry import configure
-from legenda.tasks.base import Task, check_stage
+from legenda.tasks.base import Task, check_objective
 from legenda.tasks.rewards import Reward
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 from legenda.training.distributed import shard
-from legenda.training.evaluation_loop import check_metric
-from legenda.training.loop import Run
-from legenda.training.run_folder import claim_folder
+from legenda.training.evaluation_loop import check_monitor
+from legenda.training.loop import TrainingLoop
+from legenda.training.run_folder import init_run_dir
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a run came to: its folder, the best validation score and its epoch, and seconds of training in all.
+class TrainResult:
+    """The folder of a finished run, its best validation score with its epoch, and the seconds of training in all.
 
-    first: whether this is the first of the run's processes, or its only one.
+    is_global_zero: whether this is the first of the run's processes, or its only one.
     """
 
     folder: Path
     best: float
     best_epoch: int
     seconds: float
-    first: bool = True
+    is_global_zero: bool = True
 
 
 def train(
     model_name: str,
     options: Mapping[str, Any],
     task: Task,
-    training: Training,
+    training: TrainingConfig,
     folder: str | Path,
     *,
     sections: Mapping[str, Any],
-    fine_tuning: Training | None = None,
-    start: str | Path | None = None,
+    fine_tuning: TrainingConfig | None = None,
+    init_from: str | Path | None = None,
     rewards: Mapping[str, Reward] | None = None,
     devices: int = 1,
     nodes: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
-) -> Trained:
-    """Trains a named model for a task into a run folder, or goes on where an earlier call was stopped.
+) -> TrainResult:
+    """Train a named model for a task into a run folder, or resume a stopped run.
 
-    The folder gets config.json (with `sections`), the model's words, metrics.jsonl and metrics.csv, model.safetensors
-    (the best by `training.best_by`) and the training state. A run that was killed and called again ends with the same
-    weights, bit for bit on the CPU, as one that was not.
+    The folder gets config.json (with `sections`), the vocabulary, metrics.jsonl and metrics.csv, model.safetensors (the
+    best model by `training.monitor`) and the training state. A run that was killed and resumed ends with the same
+    weights, bit for bit on the CPU, as an uninterrupted one.
 
-    fine_tuning: a second stage, which begins with the best model of the first. start: a model folder whose weights and
-    words the run begins with. rewards: your own, by the names that `training.self_critical.rewards` weighs.
-    devices, nodes: how many take part; every step's examples are shared out among them. strategy: each device holds the
-    whole model ("ddp"), or a share of its weights, gradients and optimiser ("fsdp"). Raises UserError when the folder
-    holds a run with other settings, or the loss is no longer a number.
+    fine_tuning: a second stage, which starts from the best model of the first. init_from: a model folder whose weights
+    and vocabulary the run starts with. rewards: user-defined rewards by the names in `training.self_critical.rewards`.
+    devices, nodes: how many share the examples of every step. strategy: replicate the model on each device ("ddp"), or
+    shard weights, gradients and optimizer states ("fsdp"). Raise ConfigError or CheckpointError when the folder holds a
+    run with other settings, DataError when the loss becomes non-finite.
     """
     folder = Path(folder)
     stages = (training,) if fine_tuning is None else (training, fine_tuning)
     for stage in stages:
-        check_stage(task, stage)
-        check_metric(stage.best_by, task)
-    fabric = _launched(training, devices, nodes, strategy)
+        check_objective(task, stage)
+        check_monitor(stage.monitor, task)
+    fabric = _launch(training, devices, nodes, strategy)
     torch.manual_seed(training.seed)
-    model = task.create(model_name, options, None if start is None else Path(start))
-    if start is not None:
-        load_weights(model, Path(start) / WEIGHTS)
+    model = task.create(model_name, options, None if init_from is None else Path(init_from))
+    if init_from is not None:
+        load_weights(model, Path(init_from) / WEIGHTS)
     for stage in stages:
-        configure(model_name, {**vars(model.config), **stage.dropout})  # refuses what the model does not have
+        configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {"model": describe_model(model), **sections, "training": asdict(training)}
     if fine_tuning is not None:
         config["fine_tuning"] = asdict(fine_tuning)
-    if start is not None:
-        config["start"] = str(Path(start).resolve())
+    if init_from is not None:
+        config["init_from"] = str(Path(init_from).resolve())
     config |= {"task": task.name, "extractor": task.extractor}
     if fabric.is_global_zero:
-        claim_folder(folder, config, model)
+        init_run_dir(folder, config, model)
     fabric.barrier()
     if fabric.global_rank:
-        torch.manual_seed(training.seed + 1_000_003 * fabric.global_rank)  # each device its own dropout and samples
-    progress = Run(fabric, task, model, stages, folder, rewards).to_the_end(model_name)
+        torch.manual_seed(training.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
+    progress = TrainingLoop(fabric, task, model, stages, folder, rewards).fit(model_name)
     fabric.barrier()
     assert progress.best is not None
-    return Trained(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
+    return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
 
 
-def _launched(training: Training, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]) -> Fabric:
-    """The devices; with several, this process goes on as one of theirs."""
+def _launch(training: TrainingConfig, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]) -> Fabric:
+    """Return the devices; with several, this process continues as one of theirs."""
     from lightning_fabric import Fabric  # late: it takes seconds, and only training needs it
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
-    together = devices * nodes
-    chosen = "auto"
-    if together > 1:
-        chosen = (
+    world_size = devices * nodes
+    fabric_strategy = "auto"
+    if world_size > 1:
+        fabric_strategy = (
             "ddp"
             if strategy == "ddp"
-            else ModelParallelStrategy(shard, data_parallel_size=together, tensor_parallel_size=1)
+            else ModelParallelStrategy(shard, data_parallel_size=world_size, tensor_parallel_size=1)
         )
-    fabric = Fabric(accelerator="auto", devices=devices, num_nodes=nodes, precision=training.precision, strategy=chosen)
-    if together > 1:
+    fabric = Fabric(
+        accelerator="auto",
+        devices=devices,
+        num_nodes=nodes,
+        precision=training.precision,
+        strategy=fabric_strategy,
+    )
+    if world_size > 1:
         fabric.launch()
     return fabric

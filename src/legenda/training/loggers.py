@@ -1,4 +1,4 @@
-"""Where measurements go besides the run's own files: TensorBoard and Weights & Biases, as far as they are installed."""
+"""Loggers of training metrics besides the run's files: TensorBoard and Weights & Biases, where installed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from legenda.training.history import numbers
+from legenda.training.history import flatten_record
 
 Logger = Callable[[Mapping[str, Any]], None]
-"""Hears every record of the history."""
+"""Called with every record of the history."""
 
-EVENTS = "tensorboard"
+TENSORBOARD_FOLDER = "tensorboard"
 
 
 def open_loggers(folder: Path, last_step: int) -> list[Logger]:
-    """TensorBoard's event files in the run folder where tensorboard is installed; and W&B where wandb is and the
-    environment names a project in WANDB_PROJECT.
+    """Return a TensorBoard logger where tensorboard is installed, and a W&B logger where wandb is and the environment
+    variable WANDB_PROJECT names a project.
 
-    last_step: what was told of later steps, before a kill, is taken back.
+    last_step: what was logged of later steps, before a kill, is discarded.
     """
     return [logger for logger in (_tensorboard(folder, last_step), _wandb(folder)) if logger is not None]
 
@@ -30,14 +30,14 @@ def _tensorboard(folder: Path, last_step: int) -> Logger | None:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    writer = SummaryWriter(str(folder / EVENTS), purge_step=last_step + 1)
+    writer = SummaryWriter(str(folder / TENSORBOARD_FOLDER), purge_step=last_step + 1)
 
-    def told(record: Mapping[str, Any]) -> None:
-        for name, value in numbers(record):
+    def log(record: Mapping[str, Any]) -> None:
+        for name, value in flatten_record(record):
             writer.add_scalar(name, value, record["step"])
         writer.flush()
 
-    return told
+    return log
 
 
 def _wandb(folder: Path) -> Logger | None:
@@ -48,6 +48,6 @@ def _wandb(folder: Path) -> Logger | None:
         import wandb  # pyrefly: ignore
     except ImportError:
         return None
-    identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    run = wandb.init(project=project, id=identity, name=folder.name, dir=str(folder), resume="allow")
-    return lambda record: run.log(dict(numbers(record)), step=record["step"])
+    run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    run = wandb.init(project=project, id=run_id, name=folder.name, dir=str(folder), resume="allow")
+    return lambda record: run.log(dict(flatten_record(record)), step=record["step"])

@@ -1,4 +1,4 @@
-"""Batches read ahead of their step, while the step before is computed."""
+"""Batches read in a background thread while the previous step is computed."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ import torch
 from legenda.tasks.base import Batch
 
 
-class ReadAhead:
-    """Reads batches in another thread, one after the other, and hands them over on the device.
+class Prefetcher:
+    """Reads batches in a thread, in order, and returns them on the device.
 
-    For a GPU they are read into page-locked memory, from which they are copied while the device computes. What is
-    asked for without having been begun is read at once; an error of reading is raised where the batch is taken.
+    For a GPU, batches are read into pinned memory and copied asynchronously. `next` reads a batch that was not started;
+    errors of the reader are raised by `next`.
     """
 
     def __init__(self, read: Callable[[np.ndarray], Batch], device: torch.device) -> None:
         self._read, self._device = read, device
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
-        self._begun: dict[bytes, Future[Batch]] = {}
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._pending: dict[bytes, Future[Batch]] = {}
 
-    def begin(self, positions: np.ndarray) -> None:
-        """Begins to read the examples at these positions."""
-        self._begun[positions.tobytes()] = self._thread.submit(self._locked, positions)
+    def start(self, indices: np.ndarray) -> None:
+        """Start to read the examples at these indices."""
+        self._pending[indices.tobytes()] = self._executor.submit(self._read_pinned, indices)
 
-    def take(self, positions: np.ndarray) -> Batch:
-        """The examples at these positions."""
-        begun = self._begun.pop(positions.tobytes(), None)
-        batch = self._locked(positions) if begun is None else begun.result()
-        return {
-            name: tensor.to(self._device, non_blocking=self._device.type == "cuda") for name, tensor in batch.items()
-        }
+    def next(self, indices: np.ndarray) -> Batch:
+        """Return the examples at these indices."""
+        pending = self._pending.pop(indices.tobytes(), None)
+        batch = self._read_pinned(indices) if pending is None else pending.result()
+        non_blocking = self._device.type == "cuda"
+        return {name: tensor.to(self._device, non_blocking=non_blocking) for name, tensor in batch.items()}
 
-    def _locked(self, positions: np.ndarray) -> Batch:
-        batch = self._read(positions)
+    def _read_pinned(self, indices: np.ndarray) -> Batch:
+        batch = self._read(indices)
         if self._device.type != "cuda":
             return batch
         return {name: tensor.pin_memory() for name, tensor in batch.items()}

@@ -1,4 +1,4 @@
-"""One step of one stage: a batch becomes a change of the weights, on any number of devices."""
+"""One optimization step of a training stage, on any number of devices."""
 
 from __future__ import annotations
 
@@ -13,50 +13,53 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import atomic_write
 from legenda.models.model import Model
-from legenda.tasks.base import Batch, Prepared, Task
+from legenda.tasks.base import Batch, PreparedBatch, Task
 from legenda.tasks.rewards import Reward, Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
-from legenda.training.config import Training
-from legenda.training.distributed import whole_weights
-from legenda.training.optim import clip, create_optimizer
-from legenda.training.prefetch import ReadAhead
+from legenda.training.config import TrainingConfig
+from legenda.training.distributed import unsharded_params
+from legenda.training.optim import clip_gradients, create_optimizer
+from legenda.training.prefetch import Prefetcher
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
-    """Some examples of a step on this device. `idle`: they stand in for none, and count nothing."""
+class _Chunk:
+    """The examples of one gradient accumulation step on this device.
+
+    is_dummy: they stand in where this device has no example, and do not count.
+    """
 
     batch: Batch
-    prepared: Prepared
-    examples: int
-    idle: bool
+    prepared: PreparedBatch
+    num_examples: int
+    is_dummy: bool
 
 
 class Stage:
-    """A model set up for the device with the objective and the optimiser of one stage."""
+    """A model on its device with the objective and the optimizer of one training stage."""
 
     def __init__(
         self,
         fabric: Fabric,
         task: Task,
         model: Model,
-        training: Training,
-        own_rewards: Mapping[str, Reward] | None,
+        config: TrainingConfig,
+        custom_rewards: Mapping[str, Reward] | None,
     ) -> None:
-        self.fabric, self.task, self.model, self.training = fabric, task, model, training
-        self.objective = task.objective(model, training, own_rewards)
-        if training.compile:
+        self.fabric, self.task, self.model, self.config = fabric, task, model, config
+        self.objective = task.objective(model, config, custom_rewards)
+        if config.compile:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)
-        self.reader = ReadAhead(self.objective.read, fabric.device)
-        self.optimizer = create_optimizer(model.parameters(), training)  # of the weights as the devices hold them
-        self.stepper: Any = fabric.setup_optimizers(self.optimizer)
+        self.prefetcher = Prefetcher(self.objective.read, fabric.device)
+        self.optimizer = create_optimizer(model.parameters(), config)  # after the setup, which may shard the weights
+        self.wrapped_optimizer: Any = fabric.setup_optimizers(self.optimizer)
 
     @property
     def rewards(self) -> Rewards | None:
@@ -65,104 +68,106 @@ class Stage:
 
     def step(
         self,
-        positions: np.ndarray,
+        indices: np.ndarray,
         generator: torch.Generator,
-        rate: float,
+        learning_rate: float,
         epoch: int,
-        refused: Path,
+        failed_batch_path: Path,
         *,
         step: int,
-        following: np.ndarray | None,
+        next_indices: np.ndarray | None,
     ) -> dict[str, float]:
-        """One change of the weights at a learning rate; gives the loss and what the objective tells of the batch.
+        """Update the weights once; return the loss and the other metrics of the batch.
 
-        positions: of all devices' examples in the training split, of which each device takes its share; generator: of
-        what is drawn for them, the same on all devices; following: the positions of the next step, whose examples are
-        read meanwhile. The gradient is that of one device working on all of them.
-        Raises UserError where the loss or its gradient is no number, after saving the batch in the file `refused`.
+        indices: the examples of all devices, of which each device takes its part; generator: for the random choices of
+        the batch, the same on all devices; next_indices: the examples of the next step, which are prefetched. The
+        gradient equals that of a single device with all examples.
+        Raise DataError where the loss or its gradient is not finite, after saving the batch to `failed_batch_path`.
         """
-        fabric, training = self.fabric, self.training
+        fabric, config = self.fabric, self.config
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = learning_rate
         self.model.train()
-        drawn = self.objective.draw(positions, generator)
-        parts = self._parts(positions, drawn, epoch)
-        if following is not None:
-            for chosen, _ in self._own(following):
-                self.reader.begin(following[chosen])
-        totals = self._totals(parts)
+        targets = self.objective.sample_targets(indices, generator)
+        chunks = self._chunks(indices, targets, epoch)
+        if next_indices is not None:
+            for local, _ in self._local_examples(next_indices):
+                self.prefetcher.start(next_indices[local])
+        normalizers = self._normalizers(chunks)
         self.optimizer.zero_grad(set_to_none=True)
-        told: dict[str, float] = {}
-        for number, part in enumerate(parts):
-            with fabric.no_backward_sync(self.wrapped, enabled=number < len(parts) - 1):
-                output = self.wrapped(part.batch, *part.prepared.inputs)
-                loss = part.prepared.finish(output)
-                shares = zip(self.objective.shares, loss.sums, totals, strict=True)
-                value = sum((share / max(total, 1.0) * summed for share, summed, total in shares), torch.tensor(0.0))
-                fabric.backward(value * (0 if part.idle else fabric.world_size))
-            share = 0.0 if part.idle else part.examples / len(positions)
-            told["loss"] = told.get("loss", 0.0) + (0.0 if part.idle else value.item())
-            for name, said in loss.told.items():
-                told[name] = told.get(name, 0.0) + said * share
-        told = self._summed(told)
-        norm = clip(fabric, self.wrapped, self.stepper, training)
-        scaled = training.precision == "16-mixed"  # whose scaler leaves out steps that overflow
-        if not math.isfinite(told["loss"]) or (not scaled and norm is not None and not math.isfinite(norm)):
-            self._refuse(positions, drawn, refused, step)
-        self.stepper.step()
-        if fabric.world_size > 1:  # running statistics are those of the first device, which is the one that saves
+        metrics: dict[str, float] = {}
+        for number, chunk in enumerate(chunks):
+            with fabric.no_backward_sync(self.wrapped, enabled=number < len(chunks) - 1):
+                output = self.wrapped(chunk.batch, *chunk.prepared.inputs)
+                loss = chunk.prepared.finish(output)
+                terms = zip(self.objective.loss_weights, loss.sums, normalizers, strict=True)
+                value = sum((weight / max(total, 1.0) * summed for weight, summed, total in terms), torch.tensor(0.0))
+                fabric.backward(value * (0 if chunk.is_dummy else fabric.world_size))
+            fraction = 0.0 if chunk.is_dummy else chunk.num_examples / len(indices)
+            metrics["loss"] = metrics.get("loss", 0.0) + (0.0 if chunk.is_dummy else value.item())
+            for name, metric in loss.metrics.items():
+                metrics[name] = metrics.get(name, 0.0) + metric * fraction
+        metrics = self._all_reduce_metrics(metrics)
+        norm = clip_gradients(fabric, self.wrapped, self.wrapped_optimizer, config)
+        has_scaler = config.precision == "16-mixed"  # it skips steps that overflow
+        if not math.isfinite(metrics["loss"]) or (not has_scaler and norm is not None and not math.isfinite(norm)):
+            self._raise_non_finite(indices, targets, failed_batch_path, step)
+        self.wrapped_optimizer.step()
+        if fabric.world_size > 1:  # running statistics are those of the first device, which saves the model
             for buffer in self.model.buffers():
                 torch.distributed.broadcast(buffer, 0)
-        return told
+        return metrics
 
-    def _own(self, positions: np.ndarray) -> list[tuple[np.ndarray, bool]]:
-        """The examples of this device in each of its `accumulate` parts, and whether one stands in for none."""
-        fabric, training = self.fabric, self.training
-        every = fabric.world_size * training.accumulate
-        number_of_parts = min(training.accumulate, -(-len(positions) // fabric.world_size))
-        firsts = [fabric.global_rank + number * fabric.world_size for number in range(number_of_parts)]
-        shares = [np.arange(len(positions))[first::every] for first in firsts]
-        return [(chosen, False) if len(chosen) else (np.zeros(1, dtype=int), True) for chosen in shares]
+    def _local_examples(self, indices: np.ndarray) -> list[tuple[np.ndarray, bool]]:
+        """Return this device's positions in `indices` for each chunk, and whether they are a dummy."""
+        fabric, accumulation_steps = self.fabric, self.config.gradient_accumulation_steps
+        stride = fabric.world_size * accumulation_steps
+        num_chunks = min(accumulation_steps, -(-len(indices) // fabric.world_size))
+        starts = [fabric.global_rank + number * fabric.world_size for number in range(num_chunks)]
+        chunks = [np.arange(len(indices))[start::stride] for start in starts]
+        return [(chunk, False) if len(chunk) else (np.zeros(1, dtype=int), True) for chunk in chunks]
 
-    def _parts(self, positions: np.ndarray, drawn: Batch, epoch: int) -> list[_Part]:
-        """The examples of this device, part by part, with all that needs no gradient done."""
-        parts = []
-        for chosen, idle in self._own(positions):
-            own = {name: tensor[torch.from_numpy(chosen)].to(self.fabric.device) for name, tensor in drawn.items()}
-            batch = {**self.reader.take(positions[chosen]), **own}
-            with whole_weights(self.objective), self.fabric.autocast():
-                prepared = self.objective.prepare(positions[chosen], batch, epoch)
-            parts.append(_Part(batch, prepared, len(chosen), idle))
-        return parts
+    def _chunks(self, indices: np.ndarray, targets: Batch, epoch: int) -> list[_Chunk]:
+        """Return this device's examples, chunk by chunk, with everything computed that needs no gradient."""
+        chunks = []
+        for local, is_dummy in self._local_examples(indices):
+            local_targets = {
+                name: tensor[torch.from_numpy(local)].to(self.fabric.device) for name, tensor in targets.items()
+            }
+            batch = {**self.prefetcher.next(indices[local]), **local_targets}
+            with unsharded_params(self.objective), self.fabric.autocast():
+                prepared = self.objective.prepare(indices[local], batch, epoch)
+            chunks.append(_Chunk(batch, prepared, len(local), is_dummy))
+        return chunks
 
-    def _totals(self, parts: Sequence[_Part]) -> list[float]:
-        """What each part of the loss is divided by, over all parts and devices."""
-        own = torch.zeros(len(self.objective.shares), dtype=torch.float64)
-        for part in parts:
-            if not part.idle:
-                own += torch.tensor(part.prepared.counts, dtype=torch.float64)
-        return self._all_summed(own).tolist()
+    def _normalizers(self, chunks: Sequence[_Chunk]) -> list[float]:
+        """Return what each term of the loss is divided by, over all chunks and devices."""
+        total = torch.zeros(len(self.objective.loss_weights), dtype=torch.float64)
+        for chunk in chunks:
+            if not chunk.is_dummy:
+                total += torch.tensor(chunk.prepared.normalizers, dtype=torch.float64)
+        return self._all_reduce(total).tolist()
 
-    def _summed(self, told: Mapping[str, float]) -> dict[str, float]:
-        names = sorted(told)
-        values = self._all_summed(torch.tensor([told[name] for name in names], dtype=torch.float64)).tolist()
+    def _all_reduce_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        names = sorted(metrics)
+        values = self._all_reduce(torch.tensor([metrics[name] for name in names], dtype=torch.float64)).tolist()
         return dict(zip(names, values, strict=True))
 
-    def _all_summed(self, values: Tensor) -> Tensor:
+    def _all_reduce(self, values: Tensor) -> Tensor:
         if self.fabric.world_size == 1:
             return values
         summed = self.fabric.all_reduce(values.to(self.fabric.device), reduce_op="sum")
         assert isinstance(summed, Tensor)
         return summed.cpu()
 
-    def _refuse(self, positions: np.ndarray, drawn: Batch, path: Path, step: int) -> None:
+    def _raise_non_finite(self, indices: np.ndarray, targets: Batch, path: Path, step: int) -> None:
         if self.fabric.is_global_zero:
-            tensors = {**self.objective.read(positions), **drawn}
-            named = {"examples": "\n".join(self.task.train.ids[position] for position in positions)}
+            tensors = {**self.objective.read(indices), **targets}
+            metadata = {"examples": "\n".join(self.task.train.ids[index] for index in indices)}
             with atomic_write(path) as partial:
-                safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, named)
-        self.fabric.barrier()  # else another process, ending, could end this one while it writes
-        raise UserError(
-            f"the loss or its gradient is no longer a number at step {step}, whose examples are in {path}; look for "
-            "broken features there, or train into another folder (--out) with a lower training.schedule.rate"
+                safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
+        self.fabric.barrier()  # otherwise another process could end this one while it writes
+        raise DataError(
+            f"the loss or its gradient is not finite at step {step}, whose examples are in {path}; look for broken "
+            "features there, or train into another folder (--out) with a lower training.schedule.learning_rate"
         )

@@ -1,4 +1,4 @@
-"""Means of the weights over training, which are often better than the last ones."""
+"""Averages of the weights over training: exponential moving average, or stochastic weight averaging."""
 
 from __future__ import annotations
 
@@ -8,52 +8,51 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from legenda.training.config import Training
+from legenda.training.config import TrainingConfig
 
 
 class AverageWeights:
-    """The mean of a model's floating-point weights, in full precision.
+    """The average of a model's floating-point weights; other tensors are those of the model.
 
-    values: the mean by name, empty before anything entered it; other tensors are taken from the model as they are.
+    values: the average by name, empty before the first update.
     """
 
-    def __init__(self, model: nn.Module, training: Training) -> None:
-        self.model, self.training = model, training
+    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
+        self.model, self.config = model, config
         self.values: dict[str, Tensor] = {}
-        self.entered = 0
-        """How many weights have entered it."""
+        self.num_updates = 0
 
     def after_step(self, epoch: int) -> None:
-        """Takes in the weights of a step in an epoch counted from 1."""
-        if self.training.average == "exponential" and epoch >= self.training.average_from:
-            # A mean over few steps forgets faster, so that the first weights do not linger.
-            decay = min(self.training.average_decay, (1 + self.entered) / (10 + self.entered))
-            self._enter(1 - decay)
+        """Update the exponential moving average after a step of an epoch, counted from 1."""
+        if self.config.weight_averaging == "ema" and epoch >= self.config.averaging_start_epoch:
+            # The decay is smaller in the beginning, so that the initial weights are forgotten quickly.
+            decay = min(self.config.ema_decay, (1 + self.num_updates) / (10 + self.num_updates))
+            self._update(1 - decay)
 
     def after_epoch(self, epoch: int) -> None:
-        """Takes in the weights at the end of an epoch counted from 1."""
-        if self.training.average == "epochs" and epoch >= self.training.average_from:
-            self._enter(1 / (1 + self.entered))
+        """Update the mean over epochs at the end of an epoch, counted from 1."""
+        if self.config.weight_averaging == "swa" and epoch >= self.config.averaging_start_epoch:
+            self._update(1 / (1 + self.num_updates))
 
     @torch.no_grad()
-    def _enter(self, share: float) -> None:
+    def _update(self, weight: float) -> None:
         for name, tensor in self.model.state_dict().items():
             if tensor.is_floating_point():
                 if name in self.values:
-                    self.values[name].lerp_(tensor.to(self.values[name].dtype), share)
+                    self.values[name].lerp_(tensor.to(self.values[name].dtype), weight)
                 else:
                     self.values[name] = tensor.detach().clone()
-        self.entered += 1
+        self.num_updates += 1
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """The model has the mean's weights in this block, its own again after it."""
+    def swap_in(self) -> Iterator[None]:
+        """Give the model the averaged weights inside the block, and its current ones again afterwards."""
         if not self.values:
             yield
             return
-        own = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        current = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
         self.model.load_state_dict(self.values, strict=False)
         try:
             yield
         finally:
-            self.model.load_state_dict(own)
+            self.model.load_state_dict(current)

@@ -19,7 +19,7 @@ from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
 from legenda.regions import Regions
-from legenda.tasks.predict import describe_images
+from legenda.tasks.predict import generate_captions
 from legenda.training.history import HISTORY, read_history
 from legenda.visualization.caption_attention import (
     CaptionAttention,
@@ -79,7 +79,7 @@ def predict_with_attention(
             found[split.ids[position]] = extract_attention(decoded, regions, vocabulary, row)[0]
 
     chosen = np.asarray(positions, dtype=np.int64)
-    describe_images(opened.model, split, beam_size=beam_size, need_attention=True, positions=chosen, heard=keep)
+    generate_captions(opened.model, split, beam_size=beam_size, need_attention=True, indices=chosen, callback=keep)
     return found
 
 

@@ -13,7 +13,7 @@ from legenda.datasets.scenes import FAMILIES, Scene, make_split
 from legenda.errors import UserError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
-from legenda.tasks.predict import describe_images
+from legenda.tasks.predict import generate_captions
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import RANKED_BY, example, model_run, predict_with_attention, score
 from legenda.visualization.report.images import draw_subject
@@ -47,7 +47,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
     made = make_split("test", data.test, data.seed)
     split = scene_captions(made)
     shown = _shown(made.scenes)
-    tested = {name: score(describe_images(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()}
+    tested = {
+        name: score(generate_captions(opened.model, split, beam_size=BEAM), split) for name, opened in runs.items()
+    }
     looked = {name: predict_with_attention(opened, split, shown, BEAM) for name, opened in runs.items()}
     for name, result in tested.items():
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM, "fast")}

@@ -1,0 +1,75 @@
+"""Objectives of captioning: what they share, and cross-entropy."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from legenda.datasets.captions import CaptionDataset, EncodedCaptions
+from legenda.models import Captioner
+from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.tasks.config import ObjectiveConfig
+from legenda.tasks.objectives import PADDING, cross_entropy
+from legenda.tasks.scheduled_sampling import apply_scheduled_sampling
+
+
+class CaptionObjective(Objective):
+    """An objective on the regions and some reference captions of each image."""
+
+    model: Captioner
+
+    def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset) -> None:
+        super().__init__(model)
+        self.config = config
+        self.split = split
+
+    @cached_property
+    def captions(self) -> EncodedCaptions:
+        """The captions of the split as token ids of the model's vocabulary."""
+        assert self.model.vocabulary is not None
+        return EncodedCaptions.of(self.split, self.model.vocabulary, self.config.max_caption_length)
+
+    def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:
+        """Return reference captions `(B, K, T)`, padded with -1."""
+        return {"captions": self.captions.rows(indices, self.config.captions_per_image, generator)}
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return the tensors of the images' regions."""
+        return regions_to_batch(self.split.read(indices))
+
+    def sum_cross_entropy(self, logits: Float[Tensor, "B K T V"], targets: Int[Tensor, "B K T"]) -> Float[Tensor, ""]:
+        """Return the cross-entropy with the configured label smoothing, summed over tokens."""
+        config = self.config
+        return cross_entropy(logits, targets, config.label_smoothing, config.label_smoothing_target, reduction="sum")
+
+
+class CrossEntropy(CaptionObjective):
+    """Cross-entropy of the reference captions, all positions of all rows at once (teacher forcing)."""
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return input and target tokens; scheduled sampling replaces some inputs by samples of the model."""
+        inputs, targets = shift_right(batch["captions"], self.model.decoding.end_id)
+        probability = self.config.scheduled_sampling.at(epoch)
+        if probability:
+            memory = self.model.encode(batch_to_regions(batch))
+            inputs = apply_scheduled_sampling(self.model, memory, inputs, probability)
+        num_tokens = float((targets != PADDING).sum())
+        return PreparedBatch((inputs, targets), (num_tokens,), lambda total: Loss((total,)))
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+        """Return the sum over all tokens."""
+        inputs, targets = prepared
+        assert inputs is not None
+        assert targets is not None
+        return self.sum_cross_entropy(self.model(batch_to_regions(batch), inputs), targets)
+
+
+def shift_right(captions: Int[Tensor, "B K T"], eos_token_id: int) -> tuple[Int[Tensor, "B K t"], Int[Tensor, "B K t"]]:
+    """Return inputs and targets of captions that begin with the begin token and are padded with -1."""
+    inputs = captions[..., :-1]
+    return inputs.masked_fill(inputs == PADDING, eos_token_id), captions[..., 1:]
