@@ -30,7 +30,7 @@ import tyro
 from legenda.errors import UserError
 from legenda.io import write_json
 from legenda.metrics.bleu import BleuCounts
-from legenda.metrics.cider import DocumentFrequencies, cider_of
+from legenda.metrics.cider import DocumentFrequencies, cider_scores
 from legenda.metrics.ngrams import Corpus
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.rouge import rouge_l
@@ -111,7 +111,7 @@ def compare(path: Path, images: int) -> dict[str, Any]:
     (words, groups), tokenizer = timed(lambda: (tokens(candidates), [tokens(group) for group in captions]))
     corpus, counting = timed(lambda: Corpus.from_tokens(words, groups))
     bleu, adding = timed(lambda: BleuCounts.of(corpus).total().scores()[0].tolist())
-    cider, weighing = timed(lambda: cider_of(corpus).tolist())
+    cider, weighing = timed(lambda: cider_scores(corpus).tolist())
     rouge, subsequences = timed(
         lambda: [
             rouge_l(mine or [""], [one or [""] for one in group]) for mine, group in zip(words, groups, strict=True)

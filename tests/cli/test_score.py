@@ -1,4 +1,4 @@
-"""`legenda score`: files in, tables and JSON out, and one sentence for every mistake."""
+"""`legenda score`: tables, the JSON file and error messages."""
 
 import json
 import zipfile
@@ -24,7 +24,7 @@ FAST = "--metrics BLEU ROUGE-L CIDEr-D"
 
 @pytest.fixture
 def score(run_command, tmp_path, monkeypatch) -> Callable[..., tuple[int, str, str]]:
-    """Runs `legenda score` in a folder of its own: exit code, standard output and standard error."""
+    """Run `legenda score` in a temporary folder: exit code, standard output and standard error."""
     monkeypatch.chdir(tmp_path)
     coco = [
         {"image_id": image, "id": n, "caption": c} for image, group in REFERENCES.items() for n, c in enumerate(group)
@@ -41,31 +41,33 @@ def write(name: str, content: Any) -> None:
 
 
 def row(out: str, name: str) -> list[str]:
-    """The cells of the first row of a table that begins with a name."""
+    """Return the cells of the first table row that begins with a name."""
     return next(line.split() for line in out.splitlines() if line.split()[:1] == [name])
 
 
-def test_scores_and_intervals_are_shown_and_written(score):
+def test_scores_and_intervals_are_printed_and_written(score):
     code, out, err = score(f"predictions.json references.json {FAST} --out scores.json --resamples 200 --seed 3")
     assert (code, err) == (0, "")
     expected = evaluate(PREDICTIONS, REFERENCES, metrics=WITHOUT_JAVA)
-    spread = intervals(expected, resamples=200, seed=3)
+    bounds = intervals(expected, resamples=200, seed=3)
     for name, value in expected.corpus.items():
-        assert row(out, name) == [name, f"{value:.4f}", f"{spread[name].low:.4f}", "..", f"{spread[name].high:.4f}"]
+        assert row(out, name) == [name, f"{value:.4f}", f"{bounds[name].low:.4f}", "..", f"{bounds[name].high:.4f}"]
     assert "scores: 4 images; document frequencies of 4 images: the references scored\n" in out
     assert "4 captions of 4 images use 10 different words" in out
     written = json.loads(Path("scores.json").read_text())
     assert written["predictions"] == "predictions.json"
     assert (written["resamples"], written["seed"], written["vocabulary"]) == (200, 3, 10)
     assert {key: written["scores"][key] for key in expected.to_dict()} == json.loads(expected.to_json())
-    assert written["scores"]["intervals"]["CIDEr-D"] == vars(spread["CIDEr-D"])
+    assert written["scores"]["intervals"]["CIDEr-D"] == vars(bounds["CIDEr-D"])
 
 
-def test_missing_programs_are_null_with_one_notice(score, monkeypatch):
+def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
     monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
     monkeypatch.setenv("LEGENDA_JAVA", "/bin/sh")
-    code, out, err = score("predictions.json references.json --against others.json --out scores.json --resamples 10")
+    code, out, err = score(
+        "predictions.json references.json --compare-with others.json --out scores.json --resamples 10"
+    )
     assert code == 0
     assert [line.split(":")[0] for line in err.splitlines()] == ["no METEOR", "no SPICE"]
     assert "pip install 'legenda[meteor]'" in err
@@ -79,17 +81,17 @@ def test_missing_programs_are_null_with_one_notice(score, monkeypatch):
 
 
 def test_two_files_are_compared(score):
-    code, out, _ = score(f"predictions.json references.json {FAST} --against others.json --out scores.json")
+    code, out, _ = score(f"predictions.json references.json {FAST} --compare-with others.json --out scores.json")
     assert code == 0
-    first, second = (evaluate(told, REFERENCES, metrics=WITHOUT_JAVA) for told in (PREDICTIONS, OTHERS))
+    first, second = (evaluate(captions, REFERENCES, metrics=WITHOUT_JAVA) for captions in (PREDICTIONS, OTHERS))
     found = compare(first, second)["ROUGE-L"]
-    table = out.split("against others.json (second)")[1]
+    table = out.split("compared with others.json (second)")[1]
     cells = row(table, "ROUGE-L")
     assert cells[1:4] == [f"{first['ROUGE-L']:.4f}", f"{second['ROUGE-L']:.4f}", f"{found.difference:+.4f}"]
     assert cells[-1] == f"{found.p:.4f}"
-    against = json.loads(Path("scores.json").read_text())["scores"]["against"]
-    assert against["differences"]["ROUGE-L"] == vars(found)
-    assert against["corpus"] == second.corpus
+    compared = json.loads(Path("scores.json").read_text())["scores"]["compare_with"]
+    assert compared["differences"]["ROUGE-L"] == vars(found)
+    assert compared["corpus"] == second.corpus
 
 
 def test_c5_and_c40(score):
@@ -111,7 +113,9 @@ def test_c5_and_c40(score):
 
 def test_document_frequencies_of_another_file(score):
     write("more.json", {**REFERENCES, "5": ["A cat."], "6": ["A red wall."]})
-    code, out, _ = score("predictions.json references.json --df more.json --metrics CIDEr-D CIDEr --out scores.json")
+    code, out, _ = score(
+        "predictions.json references.json --document-frequencies more.json --metrics CIDEr-D CIDEr --out scores.json"
+    )
     assert code == 0
     assert "document frequencies of 6 images: more.json" in out
     written = json.loads(Path("scores.json").read_text())["scores"]
@@ -134,7 +138,7 @@ def test_a_split_of_karpathys_layout_and_its_training_captions(score):
     ]
     write("karpathy.json", {"images": images})
     write("two.json", {"1": "A kite, high up", "2": "two boats"})
-    code, out, _ = score("two.json karpathy.json --split test --metrics BLEU-1 --training karpathy.json")
+    code, out, _ = score("two.json karpathy.json --split test --metrics BLEU-1 --train-captions karpathy.json")
     assert code == 0
     assert "scores: 2 images\n" in out
     assert "0.0 % of the captions are not in karpathy.json" in out
@@ -157,13 +161,13 @@ def test_several_captions_are_measured_for_diversity(score):
     assert row(out, "mBLEU-4") == ["mBLEU-4", f"{found.mbleu[3]:.4f}"]
     written = json.loads(Path("scores.json").read_text())
     assert (written["diversity"]["documents"], written["diversity"]["df"]) == (4, "references.json")
-    both = [evaluate(told, REFERENCES, metrics="CIDEr-D") for told in (PREDICTIONS, OTHERS)]
+    both = [evaluate(captions, REFERENCES, metrics="CIDEr-D") for captions in (PREDICTIONS, OTHERS)]
     each = {image: [scores.per_image[image]["CIDEr-D"] for scores in both] for image in samples}
     assert written["oracle"]["CIDEr-D"]["per_image"] == each
     assert float(row(out, "CIDEr-D")[1]) == pytest.approx(sum(map(max, each.values())) / 4, abs=1e-4)
 
 
-MISTAKES = [
+INVALID = [
     (
         {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"},
         "",
@@ -174,18 +178,22 @@ MISTAKES = [
     ([{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}], "", "more than one caption for image 1"),
     ({"1": "a", "2": None}, "", "the caption of image 2 is NoneType"),
     (PREDICTIONS, "--metrics BLEU CIDER", "there is no metric 'CIDER'; did you mean CIDEr?"),
-    (PREDICTIONS, "--against samples.json", "samples.json has 2 captions for image 1; only one can be compared"),
-    (PREDICTIONS, "--against few.json --only-predicted", "odd.json and few.json are of different images"),
+    (PREDICTIONS, "--compare-with samples.json", "samples.json has 2 captions for image 1; only one can be compared"),
+    (PREDICTIONS, "--compare-with few.json --only-predicted", "odd.json and few.json are of different images"),
     (PREDICTIONS, "--split val", "references.json does not say which images are of the split val"),
-    (PREDICTIONS, "--df nothing.json", "nothing.json cannot be read"),
+    (PREDICTIONS, "--document-frequencies nothing.json", "nothing.json cannot be read"),
     (PREDICTIONS, "--metrics SPICE --spice-jars nowhere", "nowhere lacks stanford-corenlp-3.6.0.jar and"),
-    ({n: ["a", "b"] for n in REFERENCES}, "--against others.json", "--against and --c40 are for one; leave them out"),
+    (
+        {n: ["a", "b"] for n in REFERENCES},
+        "--compare-with others.json",
+        "--compare-with and --c40 expect one;",
+    ),
     ({"1": ["a", "b"], "2": ["a"], "3": ["a"], "4": ["a"]}, "", "image '2' needs a list of at least 2 captions"),
 ]
 
 
-@pytest.mark.parametrize(("content", "options", "said"), MISTAKES)
-def test_a_mistake_is_one_sentence_and_nothing_is_written(score, content, options, said):
+@pytest.mark.parametrize(("content", "options", "message"), INVALID)
+def test_invalid_input_gives_one_sentence_and_writes_nothing(score, content, options, message):
     write("odd.json", content)
     write("few.json", {"1": "a"})
     write("samples.json", {image: ["a", "b"] for image in REFERENCES})
@@ -194,11 +202,11 @@ def test_a_mistake_is_one_sentence_and_nothing_is_written(score, content, option
     assert (code, out) == (2, "")
     assert err.startswith("legenda score: ")
     assert err.count("\n") == 1
-    assert said in err
+    assert message in err
     assert not Path("scores.json").exists()
 
 
-def test_the_parser_of_spice_is_fetched(score, monkeypatch):
+def test_download_spice(score, monkeypatch):
     with zipfile.ZipFile("corenlp.zip", "w") as packed:
         for name in CORENLP:
             packed.writestr(f"x/{name}", name)
@@ -211,4 +219,4 @@ def test_the_parser_of_spice_is_fetched(score, monkeypatch):
     Path("corenlp.zip").unlink()
     code, out, err = score("--download-spice more")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "cannot be fetched" in err
+    assert "cannot be downloaded" in err

@@ -1,4 +1,4 @@
-"""Files of predictions and references in every layout, and what is wrong with others."""
+"""Files of predictions and references in every layout, and the errors for invalid ones."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.evaluation.caption_files import read_predictions, read_references
 
 KARPATHY = {
@@ -30,7 +30,7 @@ COCO = {
 
 @pytest.fixture
 def file(tmp_path) -> Callable[[Any], Path]:
-    """Writes JSON, or text as it is."""
+    """Return a function that writes JSON, or text unchanged."""
 
     def write(content: Any) -> Path:
         path = tmp_path / "some.json"
@@ -90,7 +90,7 @@ def test_the_real_annotations(shared):
         ("3", "holds a JSON int"),
         ("[]", "holds no captions"),
         ("{}", "holds no captions"),
-        ('{"a": "x", "b": "y", "a": "z"}', r"cannot be read \(a is given twice\)"),
+        ('{"a": "x", "b": "y", "a": "z"}', r"cannot be read \(a occurs twice\)"),
         (
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
             "more than one caption for image 1; leave",
@@ -106,9 +106,9 @@ def test_the_real_annotations(shared):
         ({"a": []}, "no caption for image a"),
     ],
 )
-def test_mistakes_in_predictions_are_named(file, content, message):
+def test_invalid_predictions_are_named(file, content, message):
     path = file(content)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(LegendaError, match=message) as caught:
         read_predictions(path)
     assert str(path) in str(caught.value)
 
@@ -126,14 +126,14 @@ def test_mistakes_in_predictions_are_named(file, content, message):
         ({"annotations": [{"image_id": 1, "caption": 5}]}, None, "the caption of image 1 is int"),
     ],
 )
-def test_mistakes_in_references_are_named(file, content, split, message):
+def test_invalid_references_are_named(file, content, split, message):
     path = file(content)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(LegendaError, match=message) as caught:
         read_references(path, split=split)
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     for read in (read_predictions, read_references):
-        with pytest.raises(UserError, match=r"nothing\.json cannot be read"):
+        with pytest.raises(LegendaError, match=r"nothing\.json cannot be read"):
             read(tmp_path / "nothing.json")

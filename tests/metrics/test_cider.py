@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import UserError
-from legenda.metrics.cider import DocumentFrequencies, cider, cider_d, cider_of
+from legenda.metrics.cider import DocumentFrequencies, cider, cider_d, cider_scores
 from legenda.metrics.ngrams import Corpus
 
 CAPTION = st.lists(st.sampled_from("abcd"), max_size=7)
@@ -128,8 +128,8 @@ def test_the_reference_programs_agree(shared, name, corpus_cider_d, corpus_cider
         [[caption.split() for caption in case["refs"]] for case in cases],
     )
     given = frequencies if documents else None  # without any, the references of all cases are the documents
-    assert cider_of(corpus, given).tolist() == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
-    assert cider_of(corpus, given, clipped=False).tolist() == pytest.approx([c["cider"] for c in cases], abs=1e-9)
+    assert cider_scores(corpus, given).tolist() == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
+    assert cider_scores(corpus, given, clipped=False).tolist() == pytest.approx([c["cider"] for c in cases], abs=1e-9)
     assert scores[cider_d] == pytest.approx([case["cider_d"] for case in cases], abs=1e-9)
     assert scores[cider] == pytest.approx([case["cider"] for case in cases], abs=1e-9)
     assert sum(scores[cider_d]) / len(cases) == pytest.approx(corpus_cider_d, abs=1e-9)

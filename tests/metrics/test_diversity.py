@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda.errors import UserError
-from legenda.metrics import DocumentFrequencies, evaluate, measure_diversity, score_oracle, share_novel, vocabulary_size
+from legenda.metrics import (
+    DocumentFrequencies,
+    evaluate,
+    measure_diversity,
+    novel_fraction,
+    score_oracle,
+    vocabulary_size,
+)
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import cider
 
@@ -84,9 +91,9 @@ def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, rando
 
 def test_words_and_novelty():
     assert vocabulary_size(["A dog.", "a Cat", ""]) == 3
-    assert share_novel(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
+    assert novel_fraction(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
     with pytest.raises(UserError, match="no captions to look for"):
-        share_novel([], ["a"])
+        novel_fraction([], ["a"])
 
 
 def test_the_oracle_takes_the_best_of_each_image():

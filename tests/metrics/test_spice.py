@@ -159,7 +159,7 @@ def test_the_parser_is_fetched_and_unpacked(tmp_path):
 def test_what_cannot_be_fetched_is_told(tmp_path, kind):
     (tmp_path / "page.html").write_text("<html>moved</html>")
     url, said = {
-        "no network": ("http://127.0.0.1:9/corenlp.zip", "cannot be fetched"),
+        "no network": ("http://127.0.0.1:9/corenlp.zip", "cannot be downloaded"),
         "no archive": ((tmp_path / "page.html").as_uri(), "did not give the archive"),
         "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not give the archive"),
     }[kind]

@@ -1,6 +1,6 @@
-"""Files of captions to be scored, and of the references to score them against.
+"""Read files of predicted captions and of references.
 
-An image's id is text here, whatever it is in a file: COCO's 42 is "42".
+Image ids are strings here, whatever they are in a file: COCO's 42 becomes "42".
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.datasets.karpathy import parse_karpathy, read_plain_or_gzipped
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import verified
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
@@ -17,11 +17,11 @@ _REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [caption
 
 
 def read_predictions(path: str | Path) -> dict[str, list[str]]:
-    """The captions of each image in a file of results, JSON or gzipped JSON, in the file's order.
+    """Return the captions of each image in a file of predictions, JSON or gzipped JSON, in the file's order.
 
     The file holds a list of objects with `image_id` and `caption`, as COCO's server takes it, or an object from ids to
     one caption or to a list of several, or what `legenda evaluate` writes. A caption may be empty.
-    Raises UserError, naming the file and the image, for an id given twice and for a caption that is not text.
+    Raise DataError, naming the file and the image, for an id that occurs twice and for a caption that is not text.
     """
     path = Path(path)
     content = _content(path, _RESULTS)
@@ -34,34 +34,34 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
         for number, entry in enumerate(content):
             name, caption = _entry(path, f"entry {number}", entry, _RESULTS)
             if name in found:
-                raise UserError(f"{path} has more than one caption for image {name}; leave one")
+                raise DataError(f"{path} has more than one caption for image {name}; leave one")
             found[name] = [caption]
     else:
-        raise UserError(f"{path} holds a JSON {type(content).__name__}; {_RESULTS}")
+        raise DataError(f"{path} holds a JSON {type(content).__name__}; {_RESULTS}")
     if not found:
-        raise UserError(f"{path} holds no captions; {_RESULTS}")
+        raise DataError(f"{path} holds no captions; {_RESULTS}")
     return found
 
 
 def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
-    """The references of each image in a file, JSON or gzipped JSON, in the file's order.
+    """Return the references of each image in a file, JSON or gzipped JSON, in the file's order.
 
     The file is COCO's annotations (captions_val2014.json), or in Karpathy's layout (dataset_coco.json), or an object
     from ids to lists of captions. Images without references are left out.
-    split: only the images of train, val or test, which Karpathy's layout alone tells.
-    Raises UserError, naming the file and the image, for what is missing or not text, and where nothing is left.
+    split: only the images of train, val or test; only Karpathy's layout has splits.
+    Raise DataError, naming the file and the image, for what is missing or not text, and where there are no references.
     """
     path = Path(path)
     content = _content(path, _REFERENCES)
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
+        raise DataError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
     found: dict[str, list[str]] = {}
     if isinstance(content.get("images"), list) and "annotations" not in content:
         for image in parse_karpathy(content, path):
             if split in (None, image.split) and image.captions:
                 found[image.id] = list(image.captions)
     elif split is not None:
-        raise UserError(f"{path} does not say which images are of the split {split}; only Karpathy's layout does")
+        raise DataError(f"{path} does not say which images are of the split {split}; only Karpathy's layout does")
     elif isinstance(content.get("annotations"), list):
         for number, entry in enumerate(content["annotations"]):
             name, caption = _entry(path, f"annotations[{number}]", entry, _REFERENCES)
@@ -70,7 +70,7 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
         found = {name: _captions(path, name, value, _REFERENCES) for name, value in content.items()}
     if not found:
         where = "" if split is None else f" for the split {split}"
-        raise UserError(f"{path} holds no references{where}; {_REFERENCES}")
+        raise DataError(f"{path} holds no references{where}; {_REFERENCES}")
     return found
 
 
@@ -80,31 +80,31 @@ def _content(path: Path, hint: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different; JSON itself lets the last of two win."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    """Return a JSON object as a dict; raise ValueError for a repeated key, which `json` itself ignores."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
-    return made
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} occurs twice")
+    return found
 
 
 def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:
     captions = value if isinstance(value, list) else [value]
     if not captions:
-        raise UserError(f"{path} has no caption for image {name}; {hint}")
+        raise DataError(f"{path} has no caption for image {name}; {hint}")
     return [_text(path, name, caption, hint) for caption in captions]
 
 
 def _entry(path: Path, where: str, entry: Any, hint: str) -> tuple[str, str]:
     if not isinstance(entry, Mapping) or "image_id" not in entry or "caption" not in entry:
-        raise UserError(f"{path}: {where} has no 'image_id' and 'caption'; {hint}")
+        raise DataError(f"{path}: {where} has no 'image_id' and 'caption'; {hint}")
     name = entry["image_id"]
     if isinstance(name, bool) or not isinstance(name, int | str):
-        raise UserError(f"{path}: the 'image_id' of {where} is {type(name).__name__}; give a number or text")
+        raise DataError(f"{path}: the 'image_id' of {where} is {type(name).__name__}; give a number or text")
     return str(name), _text(path, str(name), entry["caption"], hint)
 
 
 def _text(path: Path, name: str, caption: Any, hint: str) -> str:
     if not isinstance(caption, str):
-        raise UserError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
+        raise DataError(f"{path}: the caption of image {name} is {type(caption).__name__}, not text; {hint}")
     return caption

@@ -1,7 +1,14 @@
 """Scores of captions."""
 
 from legenda.metrics.boxes import box_iou, grounding_accuracy
-from legenda.metrics.diversity import Diversity, Oracle, measure_diversity, score_oracle, share_novel, vocabulary_size
+from legenda.metrics.diversity import (
+    Diversity,
+    Oracle,
+    measure_diversity,
+    novel_fraction,
+    score_oracle,
+    vocabulary_size,
+)
 from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.meteor import Meteor, MeteorScores
@@ -35,8 +42,8 @@ __all__ = [
     "intervals",
     "measure_diversity",
     "normalize_answer",
+    "novel_fraction",
     "score_oracle",
-    "share_novel",
     "vocabulary_size",
     "vqa_accuracy",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_frequencies
+from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
 
 SIGMA = 6.0
@@ -21,17 +21,17 @@ def cider_d(
     """CIDEr-D of one image, in 0..10: n-gram similarity with counts clipped at the reference's and unequal lengths
     punished by a Gaussian of sigma 6. Lengths are numbers of bigrams, as in the reference program.
     """
-    return float(cider_of(Corpus.from_tokens([candidate], [references]), frequencies)[0])
+    return float(cider_scores(Corpus.from_tokens([candidate], [references]), frequencies)[0])
 
 
 def cider(
     candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], frequencies: DocumentFrequencies
 ) -> float:
     """CIDEr of one image, in 0..10: ten times the mean cosine of tf-idf vectors (equation 3)."""
-    return float(cider_of(Corpus.from_tokens([candidate], [references]), frequencies, clipped=False)[0])
+    return float(cider_scores(Corpus.from_tokens([candidate], [references]), frequencies, clipped=False)[0])
 
 
-def cider_of(corpus: Corpus, frequencies: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
+def cider_scores(corpus: Corpus, frequencies: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
     """CIDEr-D of every image, in 0..10, or with `clipped=False` plain CIDEr.
 
     Without `frequencies` the references themselves give them, an image being a document.
@@ -46,7 +46,7 @@ def cider_of(corpus: Corpus, frequencies: DocumentFrequencies | None = None, *, 
     else:
         documents = frequencies.documents
         counts = frequencies.counts_of(corpus.table, corpus.words)
-    weights = [inverse_frequencies(each, documents) for each in counts]
+    weights = [inverse_document_frequencies(each, documents) for each in counts]
     return similarities(
         corpus.candidates,
         corpus.references,

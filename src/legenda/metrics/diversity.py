@@ -16,7 +16,7 @@ import numpy as np
 from legenda.errors import UserError
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import DocumentFrequencies
-from legenda.metrics.evaluation import References, as_tokens, evaluate, frequencies_of
+from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
 from legenda.metrics.ngrams import LONGEST, count_ngrams
 
 Samples = Mapping[Any, Sequence[str]]
@@ -54,7 +54,7 @@ def measure_diversity(
     Raises UserError for an image with fewer than two captions and for what is not text.
     """
     groups = [as_tokens(captions, tokenized=tokenized) for captions in _checked(samples).values()]
-    frequencies, source = frequencies_of(df, groups, tokenized=tokenized)
+    frequencies, source = resolve_document_frequencies(df, groups, tokenized=tokenized)
     distinct = [_distinct(group) for group in groups]
     alike = [_self_cider(group, frequencies) for group in groups]
     per_image = {
@@ -71,7 +71,7 @@ def vocabulary_size(captions: Iterable[str], *, tokenized: bool = False) -> int:
     return len({word for words in as_tokens(captions, tokenized=tokenized) for word in words})
 
 
-def share_novel(captions: Iterable[str], training: Iterable[str], *, tokenized: bool = False) -> float:
+def novel_fraction(captions: Iterable[str], training: Iterable[str], *, tokenized: bool = False) -> float:
     """The share of captions, in 0..1, whose words in order are no caption of the training set."""
     known = {tuple(words) for words in as_tokens(training, tokenized=tokenized)}
     made = [tuple(words) for words in as_tokens(captions, tokenized=tokenized)]

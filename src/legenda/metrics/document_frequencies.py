@@ -87,7 +87,7 @@ class DocumentFrequencies:
             known = self.table.find(length, known, np.array([self.words.get(token, MOST_TOKENS)]))
             place = int(known[0])
         count = self.counts[len(ngram) - 1][[place]] if place >= 0 else np.zeros(1, np.int64)
-        return float(inverse_frequencies(count, self.documents)[0])
+        return float(inverse_document_frequencies(count, self.documents)[0])
 
     def save(self, path: str | Path) -> None:
         """Writes a safetensors file. Tokens must be text or whole numbers."""
@@ -139,6 +139,6 @@ def read_arrays(path: str | Path, form: str, hint: str) -> tuple[dict[str, np.nd
     return verified(read, path, hint)
 
 
-def inverse_frequencies(counts: Integers, documents: int) -> Floats:
+def inverse_document_frequencies(counts: Integers, documents: int) -> Floats:
     """log(documents / occurrences) of n-grams; one that no document has counts as seen once."""
     return np.log(documents) - np.log(np.maximum(1, counts))

@@ -10,7 +10,7 @@ from typing import Any
 
 from legenda.errors import UserError, nearest
 from legenda.metrics.bleu import BleuCounts
-from legenda.metrics.cider import cider_of
+from legenda.metrics.cider import cider_scores
 from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor
 from legenda.metrics.ngrams import Corpus
@@ -130,10 +130,10 @@ def evaluate(
         frequencies = None  # those of the references, which are counted already
         documents, source = len(words), SCORED
         if df is not None:
-            frequencies, source = frequencies_of(df, word_groups, tokenized=tokenized)
+            frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)
             documents = frequencies.documents
         for name in sorted(ngrams - set(BLEU)):
-            values[name] = _mean(cider_of(counted, frequencies, clipped=name == "CIDEr-D").tolist())
+            values[name] = _mean(cider_scores(counted, frequencies, clipped=name == "CIDEr-D").tolist())
 
     def meteor() -> _Values:
         with Meteor() as program:
@@ -185,7 +185,7 @@ def _mean(per_image: Sequence[float]) -> _Values:
     return fmean(per_image), per_image
 
 
-def frequencies_of(
+def resolve_document_frequencies(
     df: DocumentFrequencies | References | None, groups: Sequence[Sequence[Sequence[str]]], *, tokenized: bool
 ) -> tuple[DocumentFrequencies, str]:
     """Document frequencies, and what they were counted from: `groups` of tokens where `df` is None."""

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from legenda.errors import UserError
 from legenda.metrics.bleu import BleuCounts
 from legenda.metrics.cider import similarities
-from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_frequencies
+from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Captions, Floats, Integers, Overlap, Pairs, overlap
 from legenda.metrics.reward_index import End, ReferenceIndex, References
 
@@ -114,7 +114,9 @@ class CiderD(_Reward):
     @functools.cached_property
     def weights(self) -> list[Floats]:
         """The known n-grams' inverse document frequencies, and at the end that of an unknown one."""
-        return [inverse_frequencies(np.append(counts, 0), self.index.documents) for counts in self.index.counts]
+        return [
+            inverse_document_frequencies(np.append(counts, 0), self.index.documents) for counts in self.index.counts
+        ]
 
     @functools.cached_property
     def _compiled(self) -> reward_numba.Kernel | None:

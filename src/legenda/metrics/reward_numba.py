@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from legenda.metrics.cider import SIGMA
-from legenda.metrics.document_frequencies import inverse_frequencies
+from legenda.metrics.document_frequencies import inverse_document_frequencies
 from legenda.metrics.ngrams import LONGEST, Bag, Floats, Integers
 from legenda.metrics.reward_index import ReferenceIndex
 
@@ -65,7 +65,7 @@ class Kernel:
         return cls(
             slots,
             offsets,
-            inverse_frequencies(np.arange(most + 1), index.documents),
+            inverse_document_frequencies(np.arange(most + 1), index.documents),
             tuple(bag.starts for bag in index.bags),
             tuple(bag.numbers for bag in index.bags),
             tuple(bag.counts for bag in index.bags),

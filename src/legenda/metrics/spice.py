@@ -32,7 +32,7 @@ _ENGINE = "META-INF/services/javax.script.ScriptEngineFactory"
 _FIRST_WITHOUT_ENGINE = 15
 # What the program's serialiser reads by reflection, which Java forbids from release 16 on.
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
-_FETCH = "fetch them with: legenda score --download-spice FOLDER"
+_FETCH = "download them with: legenda score --download-spice FOLDER"
 _BLOCK = 1 << 20
 
 
@@ -159,7 +159,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
                     progress(done, total)
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise UserError(f"{url} cannot be fetched ({reason}); {hint}") from error
+            raise UserError(f"{url} cannot be downloaded ({reason}); {hint}") from error
         try:
             with zipfile.ZipFile(archive) as opened:
                 members = {Path(name).name: name for name in opened.namelist()}

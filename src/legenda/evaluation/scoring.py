@@ -1,0 +1,238 @@
+"""Score a file of captions against a file of references, as tables and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from legenda.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from legenda.metrics import DocumentFrequencies, Scores
+
+Captions = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """Which captions to score against which references, and how."""
+
+    predictions: Path
+    """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
+    references: Path
+    """COCO's or Karpathy's annotations or {id: [captions]}, JSON or gzipped JSON."""
+    split: Literal["train", "val", "test"] | None = None
+    """Use only the references of this split, in Karpathy's layout."""
+    only_predicted: bool = False
+    """Leave out references of images without a prediction; otherwise every image must have one."""
+    references_per_image: int | None = None
+    """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
+    c40: Path | None = None
+    """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
+    metrics: tuple[str, ...] = ("auto",)
+    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr."""
+    document_frequencies: Path | None = None
+    """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
+    compare_with: Path | None = None
+    """A second file of predictions for the same images, to compare with."""
+    train_captions: Path | None = None
+    """Training references, to report the share of captions that are not among them."""
+    resamples: int = 1000
+    """Number of draws of the bootstrap and of rounds of the randomization."""
+    seed: int = 0
+    """Seed of the resampling."""
+    spice_jars: Path | None = None
+    """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
+    out: Path | None = None
+    """A JSON file for all results, with the scores of each image."""
+
+
+@dataclass
+class ScoringReport:
+    """The results of scoring: `tables` (lines of text and rich tables) to print, `results` for a JSON file, and
+    `notices` about metrics that could not be computed.
+    """
+
+    tables: list[Any]
+    results: dict[str, Any]
+    notices: list[str]
+
+
+def score_files(options: ScoringOptions) -> ScoringReport:
+    """Return the scores of one caption an image, or the diversity and the best of several captions an image.
+
+    Raise ConfigError for options out of range, and DataError for files that cannot be read or do not match.
+    """
+    from legenda.evaluation.caption_files import read_predictions, read_references
+    from legenda.metrics import novel_fraction, vocabulary_size
+
+    _check_options(options)
+    predictions = read_predictions(options.predictions)
+    several = any(len(captions) > 1 for captions in predictions.values())
+    report = (_score_samples if several else _score_captions)(options, predictions)
+    captions = [caption for group in predictions.values() for caption in group]
+    size = report.results["vocabulary"] = vocabulary_size(captions)
+    report.tables.append(f"{len(captions)} captions of {len(predictions)} images use {size} different words")
+    if options.train_captions is not None:
+        known = [caption for group in read_references(options.train_captions).values() for caption in group]
+        novel = report.results["novel"] = novel_fraction(captions, known)
+        report.tables.append(f"{100 * novel:.1f} % of the captions are not in {options.train_captions}")
+    return report
+
+
+def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringReport:
+    """Score one caption an image: scores, intervals and comparison for each set of references."""
+    from legenda.evaluation.caption_files import read_predictions, read_references
+    from legenda.evaluation.score_tables import comparison_table, score_table
+    from legenda.metrics import compare, intervals
+
+    others = {} if options.compare_with is None else read_predictions(options.compare_with)
+    frequencies = _count_document_frequencies(options.document_frequencies)
+    sets = {"c5" if options.c40 else "scores": _read_references(options)}
+    if options.c40 is not None:
+        sets["c40"] = read_references(options.c40)
+    resampling = {"resamples": options.resamples, "seed": options.seed}
+    report = ScoringReport([], {"references": str(options.references), **resampling}, [])
+    for name, references in sets.items():
+        # Only some of COCO's images have 40 references, so predictions of the others are expected there.
+        subset = name == "c40"
+        first = _match(options, options.predictions, predictions, references, subset=subset)
+        scores = _evaluate(options, first, references, frequencies)
+        bounds = intervals(scores, **resampling)
+        results = report.results[name] = {**scores.to_dict(), "intervals": _as_dicts(bounds)}
+        source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
+        report.tables += [f"{name}: {len(first)} images{source}", score_table(scores, bounds)]
+        report.notices += [notice for notice in scores.notices if notice not in report.notices]
+        if options.compare_with is not None:
+            second = _match(options, options.compare_with, others, references, subset=subset)
+            if set(second) != set(first):
+                raise DataError(
+                    f"{options.predictions} and {options.compare_with} are of different images; score the same images"
+                )
+            compared = _evaluate(options, second, references, frequencies)
+            differences = compare(scores, compared, **resampling)
+            results["compare_with"] = {
+                "predictions": str(options.compare_with),
+                **compared.to_dict(),
+                "differences": _as_dicts(differences),
+            }
+            report.tables += [
+                f"{name}: {options.predictions} (first) compared with {options.compare_with} (second)",
+                comparison_table(scores, compared, differences),
+            ]
+    return report
+
+
+def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringReport:
+    """Score several captions an image: their diversity, and the best of them."""
+    from legenda.evaluation.score_tables import diversity_table, oracle_table
+    from legenda.metrics import WITHOUT_JAVA, measure_diversity, score_oracle
+
+    if options.compare_with is not None or options.c40 is not None:
+        raise ConfigError(
+            f"{options.predictions} has several captions an image, but --compare-with and --c40 expect one; "
+            "leave them out"
+        )
+    references = _read_references(options)
+    images = _match(options, options.predictions, predictions, references, several=True)
+    samples = {image: predictions[image] for image in images}
+    references = {image: references[image] for image in images}
+    frequencies = _count_document_frequencies(options.document_frequencies)
+    diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
+    metrics = WITHOUT_JAVA if options.metrics == ("auto",) else options.metrics
+    oracles = score_oracle(samples, references, metrics=metrics, df=frequencies)
+    source = str(options.document_frequencies or options.references)
+    results = {
+        "references": str(options.references),
+        "diversity": {**asdict(diversity), "df": source},
+        "oracle": {name: asdict(oracle) for name, oracle in oracles.items()},
+    }
+    tables = [
+        f"diversity of {len(samples)} images; self-CIDEr's document frequencies of {diversity.documents}: {source}",
+        diversity_table(diversity),
+        "each caption scored alone, mean over images",
+        oracle_table(oracles),
+    ]
+    return ScoringReport(tables, results, [])
+
+
+def _check_options(options: ScoringOptions) -> None:
+    if options.resamples < 1:
+        raise ConfigError(f"--resamples must be at least 1, not {options.resamples}")
+    if options.seed < 0:
+        raise ConfigError(f"--seed must be at least 0, not {options.seed}")
+    if options.references_per_image is not None and options.references_per_image < 1:
+        raise ConfigError(f"--references-per-image must be at least 1, not {options.references_per_image}")
+
+
+def _read_references(options: ScoringOptions) -> dict[str, list[str]]:
+    from legenda.evaluation.caption_files import read_references
+
+    references = read_references(options.references, split=options.split)
+    return {image: captions[: options.references_per_image] for image, captions in references.items()}
+
+
+def _match(
+    options: ScoringOptions,
+    path: Path,
+    predictions: Captions,
+    references: Captions,
+    *,
+    subset: bool = False,
+    several: bool = False,
+) -> dict[str, str]:
+    """Return the first caption of each image with references; raise DataError for images without a counterpart.
+
+    subset: whether predictions may have more images than references. several: whether images may have more captions.
+    """
+    if missing := [image for image in references if image not in predictions]:
+        if not options.only_predicted:
+            raise DataError(
+                f"{path} lacks {len(missing)} of the {len(references)} images with references, such as {missing[0]}; "
+                "predict them, name a --split, or add --only-predicted"
+            )
+        if len(missing) == len(references):
+            raise DataError(f"{path} has no image in common with the references; check which files belong together")
+    if not subset and (extra := [image for image in predictions if image not in references]):
+        raise DataError(
+            f"{path} has captions for {len(extra)} images without references, such as {extra[0]}; "
+            "leave them out or name other references"
+        )
+    for image, captions in predictions.items():
+        if len(captions) > 1 and not several:
+            raise DataError(f"{path} has {len(captions)} captions for image {image}; only one can be compared")
+    return {image: captions[0] for image, captions in predictions.items() if image in references}
+
+
+def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None:
+    if path is None:
+        return None
+    from legenda.evaluation.caption_files import read_references
+    from legenda.metrics.evaluation import resolve_document_frequencies
+
+    return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
+
+
+def _evaluate(
+    options: ScoringOptions,
+    captions: Mapping[str, str],
+    references: Captions,
+    frequencies: DocumentFrequencies | None,
+) -> Scores:
+    from legenda.metrics import evaluate
+
+    metrics = "auto" if options.metrics == ("auto",) else options.metrics
+    references = {image: references[image] for image in captions}
+    with warnings.catch_warnings(action="ignore"):
+        scores = evaluate(captions, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
+    if frequencies is None or scores.df is None:
+        return scores
+    return dataclasses.replace(scores, df=str(options.document_frequencies))
+
+
+def _as_dicts(found: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
+    return {name: None if value is None else asdict(value) for name, value in found.items()}
