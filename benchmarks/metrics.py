@@ -29,7 +29,7 @@ import tyro
 
 from legenda.errors import UserError
 from legenda.io import write_json
-from legenda.metrics.bleu import BleuCounts
+from legenda.metrics.bleu import BleuStatistics
 from legenda.metrics.cider import DocumentFrequencies, cider_scores
 from legenda.metrics.ngrams import Corpus
 from legenda.metrics.reward import BleuReward, CiderD
@@ -110,7 +110,7 @@ def compare(path: Path, images: int) -> dict[str, Any]:
 
     (words, groups), tokenizer = timed(lambda: (tokens(candidates), [tokens(group) for group in captions]))
     corpus, counting = timed(lambda: Corpus.from_tokens(words, groups))
-    bleu, adding = timed(lambda: BleuCounts.of(corpus).total().scores()[0].tolist())
+    bleu, adding = timed(lambda: BleuStatistics.from_corpus(corpus).total().scores()[0].tolist())
     cider, weighing = timed(lambda: cider_scores(corpus).tolist())
     rouge, subsequences = timed(
         lambda: [
@@ -184,14 +184,14 @@ def rewards(path: Path) -> dict[str, Any]:
         size = index.stat().st_size / 2**20
         with np.load(Path(folder, "samples.npz"), allow_pickle=False) as drawn:
             batches = list(zip(drawn["images"], drawn["samples"], strict=True))
-    bleu = BleuReward.on(cider.index)
+    bleu = BleuReward.from_index(cider.index)
     found: dict[str, Any] = {
         "document frequencies of words, from raw text": frequencies,
         "index of ids": built | {"file MiB": round(size), "load CPU seconds": round(loading, 3)},
         "samples a call": IMAGES * ROWS,
     }
     lengths = [cider.index.sample_lengths(samples.reshape(-1, LONGEST)) for _, samples in batches]
-    rows = [np.repeat(cider.index.rows(images), ROWS) for images, _ in batches]
+    rows = [np.repeat(cider.index.image_indices(images), ROWS) for images, _ in batches]
 
     def by_numpy() -> list[np.ndarray]:
         return [
@@ -237,7 +237,7 @@ def build_index(path: Path, folder: Path) -> dict[str, Any]:
         for image, group in captions.items()
     }
     before, start = peak(), time.process_time()
-    cider = CiderD(references, end="added", clip=16)
+    cider = CiderD(references, eos="append", max_reference_length=16)
     seconds, memory = round(time.process_time() - start, 2), peak()
     cider.save(folder / "index.safetensors")
     images, samples = draw(references)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.metrics.bleu import BleuCounts, bleu
+from legenda.metrics.bleu import BleuStatistics, bleu
 from legenda.metrics.ngrams import Corpus
 
 CAPTION = st.lists(st.sampled_from("abcde"), max_size=9)
@@ -59,11 +59,11 @@ def test_scores_stay_in_range_and_references_have_no_order(images):
 
 
 def test_rows_hold_what_the_corpus_adds_up():
-    counts = BleuCounts.of(Corpus.from_tokens(["ab", "bcde"], [["ab"], ["bxx", "bcxxx"]]))
-    assert counts.rows() == [(2, 1, 0, 0, 2, 1, 0, 0, 2, 2), (2, 1, 0, 0, 4, 3, 2, 1, 4, 3)]
-    assert counts.total().rows() == [(4, 2, 0, 0, 6, 4, 2, 1, 6, 5)]
+    counts = BleuStatistics.from_corpus(Corpus.from_tokens(["ab", "bcde"], [["ab"], ["bxx", "bcxxx"]]))
+    assert counts.per_candidate() == [(2, 1, 0, 0, 2, 1, 0, 0, 2, 2), (2, 1, 0, 0, 4, 3, 2, 1, 4, 3)]
+    assert counts.total().per_candidate() == [(4, 2, 0, 0, 6, 4, 2, 1, 6, 5)]
 
 
 def test_every_candidate_needs_its_references():
-    with pytest.raises(ValueError, match="2 candidates do not go with 1 groups"):
+    with pytest.raises(ValueError, match="expected references of 2 images, got those of 1"):
         bleu(["a", "b"], [["a"]])

@@ -44,7 +44,7 @@ def test_frequencies_survive_a_file(tmp_path, tokens):
     frequencies = DocumentFrequencies.from_references(groups)
     frequencies.save(tmp_path / "df.safetensors")
     again = DocumentFrequencies.load(tmp_path / "df.safetensors")
-    assert (again.words, again.documents) == (frequencies.words, 3)
+    assert (again.token_ids, again.documents) == (frequencies.token_ids, 3)
     for ngram in (groups[0][0], groups[1][0], groups[2][0], groups[0][0] * 2):
         assert again.weight(ngram) == frequencies.weight(ngram)
 
@@ -55,7 +55,7 @@ def test_what_is_no_file_of_frequencies_is_named(tmp_path):
     (tmp_path / "broken.safetensors").write_bytes(b"12345678")
     with pytest.raises(UserError, match=r"broken\.safetensors cannot be read"):
         DocumentFrequencies.load(tmp_path / "broken.safetensors")
-    with pytest.raises(UserError, match="only text and whole numbers"):
+    with pytest.raises(UserError, match="only strings and integers"):
         DocumentFrequencies.from_references([[[("a", "b")]]]).save(tmp_path / "pairs.safetensors")
 
 

@@ -70,7 +70,7 @@ def test_the_reference_program(shared, name):
         else "references"
     )
     # An end id that never occurs: these candidates are whole, whatever they hold.
-    cider = CiderD(references, end_id=0, end="dropped", df=df)
+    cider = CiderD(references, eos_token_id=0, eos="drop", df=df)
     rewards = cider(range(len(references)), padded([ids(case["candidate"]) for case in found["cases"]]))
     assert rewards[:, 0].tolist() == pytest.approx([case["cider_d"] for case in found["cases"]], abs=1e-9)
 
@@ -84,7 +84,7 @@ def test_bleu_of_each_image_as_in_pycocoevalcap(shared):
 
     references = {image: [ids(caption) for caption in group] for image, group in fixture["tok_refs"].items()}
     samples = padded([ids(caption) for caption in fixture["tok_candidates"].values()])
-    scores = BleuReward(references, end="dropped")(fixture["tok_candidates"], samples)
+    scores = BleuReward(references, eos="drop")(fixture["tok_candidates"], samples)
     assert scores[:, 0].tolist() == pytest.approx(list(fixture["per_image"]["Bleu_4"].values()), abs=1e-9)
 
 
@@ -94,13 +94,15 @@ def test_the_rewards_are_the_scores_of_text(images):
     frequencies = DocumentFrequencies.from_references(groups)
     expected = [cider_d(candidate, group, frequencies) for candidate, group in images]
     samples = padded(candidates)
-    cider = CiderD(groups, end="dropped")
+    cider = CiderD(groups, eos="drop")
     lengths = cider.index.sample_lengths(samples[:, 0])
     assert cider(range(len(images)), samples)[:, 0].tolist() == pytest.approx(expected, abs=1e-9)
     by_numpy = cider.score_with_numpy(np.arange(len(images)), samples[:, 0], lengths)
     assert by_numpy.tolist() == pytest.approx(expected, abs=1e-9)
     expected = [scores[3] for scores in bleu(candidates, groups)[1]]
-    assert BleuReward.on(cider.index)(range(len(images)), samples)[:, 0].tolist() == pytest.approx(expected, abs=1e-12)
+    assert BleuReward.from_index(cider.index)(range(len(images)), samples)[:, 0].tolist() == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def score(candidate, references, documents):
@@ -117,11 +119,11 @@ WORDS = [[1, 2, 3], [1, 2]], [[4, 2, 3, 5]], [[6], [6, 6, 1]]
     ("options", "references", "documents", "ends"),
     [
         ({}, GIVEN, GIVEN, [0]),
-        ({"end": "added"}, WHOLE, WHOLE, [0]),
-        ({"end": "added", "clip": 3}, CUT, WHOLE, [0]),  # AoANet, which clips at 16
-        ({"end": "dropped"}, WORDS, WORDS, []),
+        ({"eos": "append"}, WHOLE, WHOLE, [0]),
+        ({"eos": "append", "max_reference_length": 3}, CUT, WHOLE, [0]),  # AoANet, which clips at 16
+        ({"eos": "drop"}, WORDS, WORDS, []),
         (
-            {"end": "dropped", "df": "captions"},
+            {"eos": "drop", "df": "captions"},
             WORDS,
             [[caption] for group in WORDS for caption in group],
             [],
@@ -139,9 +141,11 @@ def test_the_conventions_of_the_released_codes(options, references, documents, e
 
 
 @pytest.mark.usefixtures("engine")
-def test_another_end_id():
+def test_another_eos_token_id():
     shifted = {name: [[token + 1 for token in caption] for caption in group] for name, group in REFERENCES.items()}
-    assert CiderD(shifted, end_id=1)(["cat", 7], SAMPLES + 1) == pytest.approx(CiderD(REFERENCES)(["cat", 7], SAMPLES))
+    assert CiderD(shifted, eos_token_id=1)(["cat", 7], SAMPLES + 1) == pytest.approx(
+        CiderD(REFERENCES)(["cat", 7], SAMPLES)
+    )
 
 
 @pytest.mark.usefixtures("engine")
@@ -173,7 +177,7 @@ def test_frequencies_counted_before_know_n_grams_that_no_reference_has():
 
 @pytest.mark.usefixtures("engine")
 def test_nothing_to_compare_is_no_reward():
-    cider = CiderD([[[1]], [[2, 3]]], end="dropped")
+    cider = CiderD([[[1]], [[2, 3]]], eos="drop")
     assert cider([0, 1], np.zeros((2, 3, 0), int)).tolist() == [[0.0] * 3] * 2
     assert cider([0, 0], [[[5, 6, 7]], [[0, 1, 1]]]).tolist() == [[0.0], [0.0]]
     assert cider([], np.zeros((0, 3, 4), int)).shape == (0, 3)
@@ -181,11 +185,11 @@ def test_nothing_to_compare_is_no_reward():
 
 @pytest.mark.usefixtures("engine")
 def test_a_reward_survives_a_file(tmp_path):
-    cider = CiderD(REFERENCES, end="added", clip=3)
+    cider = CiderD(REFERENCES, eos="append", max_reference_length=3)
     cider.save(tmp_path / "index.safetensors")
     again = CiderD.load(tmp_path / "index.safetensors")
     assert np.array_equal(again(["cat", 7], SAMPLES), cider(["cat", 7], SAMPLES))
-    scores = BleuReward.on(cider.index)(["cat", 7], SAMPLES)
+    scores = BleuReward.from_index(cider.index)(["cat", 7], SAMPLES)
     assert np.array_equal(BleuReward.load(tmp_path / "index.safetensors")(["cat", 7], SAMPLES), scores)
 
 
@@ -239,14 +243,14 @@ def test_processes_share_a_reward(start):
     ("images", "samples", "message"),
     [
         (["dog"], SAMPLES[:1], "no references for image 'dog'"),
-        (["cat"], SAMPLES, r"shape \(2, 2, 5\) .* shape \(1, rows, T\)"),
-        (["cat"], SAMPLES[0], "give whole numbers of the shape"),
+        (["cat"], SAMPLES, r"shape \(2, 2, 5\) .* shape \(1, K, T\)"),
+        (["cat"], SAMPLES[0], "give integers of the shape"),
         (["cat"], SAMPLES[:1] / 2, "type float64"),
-        (["cat"], [[[1, -1, 0]]], "holds the id -1"),
-        (["cat"], [[[1, 2**31, 0]]], "holds the id 2147483648"),
+        (["cat"], [[[1, -1, 0]]], "contains the id -1"),
+        (["cat"], [[[1, 2**31, 0]]], "contains the id 2147483648"),
     ],
 )
-def test_mistakes_in_a_call_are_named(images, samples, message):
+def test_invalid_calls_are_named(images, samples, message):
     with pytest.raises(UserError, match=message):
         CiderD(REFERENCES)(images, samples)
 
@@ -255,7 +259,7 @@ def test_mistakes_in_a_call_are_named(images, samples, message):
     ("references", "options", "message"),
     [
         ({"cat": []}, {}, "'cat' has no references"),
-        (REFERENCES, {"end": "count"}, "end is 'count'"),
+        (REFERENCES, {"eos": "count"}, "eos is 'count'"),
         (REFERENCES, {"df": "image"}, "df is 'image'"),
         ([[[1, -5]]], {}, r"reference \[1, -5\] has an id"),
         ([[[1]]], {"df": DocumentFrequencies.from_references([[["a"]]])}, "of words, not of token ids"),
@@ -266,7 +270,7 @@ def test_mistakes_in_references_are_named(references, options, message):
         CiderD(references, **options)
 
 
-def test_names_that_a_file_cannot_hold_are_named(tmp_path):
-    with pytest.raises(UserError, match="images' names have"):
+def test_save_names_invalid_image_ids(tmp_path):
+    with pytest.raises(UserError, match="image ids include"):
         CiderD({(1, 2): [[1]]}).save(tmp_path / "index.safetensors")
     assert list(tmp_path.iterdir()) == []

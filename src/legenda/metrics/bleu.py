@@ -10,19 +10,19 @@ from typing import Self
 
 import numpy as np
 
-from legenda.metrics.ngrams import LONGEST, Bag, Corpus, Floats, Integers, Overlap, Pairs
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, Integers, Overlap, Pairs
 
-# Added to counts of matches and to totals, so that nothing is divided by zero and no match is nearly, not quite, zero.
+# The reference program's smoothing of counts and totals.
 _TINY = 1e-15
 _SMALL = 1e-9
 
 
 @dataclass(frozen=True)
-class BleuCounts:
-    """What BLEU adds up, for each candidate.
+class BleuStatistics:
+    """The sufficient statistics of BLEU for each candidate.
 
-    correct, possible: matching and all n-grams, shape (LONGEST, candidates). lengths, closest: the candidate's length
-    in tokens and that of the reference closest to it, the shorter of two equally close.
+    correct, possible: matching and all n-grams, shape (MAX_ORDER, candidates). lengths, closest: the candidate's length
+    in tokens and the closest length of a reference, the shorter of two equally close.
     """
 
     correct: Integers
@@ -31,8 +31,8 @@ class BleuCounts:
     closest: Integers
 
     @classmethod
-    def of(cls, corpus: Corpus) -> Self:
-        """The counts of a corpus of captions."""
+    def from_corpus(cls, corpus: Corpus) -> Self:
+        """Return the statistics of a corpus of captions."""
         return cls.count(
             corpus.candidates, corpus.overlaps, corpus.pairs, corpus.candidate_lengths, corpus.reference_lengths
         )
@@ -46,21 +46,21 @@ class BleuCounts:
         lengths: Integers,
         reference_lengths: Integers,
     ) -> Self:
-        """The counts of candidates; an n-gram matches as often as the reference that has most of it allows."""
+        """Return the statistics of candidates; matches of an n-gram are clipped at its largest count in a reference."""
         correct = []
         for bag, found in zip(candidates, overlaps, strict=True):
             firsts = np.flatnonzero(np.diff(found.entries, prepend=-1))
             most = np.maximum.reduceat(found.counts, firsts) if len(firsts) else found.counts
-            correct.append(np.bincount(bag.owners(), np.minimum(bag.counts, most), minlength=len(lengths)))
-        theirs = reference_lengths[pairs.references()]
-        gaps = np.abs(theirs - lengths[pairs.candidates()])
-        most = int(reference_lengths.max()) + 1
-        closest = np.minimum.reduceat(gaps * most + theirs, pairs.starts[:-1]) % most
-        possible = np.maximum(0, lengths - np.arange(LONGEST)[:, np.newaxis])
+            correct.append(np.bincount(bag.caption_indices(), np.minimum(bag.counts, most), minlength=len(lengths)))
+        lengths_of_pairs = reference_lengths[pairs.reference_indices()]
+        gaps = np.abs(lengths_of_pairs - lengths[pairs.candidate_indices()])
+        base = int(reference_lengths.max()) + 1
+        closest = np.minimum.reduceat(gaps * base + lengths_of_pairs, pairs.starts[:-1]) % base
+        possible = np.maximum(0, lengths - np.arange(MAX_ORDER)[:, np.newaxis])
         return cls(np.array(correct, np.int64), possible, lengths, closest)
 
     def total(self) -> Self:
-        """The sums over all candidates, as one."""
+        """Return the sums over all candidates, as those of one candidate."""
         return type(self)(
             self.correct.sum(axis=1, keepdims=True),
             self.possible.sum(axis=1, keepdims=True),
@@ -69,14 +69,14 @@ class BleuCounts:
         )
 
     def scores(self) -> Floats:
-        """BLEU-1..4 of every candidate, shape (candidates, LONGEST)."""
+        """Return BLEU-1 to BLEU-4 of each candidate, shape (candidates, MAX_ORDER)."""
         ratio = (self.lengths + _TINY) / (self.closest + _SMALL)
         brevity = np.exp(np.minimum(0.0, 1 - 1 / ratio))
         products = np.cumprod((self.correct + _TINY) / (self.possible + _SMALL), axis=0)
-        return (products ** (1 / np.arange(1, LONGEST + 1)[:, np.newaxis]) * brevity).T
+        return (products ** (1 / np.arange(1, MAX_ORDER + 1)[:, np.newaxis]) * brevity).T
 
-    def rows(self) -> list[tuple[int, ...]]:
-        """For each candidate the matching n-grams by length, the possible ones, and the two lengths."""
+    def per_candidate(self) -> list[tuple[int, ...]]:
+        """Return the matching and the possible n-grams of lengths 1 to 4 and the two lengths of each candidate."""
         return list(
             zip(
                 *self.correct.tolist(),
@@ -91,11 +91,11 @@ class BleuCounts:
 def bleu(
     candidates: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]
 ) -> tuple[tuple[float, ...], list[tuple[float, ...]]]:
-    """BLEU-1..4 of the corpus, and of each image alone, in 0..1.
+    """Return BLEU-1 to BLEU-4 of the corpus and of each image, in 0..1.
 
-    Takes one tokenized candidate and one or more tokenized references an image. The corpus score adds up matches and
-    lengths over all images; it is not the mean of the images' scores. The reference closest in length counts for the
-    brevity penalty, the shorter of two equally close.
+    candidates: one tokenized caption an image. references: one or more tokenized captions an image. Matches and lengths
+    are summed over all images for the corpus score, which is not the mean of the images' scores. The brevity penalty
+    uses the reference closest in length, the shorter of two equally close.
     """
-    counts = BleuCounts.of(Corpus.from_tokens(candidates, references))
-    return tuple(counts.total().scores()[0].tolist()), list(map(tuple, counts.scores().tolist()))
+    statistics = BleuStatistics.from_corpus(Corpus.from_tokens(candidates, references))
+    return tuple(statistics.total().scores()[0].tolist()), list(map(tuple, statistics.scores().tolist()))

@@ -10,42 +10,40 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
-from legenda.metrics.ngrams import LONGEST, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
 
 SIGMA = 6.0
 
 
-def cider_d(
-    candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], frequencies: DocumentFrequencies
-) -> float:
-    """CIDEr-D of one image, in 0..10: n-gram similarity with counts clipped at the reference's and unequal lengths
-    punished by a Gaussian of sigma 6. Lengths are numbers of bigrams, as in the reference program.
+def cider_d(candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], df: DocumentFrequencies) -> float:
+    """Return CIDEr-D of one image, in 0..10.
+
+    Counts are clipped at the reference's, and differences in length are penalized by a Gaussian with sigma 6. Lengths
+    are numbers of bigrams, as in the reference program.
     """
-    return float(cider_scores(Corpus.from_tokens([candidate], [references]), frequencies)[0])
+    return float(cider_scores(Corpus.from_tokens([candidate], [references]), df)[0])
 
 
-def cider(
-    candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], frequencies: DocumentFrequencies
-) -> float:
-    """CIDEr of one image, in 0..10: ten times the mean cosine of tf-idf vectors (equation 3)."""
-    return float(cider_scores(Corpus.from_tokens([candidate], [references]), frequencies, clipped=False)[0])
+def cider(candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], df: DocumentFrequencies) -> float:
+    """Return CIDEr of one image, in 0..10: ten times the mean cosine similarity of tf-idf vectors (equation 3)."""
+    return float(cider_scores(Corpus.from_tokens([candidate], [references]), df, clipped=False)[0])
 
 
-def cider_scores(corpus: Corpus, frequencies: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
-    """CIDEr-D of every image, in 0..10, or with `clipped=False` plain CIDEr.
+def cider_scores(corpus: Corpus, df: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
+    """Return CIDEr-D of each image, in 0..10, or with `clipped=False` plain CIDEr.
 
-    Without `frequencies` the references themselves give them, an image being a document.
+    df: the document frequencies; by default those of the corpus' references, where an image is a document.
     """
-    if frequencies is None:
+    if df is None:
         documents = len(corpus.candidate_lengths)
-        images = corpus.pairs.candidates()
+        images = corpus.pairs.candidate_indices()
         counts = [
-            count_documents(bag.numbers, images[bag.owners()], known)
-            for bag, known in zip(corpus.references, corpus.table.sizes(), strict=True)
+            count_documents(bag.numbers, images[bag.caption_indices()], num_ngrams)
+            for bag, num_ngrams in zip(corpus.references, corpus.table.sizes(), strict=True)
         ]
     else:
-        documents = frequencies.documents
-        counts = frequencies.counts_of(corpus.table, corpus.words)
+        documents = df.documents
+        counts = df.counts_of(corpus.table, corpus.token_ids)
     weights = [inverse_document_frequencies(each, documents) for each in counts]
     return similarities(
         corpus.candidates,
@@ -72,11 +70,13 @@ def similarities(
     *,
     clipped: bool = True,
 ) -> Floats:
-    """CIDEr(-D) of every candidate from what is counted; the weights are the inverse document frequencies of the bags'
-    n-grams.
+    """Return CIDEr-D or CIDEr of each candidate.
+
+    candidates, references, overlaps: one for each length of n-grams. weights, reference_weights: the inverse document
+    frequencies of the bags' entries. lengths, reference_lengths: in tokens.
     """
-    mine, theirs = pairs.candidates(), pairs.references()
-    totals = np.zeros(len(mine))
+    owner, reference = pairs.candidate_indices(), pairs.reference_indices()
+    totals = np.zeros(len(owner))
     parts = zip(candidates, references, overlaps, weights, reference_weights, strict=True)
     for bag, other, found, weight, reference_weight in parts:
         vector = bag.counts * weight
@@ -84,15 +84,15 @@ def similarities(
         entries = found.entries[hits]
         first, second = vector[entries], found.counts[hits] * weight[entries]
         products = (np.minimum(first, second) if clipped else first) * second
-        norms = _norms(bag, vector)[mine] * _norms(other, other.counts * reference_weight)[theirs]
-        sums = np.bincount(found.pairs[hits], products, minlength=len(mine))
-        totals += np.divide(sums, norms, out=np.zeros(len(mine)), where=norms > 0)
+        norms = _norms(bag, vector)[owner] * _norms(other, other.counts * reference_weight)[reference]
+        sums = np.bincount(found.pairs[hits], products, minlength=len(owner))
+        totals += np.divide(sums, norms, out=np.zeros(len(owner)), where=norms > 0)
     if clipped:
         bigrams, reference_bigrams = np.maximum(0, lengths - 1), np.maximum(0, reference_lengths - 1)
-        totals *= np.exp(-((bigrams[mine] - reference_bigrams[theirs]) ** 2) / (2 * SIGMA**2))
-    sums = np.bincount(mine, totals, minlength=len(lengths))
-    return 10 / LONGEST * sums / np.diff(pairs.starts)
+        totals *= np.exp(-((bigrams[owner] - reference_bigrams[reference]) ** 2) / (2 * SIGMA**2))
+    sums = np.bincount(owner, totals, minlength=len(lengths))
+    return 10 / MAX_ORDER * sums / np.diff(pairs.starts)
 
 
 def _norms(bag: Bag, vector: Floats) -> Floats:
-    return np.sqrt(np.bincount(bag.owners(), vector * vector, minlength=len(bag.starts) - 1))
+    return np.sqrt(np.bincount(bag.caption_indices(), vector * vector, minlength=len(bag.starts) - 1))

@@ -17,7 +17,7 @@ from legenda.errors import UserError
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
-from legenda.metrics.ngrams import LONGEST, count_ngrams
+from legenda.metrics.ngrams import MAX_ORDER, count_ngrams
 
 Samples = Mapping[Any, Sequence[str]]
 
@@ -131,7 +131,7 @@ def score_oracle(
 def _distinct(group: Sequence[Sequence[str]]) -> list[float]:
     words = sum(map(len, group))
     different = {ngram for caption in group for ngram in count_ngrams(caption)}
-    return [sum(len(ngram) == n for ngram in different) / max(1, words) for n in range(1, LONGEST + 1)]
+    return [sum(len(ngram) == n for ngram in different) / max(1, words) for n in range(1, MAX_ORDER + 1)]
 
 
 def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
@@ -146,13 +146,13 @@ def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
 def _self_cider(group: Sequence[Sequence[str]], frequencies: DocumentFrequencies) -> float:
     kernel = np.zeros((len(group), len(group)))
     counted = [count_ngrams(caption) for caption in group]
-    for n in range(1, LONGEST + 1):
+    for n in range(1, MAX_ORDER + 1):
         columns = sorted({ngram for counts in counted for ngram in counts if len(ngram) == n})
         weights = np.array([frequencies.weight(ngram) for ngram in columns])
         vectors = np.array([[counts[ngram] for ngram in columns] for counts in counted]) * weights
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
-        kernel += unit @ unit.T / LONGEST
+        kernel += unit @ unit.T / MAX_ORDER
     singular = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
     total = singular.sum()
     # Captions without a weighted word are alike.

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from legenda.errors import UserError, nearest
-from legenda.metrics.bleu import BleuCounts
+from legenda.metrics.bleu import BleuStatistics
 from legenda.metrics.cider import cider_scores
 from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.meteor import Meteor
@@ -113,10 +113,10 @@ def evaluate(
     ngrams = {"CIDEr-D", "CIDEr", *BLEU} & set(columns)
     counted = Corpus.from_tokens(words, word_groups) if ngrams else None
     if counted is not None and ngrams & set(BLEU):
-        found = BleuCounts.of(counted)
+        found = BleuStatistics.from_corpus(counted)
         whole, single = found.total().scores()[0].tolist(), found.scores().T.tolist()
         values |= {name: (whole[n], single[n]) for n, name in enumerate(BLEU)}
-        counts["BLEU"] = found.rows()
+        counts["BLEU"] = found.per_candidate()
     if "ROUGE-L" in columns:
         # The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at
         # any white space for the others, so that the U+00A0 of "3 1/2" makes two.

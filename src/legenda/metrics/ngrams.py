@@ -1,7 +1,7 @@
-"""What BLEU and CIDEr count: runs of one to four tokens, numbered so that arrays can hold them.
+"""N-grams of one to four tokens as arrays, for BLEU and CIDEr.
 
-An n-gram has a number among those of its length. Its key is exact for every vocabulary: the number of its first n - 1
-tokens in the upper half of 64 bits, that of its last token in the lower half. The sorted keys are the table.
+An n-gram has a number among those of its length. Its 64-bit key holds the number of its first n - 1 tokens in the upper
+half and its last token's number in the lower half, so that keys never collide. The table consists of the sorted keys.
 """
 
 from collections import Counter
@@ -12,135 +12,148 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 4
-MOST_TOKENS = 2**31  # a token's number stays below it
+MAX_ORDER = 4
+TOKEN_LIMIT = 2**31  # token ids are smaller
 Integers = NDArray[np.integer]
 Floats = NDArray[np.float64]
 _HALF = 32
 
 
 def count_ngrams(tokens: Sequence[str]) -> Counter[tuple[str, ...]]:
-    """How often each run of one to four tokens occurs."""
+    """Return the number of occurrences of each n-gram of one to four tokens."""
     counts: Counter[tuple[str, ...]] = Counter()
-    for n in range(1, LONGEST + 1):
+    for n in range(1, MAX_ORDER + 1):
         counts.update(zip(*(tokens[start:] for start in range(n)), strict=False))
     return counts
 
 
 @dataclass(frozen=True)
 class Captions:
-    """The numbered tokens of captions, one caption after the other, and how many each has."""
+    """Captions as token ids: all `tokens` concatenated, and the `lengths` of the captions."""
 
     tokens: Integers
     lengths: Integers
 
     @classmethod
-    def read(cls, captions: Iterable[Sequence[Hashable]], numbers: dict[Hashable, int]) -> Self:
-        """Captions with the numbers of a dictionary, which grows by the tokens that it lacks."""
+    def from_tokens(cls, captions: Iterable[Sequence[Hashable]], ids: dict[Hashable, int]) -> Self:
+        """Return captions as ids of a dictionary, to which unknown tokens are added."""
         lengths: list[int] = []
 
         def tokens() -> Iterator[int]:
             for caption in captions:
                 lengths.append(len(caption))
                 for token in caption:
-                    yield numbers.setdefault(token, len(numbers))
+                    yield ids.setdefault(token, len(ids))
 
         return cls(np.fromiter(tokens(), np.int32), np.array(lengths, np.int64))
 
-    def clip(self, longest: int) -> Self:
-        """The captions without what comes after so many tokens."""
+    def truncate(self, max_length: int) -> Self:
+        """Return the first `max_length` tokens of each caption."""
         ends = np.cumsum(self.lengths)
-        places = np.arange(len(self.tokens)) - np.repeat(ends - self.lengths, self.lengths)
-        return type(self)(self.tokens[places < longest], np.minimum(self.lengths, longest))
+        positions = np.arange(len(self.tokens)) - np.repeat(ends - self.lengths, self.lengths)
+        return type(self)(self.tokens[positions < max_length], np.minimum(self.lengths, max_length))
 
-    def owners(self) -> Integers:
-        """The caption of every token."""
+    def caption_indices(self) -> Integers:
+        """Return the index of the caption that each token belongs to."""
         return np.repeat(np.arange(len(self.lengths), dtype=np.int32), self.lengths)
 
-    def room(self) -> Integers:
-        """How many tokens there are from every token to the end of its caption."""
+    def num_remaining(self) -> Integers:
+        """Return the number of tokens from each token, inclusive, to the end of its caption."""
         ends = np.cumsum(self.lengths, dtype=np.int32)
         return np.repeat(ends, self.lengths) - np.arange(len(self.tokens), dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class NgramTable:
-    """The sorted keys of the known n-grams of each length; the place of a key is the n-gram's number."""
+    """The sorted keys of the known n-grams of each length; the index of a key is the n-gram's number."""
 
     keys: tuple[Integers, ...]
 
     def sizes(self) -> tuple[int, ...]:
+        """Return the number of n-grams of each length."""
         return tuple(map(len, self.keys))
 
     def find(self, length: int, prefixes: Integers, last: Integers) -> Integers:
-        """The numbers of n-grams of one length, -1 for unknown ones, from the numbers of their first n - 1 tokens
-        (0 where there are none, -1 where they are unknown) and their last tokens.
-        """
-        return _places(self.keys[length - 1], (prefixes << _HALF) | last, prefixes >= 0)
+        """Return the numbers of n-grams of one length, -1 for unknown ones.
 
-    def translate(self, other: "NgramTable", words: Integers) -> Iterator[Integers]:
-        """For each length, the numbers here of another table's n-grams, given the tokens here of its tokens; -1 for
-        n-grams or tokens that are not here.
+        prefixes: the numbers of their first n - 1 tokens, 0 where n is 1, and -1 where they are unknown. last: the ids
+        of their last tokens.
         """
-        before = np.zeros(1, np.int64)
+        return _find_sorted(self.keys[length - 1], (prefixes << _HALF) | last, prefixes >= 0)
+
+    def translate(self, other: "NgramTable", ids: Integers) -> Iterator[Integers]:
+        """Yield, for each length, the numbers in this table of another table's n-grams, -1 for missing ones.
+
+        ids: the id in this table of each token of the other one, -1 for missing ones.
+        """
+        prefix_numbers = np.zeros(1, np.int64)
         for length, keys in enumerate(other.keys, start=1):
-            last = words[keys & (2**_HALF - 1)]
-            prefixes = np.where(last < 0, -1, before[keys >> _HALF])
-            before = self.find(length, prefixes, last)
-            yield before
+            last = ids[keys & (2**_HALF - 1)]
+            prefixes = np.where(last < 0, -1, prefix_numbers[keys >> _HALF])
+            prefix_numbers = self.find(length, prefixes, last)
+            yield prefix_numbers
 
 
-def _places(keys: Integers, wanted: Integers, known: NDArray[np.bool_]) -> Integers:
+def _find_sorted(keys: Integers, wanted: Integers, valid: NDArray[np.bool_]) -> Integers:
+    """Return the indices of wanted keys in sorted ones; -1 for missing and for invalid ones."""
     if not len(keys):
         return np.full(len(wanted), -1)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(known & (keys[places] == wanted), places, -1)
+    indices = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(valid & (keys[indices] == wanted), indices, -1)
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """The n-grams of one length in captions: the sorted `keys` of the different ones; for each occurrence its number
-    and the caption it is in; and for each n-gram of an older table that was to be part of this one, its number now.
+class NumberedNgrams:
+    """The n-grams of one length in captions.
+
+    keys: the sorted keys of the distinct n-grams. numbers, caption_indices: the number and the caption of each
+    occurrence. base_numbers: the number of each n-gram of the base table, which the keys include.
     """
 
     keys: Integers
     numbers: Integers
-    owners: Integers
-    moved: Integers
+    caption_indices: Integers
+    base_numbers: Integers
 
 
-def number(captions: Captions, base: NgramTable | None = None) -> Iterator[Numbered]:
-    """Numbers every n-gram of the captions and of a base, length by length: a table's arrays need much memory, so take
-    what is wanted of one length before the next.
+def number_ngrams(captions: Captions, base: NgramTable | None = None) -> Iterator[NumberedNgrams]:
+    """Yield all n-grams of captions and of a base table, one length after the other.
+
+    The arrays of a length need much memory: use them before the next length is computed.
     """
-    room, owners = captions.room(), captions.owners()
+    num_remaining, caption_indices = captions.num_remaining(), captions.caption_indices()
     prefixes = np.zeros(len(captions.tokens), np.int32)
-    moved = np.zeros(1, np.int64)
-    for length in range(1, LONGEST + 1):
-        starts = np.flatnonzero(room >= length)
+    base_numbers = np.zeros(1, np.int64)
+    for length in range(1, MAX_ORDER + 1):
+        starts = np.flatnonzero(num_remaining >= length)
         wanted = (prefixes[starts].astype(np.int64) << _HALF) | captions.tokens[starts + length - 1]
         if base is not None:
             old = base.keys[length - 1]
-            wanted = np.concatenate([(moved[old >> _HALF] << _HALF) | (old & (2**_HALF - 1)), wanted])
+            wanted = np.concatenate([(base_numbers[old >> _HALF] << _HALF) | (old & (2**_HALF - 1)), wanted])
         keys, numbers = np.unique(wanted, return_inverse=True)
         del wanted
-        moved, found = np.split(numbers, [len(numbers) - len(starts)])
+        base_numbers, found = np.split(numbers, [len(numbers) - len(starts)])
         prefixes[starts] = found
         del numbers, starts
-        yield Numbered(keys, found, owners[room >= length], moved)
+        yield NumberedNgrams(keys, found, caption_indices[num_remaining >= length], base_numbers)
 
 
-def count_documents(numbers: Integers, documents: Integers, known: int) -> Integers:
-    """In how many documents each of `known` n-grams occurs, from the number and the document of every occurrence."""
-    pairs = documents.astype(np.int64) * known + numbers
+def count_documents(numbers: Integers, documents: Integers, num_ngrams: int) -> Integers:
+    """Return in how many documents each n-gram occurs.
+
+    numbers, documents: the n-gram and the document of each occurrence. num_ngrams: the number of distinct n-grams.
+    """
+    pairs = documents.astype(np.int64) * num_ngrams + numbers
     pairs.sort()  # np.unique alone would hash them, which takes four times as long
-    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] % max(known, 1), minlength=known)
+    return np.bincount(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))] % max(num_ngrams, 1), minlength=num_ngrams)
 
 
 @dataclass(frozen=True)
 class Bag:
-    """The different n-grams of one length in each caption: those of caption c, by number, and how often each occurs
-    there, are `numbers[starts[c] : starts[c + 1]]` and `counts` likewise.
+    """The distinct n-grams of one length in each caption (a bag of n-grams).
+
+    Caption c has the n-grams `numbers[starts[c] : starts[c + 1]]`, which occur `counts[starts[c] : starts[c + 1]]`
+    times.
     """
 
     starts: Integers
@@ -148,51 +161,54 @@ class Bag:
     counts: Integers
 
     @classmethod
-    def count(cls, numbers: Integers, owners: Integers, captions: int, known: int) -> Self:
-        """Counts occurrences, each the number of one of `known` n-grams and its owner, one of so many captions."""
-        pairs, counts = np.unique(owners.astype(np.int64) * known + numbers, return_counts=True)
-        starts = np.searchsorted(pairs, np.arange(captions + 1) * known)
-        return cls(starts, pairs % max(known, 1), counts)
+    def count(cls, numbers: Integers, caption_indices: Integers, num_captions: int, num_ngrams: int) -> Self:
+        """Return the bags of occurrences, given as n-gram numbers and caption indices."""
+        pairs, counts = np.unique(caption_indices.astype(np.int64) * num_ngrams + numbers, return_counts=True)
+        starts = np.searchsorted(pairs, np.arange(num_captions + 1) * num_ngrams)
+        return cls(starts, pairs % max(num_ngrams, 1), counts)
 
-    def owners(self) -> Integers:
-        """The caption of every entry."""
+    def caption_indices(self) -> Integers:
+        """Return the caption of each entry."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
     def select(self, captions: Integers) -> Self:
-        """The bag of some captions, in that order."""
+        """Return the bags of some captions, in that order."""
         sizes = self.starts[captions + 1] - self.starts[captions]
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        places = np.repeat(self.starts[captions] - starts[:-1], sizes) + np.arange(starts[-1])
-        return type(self)(starts, self.numbers[places].astype(np.int64), self.counts[places].astype(np.int64))
+        entries = np.repeat(self.starts[captions] - starts[:-1], sizes) + np.arange(starts[-1])
+        return type(self)(starts, self.numbers[entries].astype(np.int64), self.counts[entries].astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Each candidate beside each of its references, candidate by candidate.
+    """All pairs of a candidate and one of its references, ordered by candidate.
 
-    Candidate i has the pairs `starts[i]` to `starts[i + 1]`, with as many references from `first[i]` on.
+    Candidate i has the pairs `starts[i] : starts[i + 1]`, with the references from index `first[i]` on.
     """
 
     starts: Integers
     first: Integers
 
     @classmethod
-    def of(cls, first: Integers, counts: Integers) -> Self:
+    def from_counts(cls, first: Integers, counts: Integers) -> Self:
+        """Return the pairs of candidates with `counts[i]` references each, the first one at index `first[i]`."""
         return cls(np.concatenate([[0], np.cumsum(counts)]), first)
 
-    def candidates(self) -> Integers:
+    def candidate_indices(self) -> Integers:
+        """Return the candidate of each pair."""
         return np.repeat(np.arange(len(self.first)), np.diff(self.starts))
 
-    def references(self) -> Integers:
+    def reference_indices(self) -> Integers:
+        """Return the reference of each pair."""
         return np.arange(self.starts[-1]) + np.repeat(self.first - self.starts[:-1], np.diff(self.starts))
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The n-grams of one length that candidates are made of, beside their references.
+    """The occurrences of the candidates' n-grams of one length in their references.
 
     `counts[k]` is how often the n-gram of the candidates' entry `entries[k]` occurs in the reference of pair
-    `pairs[k]`; every entry is there once for each of its candidate's references, in the candidates' order.
+    `pairs[k]`. Each entry occurs once for each reference of its candidate, in the candidates' order.
     """
 
     entries: Integers
@@ -200,29 +216,29 @@ class Overlap:
     counts: Integers
 
 
-def overlap(candidates: Bag, references: Bag, pairs: Pairs, known: int) -> Overlap:
-    """Looks up the n-grams of candidates in their references; `known` is above every number in either bag."""
-    owners = candidates.owners()
-    repeats = np.diff(pairs.starts)[owners]
+def overlap(candidates: Bag, references: Bag, pairs: Pairs, num_ngrams: int) -> Overlap:
+    """Look up the candidates' n-grams in their references; all numbers in the bags are below `num_ngrams`."""
+    caption_indices = candidates.caption_indices()
+    repeats = np.diff(pairs.starts)[caption_indices]
     starts = np.cumsum(repeats) - repeats
-    entries = np.repeat(np.arange(len(owners)), repeats)
+    entries = np.repeat(np.arange(len(caption_indices)), repeats)
     offsets = np.arange(len(entries)) - starts[entries]
-    wanted = (pairs.first[owners][entries] + offsets) * known + candidates.numbers[entries]
-    keys = references.owners() * known + references.numbers
-    places = _places(keys, wanted, np.ones(len(wanted), np.bool_))
-    counts = np.where(places >= 0, references.counts[places], 0) if len(keys) else np.zeros(len(wanted), np.int64)
-    return Overlap(entries, pairs.starts[owners][entries] + offsets, counts)
+    wanted = (pairs.first[caption_indices][entries] + offsets) * num_ngrams + candidates.numbers[entries]
+    keys = references.caption_indices() * num_ngrams + references.numbers
+    found = _find_sorted(keys, wanted, np.ones(len(wanted), np.bool_))
+    counts = np.where(found >= 0, references.counts[found], 0) if len(keys) else np.zeros(len(wanted), np.int64)
+    return Overlap(entries, pairs.starts[caption_indices][entries] + offsets, counts)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One candidate and one or more references an image, counted once for all scores.
+    """One candidate and one or more references for each image, counted once for all metrics.
 
-    `candidates[n - 1]` and `references[n - 1]` are the bags of n-grams, `overlaps[n - 1]` what they share; lengths are
-    in tokens; `words` numbers the tokens.
+    `candidates[n - 1]` and `references[n - 1]` are the bags of n-grams, `overlaps[n - 1]` their overlap. Lengths are in
+    tokens. `token_ids` holds the id of each token.
     """
 
-    words: dict[Hashable, int]
+    token_ids: dict[Hashable, int]
     table: NgramTable
     candidates: list[Bag]
     references: list[Bag]
@@ -235,27 +251,31 @@ class Corpus:
     def from_tokens(
         cls, candidates: Sequence[Sequence[Hashable]], references: Sequence[Sequence[Sequence[Hashable]]]
     ) -> Self:
-        """Counts tokenized captions, given image by image. Raises ValueError for unequal numbers of images."""
+        """Count tokenized captions, given image by image; raise ValueError for unequal numbers of images."""
         if len(candidates) != len(references):
-            raise ValueError(f"{len(candidates)} candidates do not go with {len(references)} groups of references")
+            raise ValueError(f"expected references of {len(candidates)} images, got those of {len(references)}")
         images = len(candidates)
-        words: dict[Hashable, int] = {}
-        captions = Captions.read([*candidates, *(caption for group in references for caption in group)], words)
+        token_ids: dict[Hashable, int] = {}
+        captions = Captions.from_tokens(
+            [*candidates, *(caption for group in references for caption in group)], token_ids
+        )
         keys, candidate_bags, reference_bags = [], [], []
-        for each in number(captions):
-            bag = Bag.count(each.numbers, each.owners, len(captions.lengths), len(each.keys))
-            keys.append(each.keys)
+        for found in number_ngrams(captions):
+            bag = Bag.count(found.numbers, found.caption_indices, len(captions.lengths), len(found.keys))
+            keys.append(found.keys)
             candidate_bags.append(bag.select(np.arange(images)))
             reference_bags.append(bag.select(np.arange(images, len(captions.lengths))))
         table = NgramTable(tuple(keys))
         sizes = np.fromiter(map(len, references), np.int64, images)
-        pairs = Pairs.of(np.cumsum(sizes) - sizes, sizes)
+        pairs = Pairs.from_counts(np.cumsum(sizes) - sizes, sizes)
         overlaps = [
-            overlap(mine, theirs, pairs, known)
-            for mine, theirs, known in zip(candidate_bags, reference_bags, table.sizes(), strict=True)
+            overlap(candidate_bag, reference_bag, pairs, num_ngrams)
+            for candidate_bag, reference_bag, num_ngrams in zip(
+                candidate_bags, reference_bags, table.sizes(), strict=True
+            )
         ]
         return cls(
-            words,
+            token_ids,
             table,
             candidate_bags,
             reference_bags,

@@ -1,8 +1,8 @@
-"""The rewards of self-critical training on token ids: CIDEr-D and BLEU without text, Java or waiting.
+"""Rewards of self-critical training, computed on token ids: CIDEr-D and BLEU.
 
-The references are counted once for a data set; a call looks up the samples' n-grams and nothing else. With numba (the
-extra `fast`) a compiled loop does that, without it numpy; both give the same values. A reward never changes after it
-is made, so threads and forked processes may share it.
+The n-grams of a data set's references are counted once. A call looks up the samples' n-grams, in a kernel compiled by
+numba (the extra `fast`) where it is installed, otherwise with NumPy; both give the same values. Rewards are immutable:
+threads and forked processes may share them.
 
 Sources: Rennie et al., "Self-critical Sequence Training for Image Captioning", 2017; the reward code of the released
 AoANet, X-LAN and MD-SAN, to which the values are equal.
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from legenda.errors import UserError
-from legenda.metrics.bleu import BleuCounts
+from legenda.errors import DataError
+from legenda.metrics.bleu import BleuStatistics
 from legenda.metrics.cider import similarities
 from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
-from legenda.metrics.ngrams import LONGEST, Bag, Captions, Floats, Integers, Overlap, Pairs, overlap
-from legenda.metrics.reward_index import End, ReferenceIndex, References
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Captions, Floats, Integers, Overlap, Pairs, overlap
+from legenda.metrics.reward_index import Eos, ReferenceIndex, References
 
 if TYPE_CHECKING:
     from legenda.metrics import reward_numba
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _numba() -> ModuleType | None:
-    """The compiled loop, where numba is installed; imported late, for it takes half a second."""
+    """Return the compiled kernel's module where numba is installed; importing numba takes half a second."""
     try:
         from legenda.metrics import reward_numba
     except ImportError:
@@ -42,53 +42,55 @@ def _numba() -> ModuleType | None:
 
 
 class _Reward:
-    """What the rewards share: an index of references, and the shape of a call."""
+    """Base class of the rewards: an index of references, and the checks of a call."""
 
     def __init__(
         self,
         references: References,
         *,
-        end_id: int = 0,
-        end: End = "given",
-        clip: int | None = None,
+        eos_token_id: int = 0,
+        eos: Eos = "keep",
+        max_reference_length: int | None = None,
         df: Literal["references", "captions"] | DocumentFrequencies = "references",
     ) -> None:
-        self.index = ReferenceIndex.build(references, end_id=end_id, end=end, clip=clip, df=df)
+        self.index = ReferenceIndex.build(
+            references, eos_token_id=eos_token_id, eos=eos, max_reference_length=max_reference_length, df=df
+        )
 
     @classmethod
-    def on(cls, index: ReferenceIndex) -> Self:
-        """A reward on references that another one has counted: `BleuReward.on(cider_d.index)`."""
+    def from_index(cls, index: ReferenceIndex) -> Self:
+        """Return a reward that shares another one's references: `BleuReward.from_index(cider_d.index)`."""
         reward = cls.__new__(cls)
         reward.index = index
         return reward
 
     def save(self, path: str | Path) -> None:
-        """Writes the counted references to a safetensors file. Images' names must be text or whole numbers."""
+        """Write the counted references to a safetensors file; image ids must be strings or integers."""
         self.index.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A reward on the references in a file that `save` wrote; UserError names any other file."""
-        return cls.on(ReferenceIndex.load(path))
+        """Return a reward on the references of a file that `save` wrote; raise DataError for any other file."""
+        return cls.from_index(ReferenceIndex.load(path))
 
     def __call__(self, images: Iterable[Hashable], samples: ArrayLike) -> Floats:
-        """The reward of every sample, shape (images, rows).
+        """Return the reward of each sample, shape (B, K).
 
-        images: the images' names, or their places where the references came as a sequence; one may occur twice.
-        samples: token ids, shape (images, rows, T). A sample lasts to its first end id, or T tokens without one.
-        Raises UserError for an image without references, another shape, or an id below 0 before the end.
+        images: the ids of B images, or their indices where the references are a sequence; they may repeat.
+        samples: token ids, shape (B, K, T). A sample ends at its first EOS, or after T tokens.
+        Raise DataError for an image without references, another shape, or a negative id before EOS.
         """
         array = np.asarray(samples)
-        rows = self.index.rows(images)
-        if array.ndim != 3 or len(array) != len(rows) or array.dtype.kind not in "iu":
-            raise UserError(
-                f"The samples have the shape {array.shape} and the type {array.dtype}; give whole numbers of the shape "
-                f"({len(rows)}, rows, T) for {len(rows)} image(s)"
+        indices = self.index.image_indices(images)
+        if array.ndim != 3 or len(array) != len(indices) or array.dtype.kind not in "iu":
+            raise DataError(
+                f"the samples have the shape {array.shape} and the type {array.dtype}; give integers of the shape "
+                f"({len(indices)}, K, T) for {len(indices)} image(s)"
             )
         if not array.size:
-            array = np.full((*array.shape[:2], 1), self.index.end_id)
+            array = np.full((*array.shape[:2], 1), self.index.eos_token_id)
         flat = array.reshape(-1, array.shape[2]).astype(np.int64, copy=False)
-        return self._score(np.repeat(rows, array.shape[1]), flat).reshape(array.shape[:2])
+        return self._score(np.repeat(indices, array.shape[1]), flat).reshape(array.shape[:2])
 
     def _score(self, images: Integers, samples: Integers) -> Floats:
         raise NotImplementedError
@@ -97,23 +99,23 @@ class _Reward:
 class CiderD(_Reward):
     """CIDEr-D, in 0..10, of samples of token ids.
 
-    references: for every image a list of captions as ids, images by name or in order.
-    end_id: the id that ends a sample, and a reference if it is there. What follows it is not read.
-    end: "given": the end is a token like any other, in samples and in those references that have it; "added": the same,
-        and references without an end get one; "dropped": the end is no token.
-    clip: the most tokens of a reference, after which it is cut (an end included); document frequencies are counted
-        before the cut. None cuts nothing.
-    df: what a document is: "references", all those of an image; "captions", each alone; or frequencies counted before,
-        on ids (`DocumentFrequencies.from_references` takes ids as well as words).
+    references: a list of captions as token ids for each image, by image id or in order.
+    eos_token_id: the id that ends a sample, and a reference where present; what follows it is ignored.
+    eos: "keep" treats EOS like any other token, in samples and in references that have it; "append" also appends it to
+        references without it; "drop" removes it.
+    max_reference_length: the number of tokens, EOS included, to which references are truncated after document
+        frequencies have been counted; None truncates nothing.
+    df: what a document is: "references", all captions of an image; "captions", each caption; or document frequencies
+        of token ids, as from `DocumentFrequencies.from_references`.
 
-    The released codes: AoANet has `end="added", clip=16`; X-LAN "given" with references that end in 0, those of more
-    than 16 words cut; MD-SAN and M2 `end="dropped", df="captions"`, where reference words outside the vocabulary need
-    ids of their own, since that code compares text.
+    The released codes correspond to: AoANet `eos="append", max_reference_length=16`; X-LAN `eos="keep"` with references
+    that end in 0 and are truncated to 16 words; MD-SAN and M2 `eos="drop", df="captions"`, where distinct words outside
+    the vocabulary need distinct ids, since these codes compare strings.
     """
 
     @functools.cached_property
     def weights(self) -> list[Floats]:
-        """The known n-grams' inverse document frequencies, and at the end that of an unknown one."""
+        """The inverse document frequencies of the known n-grams of each length, and last that of unknown ones."""
         return [
             inverse_document_frequencies(np.append(counts, 0), self.index.documents) for counts in self.index.counts
         ]
@@ -121,7 +123,7 @@ class CiderD(_Reward):
     @functools.cached_property
     def _compiled(self) -> reward_numba.Kernel | None:
         module = _numba()
-        return None if module is None else module.Kernel.on(self.index, self.weights)
+        return None if module is None else module.Kernel.from_index(self.index, self.weights)
 
     def _score(self, images: Integers, samples: Integers) -> Floats:
         lengths = self.index.sample_lengths(samples)
@@ -130,39 +132,45 @@ class CiderD(_Reward):
         return self.score_with_numpy(images, samples, lengths)
 
     def score_with_numpy(self, images: Integers, samples: Integers, lengths: Integers) -> Floats:
-        """The reward by numpy alone, of samples (samples, T) of so many tokens, for images by number."""
-        counted = _Counted.count(self.index, images, samples, lengths)
+        """Return CIDEr-D computed by NumPy: the reference implementation of the compiled kernel.
+
+        images: image indices (S,). samples: token ids (S, T). lengths: the number of tokens of each sample (S,).
+        """
+        counts = _SampleCounts.count(self.index, images, samples, lengths)
         weights = [
             weight[np.minimum(bag.numbers, len(weight) - 1)]
-            for bag, weight in zip(counted.candidates, self.weights, strict=True)
+            for bag, weight in zip(counts.candidates, self.weights, strict=True)
         ]
-        reference_weights = [weight[bag.numbers] for bag, weight in zip(counted.references, self.weights, strict=True)]
+        reference_weights = [weight[bag.numbers] for bag, weight in zip(counts.references, self.weights, strict=True)]
         return similarities(
-            counted.candidates,
-            counted.references,
-            counted.overlaps,
-            counted.pairs,
+            counts.candidates,
+            counts.references,
+            counts.overlaps,
+            counts.pairs,
             weights,
             reference_weights,
             lengths,
-            counted.reference_lengths,
+            counts.reference_lengths,
         )
 
 
 class BleuReward(_Reward):
-    """BLEU-4, in 0..1, of each sample alone; the options are those of `CiderD`, of which `df` changes nothing."""
+    """BLEU-4, in 0..1, of each sample; the arguments are those of `CiderD`, and `df` has no effect."""
 
     def _score(self, images: Integers, samples: Integers) -> Floats:
         lengths = self.index.sample_lengths(samples)
-        found = _Counted.count(self.index, images, samples, lengths)
-        counts = BleuCounts.count(found.candidates, found.overlaps, found.pairs, lengths, found.reference_lengths)
-        return counts.scores()[:, LONGEST - 1]
+        found = _SampleCounts.count(self.index, images, samples, lengths)
+        statistics = BleuStatistics.count(
+            found.candidates, found.overlaps, found.pairs, lengths, found.reference_lengths
+        )
+        return statistics.scores()[:, MAX_ORDER - 1]
 
 
 @dataclass(frozen=True)
-class _Counted:
-    """Samples beside the references of their images, as arrays. N-grams in no reference and no document have numbers
-    above those of the table.
+class _SampleCounts:
+    """The n-grams of samples and of the references of their images.
+
+    N-grams in no reference and no document have numbers above those of the table.
     """
 
     candidates: list[Bag]
@@ -173,30 +181,32 @@ class _Counted:
 
     @classmethod
     def count(cls, index: ReferenceIndex, images: Integers, samples: Integers, lengths: Integers) -> Self:
-        different, which = np.unique(images, return_inverse=True)
-        sizes = index.starts[different + 1] - index.starts[different]
+        """Count samples (S, T) of the given lengths (S,), for image indices (S,)."""
+        distinct, which = np.unique(images, return_inverse=True)
+        sizes = index.starts[distinct + 1] - index.starts[distinct]
         firsts = np.cumsum(sizes) - sizes
-        captions = np.repeat(index.starts[different] - firsts, sizes) + np.arange(sizes.sum())
-        pairs = Pairs.of(firsts[which], sizes[which])
+        captions = np.repeat(index.starts[distinct] - firsts, sizes) + np.arange(sizes.sum())
+        pairs = Pairs.from_counts(firsts[which], sizes[which])
         tokens = Captions(samples[np.arange(samples.shape[1]) < lengths[:, np.newaxis]], lengths)
         candidates, references, overlaps = [], [], []
-        for (numbers, owners), bag, known in zip(_look_up(index, tokens), index.bags, index.table.sizes(), strict=True):
-            above = max(known, int(numbers.max(initial=-1)) + 1)
-            candidates.append(Bag.count(numbers, owners, len(lengths), above))
+        found = zip(_look_up(index, tokens), index.bags, index.table.sizes(), strict=True)
+        for (numbers, sample_indices), bag, known in found:
+            num_ngrams = max(known, int(numbers.max(initial=-1)) + 1)
+            candidates.append(Bag.count(numbers, sample_indices, len(lengths), num_ngrams))
             references.append(bag.select(captions))
-            overlaps.append(overlap(candidates[-1], references[-1], pairs, above))
+            overlaps.append(overlap(candidates[-1], references[-1], pairs, num_ngrams))
         return cls(candidates, references, overlaps, pairs, index.lengths[captions])
 
 
 def _look_up(index: ReferenceIndex, captions: Captions) -> Iterator[tuple[Integers, Integers]]:
-    """For each length the n-grams of captions, the next free numbers for unknown ones, and the captions they are in."""
-    room, owners = captions.room(), captions.owners()
+    """Yield the numbers and the captions of all n-grams, length by length; unknown n-grams have new numbers."""
+    num_remaining, caption_indices = captions.num_remaining(), captions.caption_indices()
     prefixes = np.zeros(len(captions.tokens), np.int64)
     for length, known in enumerate(index.table.sizes(), start=1):
-        starts = np.flatnonzero(room >= length)
-        before, last = prefixes[starts], captions.tokens[starts + length - 1]
-        numbers = index.table.find(length, before, last)
+        starts = np.flatnonzero(num_remaining >= length)
+        prefix, last = prefixes[starts], captions.tokens[starts + length - 1]
+        numbers = index.table.find(length, prefix, last)
         new = numbers < 0
-        numbers[new] = known + np.unique((before[new] << 32) | last[new], return_inverse=True)[1]
+        numbers[new] = known + np.unique((prefix[new] << 32) | last[new], return_inverse=True)[1]
         prefixes[starts] = numbers
-        yield numbers, owners[starts]
+        yield numbers, caption_indices[starts]

@@ -1,4 +1,4 @@
-"""References on token ids, counted once for the rewards of self-critical training."""
+"""The n-grams of references as token ids, counted once for the rewards of self-critical training."""
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -8,28 +8,28 @@ from typing import Literal, Self, get_args
 
 import numpy as np
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.io import atomic_write
-from legenda.metrics.document_frequencies import DocumentFrequencies, as_json, count_all, read_arrays
-from legenda.metrics.ngrams import LONGEST, MOST_TOKENS, Bag, Captions, Integers, NgramTable, number
+from legenda.metrics.document_frequencies import DocumentFrequencies, as_json, count_document_frequencies, read_arrays
+from legenda.metrics.ngrams import MAX_ORDER, TOKEN_LIMIT, Bag, Captions, Integers, NgramTable, number_ngrams
 
-End = Literal["given", "added", "dropped"]
+Eos = Literal["keep", "append", "drop"]
 Ids = Sequence[int] | Integers
 References = Sequence[Sequence[Ids]] | Mapping[Hashable, Sequence[Ids]]
 
 _FORMAT = "legenda reward index 1"
-_HINT = "give a file that a reward's save wrote"
+_HINT = "give a file that CiderD.save or BleuReward.save wrote"
 
 
 @dataclass(frozen=True)
 class ReferenceIndex:
-    """All references of a data set as bags of n-grams. Nothing in it ever changes.
+    """All references of a data set as bags of n-grams.
 
     table, counts, documents: the known n-grams, their document frequencies and the number of documents.
-    bags: for each length of n-gram, the references' bags, image by image.
-    lengths: how many tokens each reference has; `starts[i]` to `starts[i + 1]` are those of image i.
-    places: the number of every image's name.
-    end_id, counts_end: the id that ends a sample, and whether it is one of its tokens.
+    bags: the references' bags for each length of n-gram, ordered by image.
+    lengths: the number of tokens of each reference; image i has the references `starts[i] : starts[i + 1]`.
+    indices: the index of each image id.
+    eos_token_id, counts_eos: the id that ends a sample, and whether it counts as a token.
     """
 
     table: NgramTable
@@ -38,49 +38,49 @@ class ReferenceIndex:
     bags: tuple[Bag, ...]
     lengths: Integers
     starts: Integers
-    places: Mapping[Hashable, int]
-    end_id: int
-    counts_end: bool
+    indices: Mapping[Hashable, int]
+    eos_token_id: int
+    counts_eos: bool
 
     @classmethod
     def build(
         cls,
         references: References,
         *,
-        end_id: int,
-        end: End,
-        clip: int | None,
+        eos_token_id: int,
+        eos: Eos,
+        max_reference_length: int | None,
         df: Literal["references", "captions"] | DocumentFrequencies,
     ) -> Self:
-        """Counts references; `legenda.metrics.CiderD` explains the options."""
-        if end not in get_args(End):
-            raise UserError(f"end is {end!r}; {nearest(str(end), get_args(End))}")
-        names = list(references) if isinstance(references, Mapping) else range(len(references))
+        """Count references; see `legenda.metrics.CiderD` for the arguments."""
+        if eos not in get_args(Eos):
+            raise ConfigError(f"eos is {eos!r}; {did_you_mean(str(eos), get_args(Eos))}")
+        ids = list(references) if isinstance(references, Mapping) else range(len(references))
         groups = list(references.values()) if isinstance(references, Mapping) else references
-        for name, group in zip(names, groups, strict=True):
+        for image, group in zip(ids, groups, strict=True):
             if not len(group):
-                raise UserError(f"Image {name!r} has no references; give at least one or leave the image out")
+                raise DataError(f"image {image!r} has no references; give at least one or leave the image out")
         sizes = np.fromiter(map(len, groups), np.int64, len(groups))
         lengths: list[int] = []
-        tokens = np.fromiter(_tokens((c for group in groups for c in group), end_id, end, lengths), np.int32)
+        tokens = np.fromiter(_tokens((c for group in groups for c in group), eos_token_id, eos, lengths), np.int32)
         captions = Captions(tokens, np.array(lengths, np.int64))
         if isinstance(df, DocumentFrequencies):
-            base, before, documents = _on_ids(df), df.counts, df.documents
+            base, base_counts, documents = _table_of_ids(df), df.counts, df.documents
         elif df in ("references", "captions"):
             documents = len(groups) if df == "references" else len(lengths)
-            owners = np.repeat(np.arange(len(groups)), sizes) if df == "references" else np.arange(len(lengths))
-            base, before = count_all(captions, owners.astype(np.int32))
+            owner = np.repeat(np.arange(len(groups)), sizes) if df == "references" else np.arange(len(lengths))
+            base, base_counts = count_document_frequencies(captions, owner.astype(np.int32))
         else:
-            raise UserError(f"df is {df!r}; {nearest(str(df), ['references', 'captions'])}")
-        if clip is not None:
-            captions = captions.clip(clip)
+            raise ConfigError(f"df is {df!r}; {did_you_mean(str(df), ['references', 'captions'])}")
+        if max_reference_length is not None:
+            captions = captions.truncate(max_reference_length)
         keys, counts, bags = [], [], []
-        for each, older in zip(number(captions, base), before, strict=True):
-            bag = Bag.count(each.numbers, each.owners, len(captions.lengths), len(each.keys))
-            keys.append(each.keys)
+        for ngrams, known_counts in zip(number_ngrams(captions, base), base_counts, strict=True):
+            bag = Bag.count(ngrams.numbers, ngrams.caption_indices, len(captions.lengths), len(ngrams.keys))
+            keys.append(ngrams.keys)
             bags.append(Bag(bag.starts, bag.numbers.astype(np.uint32), bag.counts.astype(np.uint16)))
-            counts.append(np.zeros(len(each.keys), np.int64))
-            counts[-1][each.moved] = older
+            counts.append(np.zeros(len(ngrams.keys), np.int64))
+            counts[-1][ngrams.base_numbers] = known_counts
         return cls(
             NgramTable(tuple(keys)),
             tuple(counts),
@@ -88,32 +88,32 @@ class ReferenceIndex:
             tuple(bags),
             captions.lengths,
             np.concatenate([[0], np.cumsum(sizes)]),
-            {name: place for place, name in enumerate(names)},
-            end_id,
-            end != "dropped",
+            {image: position for position, image in enumerate(ids)},
+            eos_token_id,
+            eos != "drop",
         )
 
-    def rows(self, images: Iterable[Hashable]) -> Integers:
-        """The numbers of images. Raises UserError for a name that has no references."""
-        names = images.tolist() if hasattr(images, "tolist") else images
+    def image_indices(self, images: Iterable[Hashable]) -> Integers:
+        """Return the indices of image ids; raise DataError for an id without references."""
+        ids = images.tolist() if hasattr(images, "tolist") else images
         try:
-            return np.array([self.places[name] for name in names], np.int64)
+            return np.array([self.indices[image] for image in ids], np.int64)
         except KeyError as error:
-            raise UserError(
-                f"There are no references for image {error.args[0]!r}; add them or give the names they go by"
+            raise DataError(
+                f"there are no references for image {error.args[0]!r}; add them or give the ids of the references"
             ) from None
 
     def sample_lengths(self, samples: Integers) -> Integers:
-        """How many tokens count of every sample; samples have shape (samples, T)."""
-        ends = samples == self.end_id
-        first = np.where(ends.any(axis=1), ends.argmax(axis=1) + self.counts_end, samples.shape[1])
-        bad = (np.arange(samples.shape[1]) < first[:, np.newaxis]) & ((samples < 0) | (samples >= MOST_TOKENS))
+        """Return the number of tokens of each sample, (S,), from token ids (S, T)."""
+        is_eos = samples == self.eos_token_id
+        lengths = np.where(is_eos.any(axis=1), is_eos.argmax(axis=1) + self.counts_eos, samples.shape[1])
+        bad = (np.arange(samples.shape[1]) < lengths[:, np.newaxis]) & ((samples < 0) | (samples >= TOKEN_LIMIT))
         if bad.any():
-            raise UserError(f"A sample holds the id {samples[bad][0]} before its end; ids are 0 to {MOST_TOKENS - 1}")
-        return first
+            raise DataError(f"a sample contains the id {samples[bad][0]}; give ids from 0 to {TOKEN_LIMIT - 1}")
+        return lengths
 
     def save(self, path: str | Path) -> None:
-        """Writes a safetensors file. The images' names must be text or whole numbers."""
+        """Write a safetensors file; image ids must be strings or integers."""
         from safetensors.numpy import save_file
 
         arrays: dict[str, np.ndarray] = {"lengths": self.lengths, "starts": self.starts}
@@ -123,18 +123,18 @@ class ReferenceIndex:
         notes = {
             "format": _FORMAT,
             "documents": str(self.documents),
-            "names": as_json(self.places, "images' names"),
-            "end": json.dumps([self.end_id, self.counts_end]),
+            "names": as_json(self.indices, "image ids"),
+            "end": json.dumps([self.eos_token_id, self.counts_eos]),
         }
         with atomic_write(path) as partial:
             save_file(arrays, partial, notes)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads what `save` wrote. Raises UserError, naming the file, for any other."""
+        """Read a file that `save` wrote; raise DataError, naming the file, for any other."""
         arrays, notes = read_arrays(path, _FORMAT, _HINT)
-        lengths = range(1, LONGEST + 1)
-        end_id, counts_end = json.loads(notes["end"])
+        lengths = range(1, MAX_ORDER + 1)
+        eos_token_id, counts_eos = json.loads(notes["end"])
         return cls(
             NgramTable(tuple(arrays[f"keys.{n}"] for n in lengths)),
             tuple(arrays[f"counts.{n}"] for n in lengths),
@@ -142,30 +142,30 @@ class ReferenceIndex:
             tuple(Bag(*(arrays[f"bags.{n}.{part}"] for part in ("starts", "numbers", "counts"))) for n in lengths),
             arrays["lengths"],
             arrays["starts"],
-            {name: place for place, name in enumerate(json.loads(notes["names"]))},
-            end_id,
-            counts_end,
+            {image: position for position, image in enumerate(json.loads(notes["names"]))},
+            eos_token_id,
+            counts_eos,
         )
 
 
-def _tokens(captions: Iterable[Ids], end_id: int, end: End, lengths: list[int]) -> Iterator[int]:
-    """The tokens of references, each up to its end, with or without the end itself; notes their lengths."""
+def _tokens(captions: Iterable[Ids], eos_token_id: int, eos: Eos, lengths: list[int]) -> Iterator[int]:
+    """Yield the tokens of references up to EOS, with or without EOS itself; append their lengths to `lengths`."""
     for caption in captions:
         ids = caption.tolist() if isinstance(caption, np.ndarray) else list(caption)
-        if end_id in ids:
-            ids = ids[: ids.index(end_id) + (end != "dropped")]
-        elif end == "added":
-            ids.append(end_id)
-        if ids and not (min(ids) >= 0 and max(ids) < MOST_TOKENS):
-            raise UserError(f"The reference {ids} has an id that is not from 0 to {MOST_TOKENS - 1}")
+        if eos_token_id in ids:
+            ids = ids[: ids.index(eos_token_id) + (eos != "drop")]
+        elif eos == "append":
+            ids.append(eos_token_id)
+        if ids and not (min(ids) >= 0 and max(ids) < TOKEN_LIMIT):
+            raise DataError(f"the reference {ids} has an id out of range; give ids from 0 to {TOKEN_LIMIT - 1}")
         lengths.append(len(ids))
         yield from ids
 
 
-def _on_ids(frequencies: DocumentFrequencies) -> NgramTable:
-    """The table of frequencies with the ids themselves in place of their numbers there, in the same order."""
-    if not all(isinstance(token, int) for token in frequencies.words):
-        raise UserError("The document frequencies are of words, not of token ids; count them on the ids")
-    ids = np.array(list(frequencies.words), np.int64)
+def _table_of_ids(df: DocumentFrequencies) -> NgramTable:
+    """Return the table of document frequencies whose tokens are ids, with these ids for the table's numbers."""
+    if not all(isinstance(token, int) for token in df.token_ids):
+        raise DataError("the document frequencies are of words, not of token ids; count them on token ids")
+    ids = np.array(list(df.token_ids), np.int64)
     last = 2**32 - 1
-    return NgramTable(tuple((keys & ~last) | ids[keys & last] for keys in frequencies.table.keys))
+    return NgramTable(tuple((keys & ~last) | ids[keys & last] for keys in df.table.keys))

@@ -1,4 +1,4 @@
-"""CIDEr-D on token ids as one compiled loop. Needs numba; `legenda.metrics.reward` falls back to numpy without it."""
+"""CIDEr-D on token ids as a kernel compiled by numba; `legenda.metrics.reward` uses NumPy without it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from legenda.metrics.cider import SIGMA
 from legenda.metrics.document_frequencies import inverse_document_frequencies
-from legenda.metrics.ngrams import LONGEST, Bag, Floats, Integers
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Floats, Integers
 from legenda.metrics.reward_index import ReferenceIndex
 
 _HALF = 32
@@ -20,26 +20,25 @@ _SHIFT = np.uint64(29)
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled at its first call, to run without Python's lock, and kept on disk where there is a place for it."""
+    """Compile a function at its first call, without the GIL, and cache it on disk where the folder is writable."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder that numba may write to
+    except RuntimeError:  # no writable folder for the cache
         return numba.njit(nogil=True)(function)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The index in the form that the loop reads.
+    """The arrays of a reference index that the kernel reads.
 
     slots: a hash table of all n-grams, shape (a power of 2, 4): the number of the first n - 1 tokens, the last token,
-        the n-gram's number and its document frequency; -1 in free ones. The hash is that of all tokens, so that where
-        to look is known for every n-gram of a sample at once, and the waits for memory, which take most of the time,
-        overlap.
-    offsets: numbers in the hash table are those of the index plus this for each length; the last is the number of no
-        tokens.
-    weights: the inverse document frequency of every frequency.
-    starts, numbers, counts: the references' bags; norms, lengths: one for each reference, norms for each length of
-        n-gram; images: where each image's references begin.
+        the n-gram's number and its document frequency; -1 in free slots. The hash is computed from all tokens, so that
+        the slots of all n-grams of a sample are known at once, and memory accesses, which dominate, overlap.
+    offsets: what is added to the index' numbers of each length in the hash table; the last one is the number of the
+        empty n-gram.
+    weights: the inverse document frequency of each frequency.
+    starts, numbers, counts: the references' bags. norms: of each reference and length of n-gram. lengths: of each
+        reference. images: the first reference of each image.
     """
 
     slots: NDArray[np.int32]
@@ -53,8 +52,8 @@ class Kernel:
     images: Integers
 
     @classmethod
-    def on(cls, index: ReferenceIndex, weights: list[Floats]) -> Self:
-        """Prepares an index and its n-grams' weights."""
+    def from_index(cls, index: ReferenceIndex, weights: list[Floats]) -> Self:
+        """Prepare an index and the weights of its n-grams."""
         sizes = index.table.sizes()
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         slots = np.full((1 << (2 * sum(sizes)).bit_length(), 4), -1, np.int32)
@@ -75,7 +74,7 @@ class Kernel:
         )
 
     def __call__(self, images: Integers, samples: Integers, lengths: Integers) -> Floats:
-        """CIDEr-D of samples (samples, T) of so many tokens, for images by number."""
+        """Return CIDEr-D of samples (S, T) with `lengths` tokens (S,), for image indices (S,)."""
         return _score(
             images,
             np.ascontiguousarray(samples),
@@ -94,30 +93,30 @@ class Kernel:
 
 def _norms(bag: Bag, weights: Floats) -> Floats:
     squares = (bag.counts * weights[bag.numbers]) ** 2
-    return np.sqrt(np.bincount(bag.owners(), squares, minlength=len(bag.starts) - 1))
+    return np.sqrt(np.bincount(bag.caption_indices(), squares, minlength=len(bag.starts) - 1))
 
 
 @_compile
-def _continued(hashed, token):
-    """The hash of an n-gram from that of its first n - 1 tokens."""
+def _extend_hash(hashed, token):
+    """Return the hash of an n-gram from that of its first n - 1 tokens."""
     hashed = (hashed ^ np.uint64(token)) * _FACTOR
     return hashed ^ (hashed >> _SHIFT)
 
 
 @_compile
 def _bit(number):
-    """One of 64 bits for a number."""
+    """Return one of 64 bits for a number: the key of a Bloom filter."""
     return np.uint64(1) << np.uint64(number & 63)
 
 
 @_compile
 def _fill(slots, keys, counts, hashes, before, offset):
-    """Puts the n-grams of one length into the table; gives their hashes."""
+    """Insert the n-grams of one length into the hash table and return their hashes."""
     mask = np.uint64(len(slots) - 1)
     found = np.empty(len(keys), np.uint64)
     for number in range(len(keys)):
         prefix, token = keys[number] >> _HALF, keys[number] & ((1 << _HALF) - 1)
-        found[number] = _continued(hashes[prefix], token)
+        found[number] = _extend_hash(hashes[prefix], token)
         slot = np.int64(found[number] & mask)
         while slots[slot, 0] >= 0:
             slot = (slot + 1) & (len(slots) - 1)
@@ -130,58 +129,58 @@ def _fill(slots, keys, counts, hashes, before, offset):
 def _score(images, samples, lengths, slots, offsets, weights, starts, numbers, counts, norms, ref_lengths, ref_starts):
     scores = np.zeros(len(samples))
     longest, last_slot = samples.shape[1], len(slots) - 1
-    places = np.empty((LONGEST, longest), np.int64)  # the slot where every n-gram would be
-    heads = np.empty((LONGEST, longest), np.int64)  # what is there
-    prefixes = np.empty(longest, np.int64)  # the number of the n-gram at every place, -1 for an unknown one
-    groups = np.empty(longest, np.int64)  # the first place of an n-gram that equals the one here
+    first_slots = np.empty((MAX_ORDER, longest), np.int64)  # the first slot to probe for each n-gram
+    heads = np.empty((MAX_ORDER, longest), np.int64)  # the contents of these slots
+    prefixes = np.empty(longest, np.int64)  # the number of the n-gram at each position, -1 if unknown
+    groups = np.empty(longest, np.int64)  # the first position of an equal n-gram
     shorter = np.empty(longest, np.int64)  # the same for n-grams shorter by one
     times = np.empty(longest, np.int64)
     values = np.empty(longest)
-    mine = np.empty(longest, np.int64)  # the places of the known n-grams
+    known_positions = np.empty(longest, np.int64)
     for sample in range(len(samples)):
-        row, length = samples[sample], lengths[sample]
+        tokens, length = samples[sample], lengths[sample]
         first, last = ref_starts[images[sample]], ref_starts[images[sample] + 1]
-        for place in range(length):
+        for position in range(length):
             hashed = _SEED
-            for order in range(min(LONGEST, length - place)):
-                hashed = _continued(hashed, row[place + order])
-                places[order, place] = np.int64(hashed & np.uint64(last_slot))
-        for order in range(LONGEST):
-            for place in range(length - order):
-                heads[order, place] = slots[places[order, place], 0]
+            for order in range(min(MAX_ORDER, length - position)):
+                hashed = _extend_hash(hashed, tokens[position + order])
+                first_slots[order, position] = np.int64(hashed & np.uint64(last_slot))
+        for order in range(MAX_ORDER):
+            for position in range(length - order):
+                heads[order, position] = slots[first_slots[order, position], 0]
         sums = np.zeros(last - first)
-        prefixes[:length] = offsets[LONGEST]
+        prefixes[:length] = offsets[MAX_ORDER]
         groups[:length] = 0
-        for order in range(LONGEST):
+        for order in range(MAX_ORDER):
             groups, shorter = shorter, groups
-            for place in range(length - order):
-                token = row[place + order]
-                group = place
-                for earlier in range(place):
-                    if shorter[earlier] == shorter[place] and row[earlier + order] == token:
+            for position in range(length - order):
+                token = tokens[position + order]
+                group = position
+                for earlier in range(position):
+                    if shorter[earlier] == shorter[position] and tokens[earlier + order] == token:
                         group = groups[earlier]
                         break
-                groups[place] = group
-                if group != place:
+                groups[position] = group
+                if group != position:
                     times[group] += 1
                     continue
-                times[place], values[place] = 1, weights[0]
-                prefix, head, slot = prefixes[place], heads[order, place], places[order, place]
-                prefixes[place] = -1
+                times[position], values[position] = 1, weights[0]
+                prefix, head, slot = prefixes[position], heads[order, position], first_slots[order, position]
+                prefixes[position] = -1
                 while prefix >= 0 and head >= 0:
                     if head == prefix and slots[slot, 1] == token:
-                        prefixes[place], values[place] = slots[slot, 2], weights[slots[slot, 3]]
+                        prefixes[position], values[position] = slots[slot, 2], weights[slots[slot, 3]]
                         break
                     slot = (slot + 1) & last_slot
                     head = np.int64(slots[slot, 0])
             size, norm, bits = 0, 0.0, np.uint64(0)
-            for place in range(length - order):
-                known = prefixes[groups[place]]
-                prefixes[place] = known
-                if groups[place] == place:
-                    norm += (times[place] * values[place]) ** 2
+            for position in range(length - order):
+                known = prefixes[groups[position]]
+                prefixes[position] = known
+                if groups[position] == position:
+                    norm += (times[position] * values[position]) ** 2
                     if known >= 0:
-                        mine[size] = place
+                        known_positions[size] = position
                         bits |= _bit(known)
                         size += 1
             for reference in range(first, last):
@@ -189,18 +188,18 @@ def _score(images, samples, lengths, slots, offsets, weights, starts, numbers, c
                 if both_norms == 0:
                     continue
                 product = 0.0
-                for there in range(starts[order][reference], starts[order][reference + 1]):
-                    theirs = offsets[order] + np.int64(numbers[order][there])
-                    if not bits & _bit(theirs):
-                        continue  # as nearly always, for what the sample does not have
-                    for place in mine[:size]:
-                        if prefixes[place] == theirs:
-                            weight = counts[order][there] * values[place]
-                            product += min(times[place] * values[place], weight) * weight
+                for entry in range(starts[order][reference], starts[order][reference + 1]):
+                    ngram = offsets[order] + np.int64(numbers[order][entry])
+                    if not bits & _bit(ngram):
+                        continue  # nearly all of the references' other n-grams
+                    for position in known_positions[:size]:
+                        if prefixes[position] == ngram:
+                            weight = counts[order][entry] * values[position]
+                            product += min(times[position] * values[position], weight) * weight
                             break
                 sums[reference - first] += product / both_norms
         for reference in range(first, last):
             gap = max(0, length - 1) - max(0, ref_lengths[reference] - 1)
             scores[sample] += sums[reference - first] * np.exp(-(gap**2) / (2 * SIGMA**2))
-        scores[sample] *= 10 / LONGEST / (last - first)
+        scores[sample] *= 10 / MAX_ORDER / (last - first)
     return scores

@@ -54,12 +54,12 @@ class Rewards:
         if built_in:
             references = CiderD(
                 split.tokenized.ids(vocabulary),
-                end_id=vocabulary.eos_token_id,
-                end="added" if config.reward_includes_eos else "dropped",
-                clip=config.max_reference_length or None,
+                eos_token_id=vocabulary.eos_token_id,
+                eos="append" if config.reward_includes_eos else "drop",
+                max_reference_length=config.max_reference_length or None,
                 df="captions" if config.df_unit == "captions" else "references",
             )
-            rewards |= {name: _BUILT_IN[name].on(references.index) for name in built_in}
+            rewards |= {name: _BUILT_IN[name].from_index(references.index) for name in built_in}
         return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
     def start(self, indices: np.ndarray, tokens: Int[Tensor, "B K T"]) -> Future[np.ndarray]:
