@@ -15,7 +15,7 @@ import torch
 import tyro
 
 from legenda.io import write_json
-from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, quieten, save_figure
+from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, save_figure, style_axes
 from models import MODELS, ROWS, make_captioner, make_pictures, make_task, timed
 
 IMAGES = 4
@@ -90,7 +90,7 @@ def draw(found: list[dict], path: Path) -> None:
         panel.set_title(TITLES[axis], fontsize=10.5, color=INK, loc="left")
         panel.set_ylim(bottom=0)
         panel.set_xlim(left=0)
-        quieten(panel)
+        style_axes(panel)
         if number % 3 == 0:
             panel.set_ylabel("CPU seconds an image", fontsize=10, color=INK)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper center", ncol=6)

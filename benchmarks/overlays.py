@@ -19,7 +19,7 @@ from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
 from legenda.datasets.scenes.world import COLOURS, SHAPES
 from legenda.evaluation.runs import load_captioner_run
-from legenda.visualization.report.build import CaptionAttention, predict_with_attention
+from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
 
 KINDS = {"shape": SHAPES, "colour": tuple(COLOURS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}
@@ -85,7 +85,7 @@ def main() -> None:
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")
         made = make_split("test", data.test, data.seed)
-        looked = predict_with_attention(opened, scene_captions(made), range(len(made.scenes)), given.beam_size)
+        looked = predict_with_attention(opened, scene_captions(made), given.beam_size)
         for step, shift in STEPS.items():
             counts = count(looked, made.scenes, shift)
             for kind in KINDS:

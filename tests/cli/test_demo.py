@@ -73,7 +73,7 @@ def test_a_run_of_another_recipe_in_the_place_of_the_demos_is_not_taken(runs):
 def test_the_page_has_scores_of_every_kind_curves_and_twelve_scenes_and_needs_no_network(page):
     _, html = page
     assert {column.key for column in COLUMNS} == {*TRUTHS, "CIDEr-D"}
-    assert len(re.findall(r'"identity": ?"test-0-\d{6}"', html)) == 3 * EXAMPLES_PER_FAMILY == 12
+    assert len(re.findall(r'"id": ?"test-0-\d{6}"', html)) == 3 * EXAMPLES_PER_FAMILY == 12
     assert all(name in html for name in demo.MODELS)
     assert "training loss" in html
     assert "data:image/png;base64," in html

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.cli.report import choose
 from legenda.datasets.captions import ScenesData
+from legenda.tasks import predict
 from legenda.visualization.caption_attention import CaptionAttention
-from legenda.visualization.report.build import heads_fit
-from legenda.visualization.report.images import Subject
+from legenda.visualization.report.build import heads_fit_page_budget
+from legenda.visualization.report.images import ReportImage, no_verdict
+from legenda.visualization.report.selection import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,10 +48,10 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
         assert run["curves"] == {}  # it was never trained
         low, high = run["intervals"]["BLEU-1"]
         assert low <= run["scores"]["BLEU-1"] <= high
-    ids = [example["identity"] for example in data["examples"]]
+    ids = [example["id"] for example in data["examples"]]
     assert ids == [f"val-0-{number:06d}" for number in range(9)]
     for example in data["examples"]:
-        assert example["picture"].startswith("data:image/png;base64,")
+        assert example["image"].startswith("data:image/png;base64,")
         assert example["kind"] in ("near", "size", "bind")
         assert len(example["references"]) == 5
         for caption in example["captions"].values():
@@ -57,15 +59,28 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
             weights = np.array(caption["attention"]).reshape(len(caption["words"]), len(example["boxes"]))
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
             assert caption["heads"]["count"] == 2
-    assert "9 pictures, " in capsys.readouterr().out
+    assert "9 images, " in capsys.readouterr().out
+
+
+def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch):
+    searched: Counter[str] = Counter()
+    search = predict.beam_search
+
+    def count(model, memory, **options):
+        searched[model.name] += len(memory.states)
+        return search(model, memory, **options)
+
+    monkeypatch.setattr(predict, "beam_search", count)
+    _report(*scene_runs, "--overlays", tmp_path / "sheets", "--head", 0, tmp_path / "report.html")
+    assert searched == {"ngsan": 9, "xlan": 9}
 
 
 def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
     run = make_run("mdsan", noisy_photographs.data)
     data = _report(run, tmp_path / "report.html")
-    assert [example["identity"] for example in data["examples"]] == ["p3", "p4", "p5"]
+    assert [example["id"] for example in data["examples"]] == ["p3", "p4", "p5"]
     for example in data["examples"]:
-        assert example["picture"].startswith("data:image/jpeg;base64,")
+        assert example["image"].startswith("data:image/jpeg;base64,")
         assert (len(example["boxes"]), example["kind"]) == (16, "")
         assert example["captions"]["mdsan"]["verdict"] is None
 
@@ -79,22 +94,22 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
         found = _report(run, "--image-folder", elsewhere, tmp_path / "found.html")
     finally:
         elsewhere.rename(noisy_photographs.folder)
-    assert all(example["picture"].startswith("data:image/png") for example in data["examples"])
-    assert any("3 pictures were not found" in note for note in data["footnotes"])
-    assert all(example["picture"].startswith("data:image/jpeg") for example in found["examples"])
+    assert all(example["image"].startswith("data:image/png") for example in data["examples"])
+    assert any("3 images were not found" in note for note in data["footnotes"])
+    assert all(example["image"].startswith("data:image/jpeg") for example in found["examples"])
     assert not any("not found" in note for note in found["footnotes"])
 
 
 def test_fewer_pictures_than_images_are_chosen_and_the_page_says_so(scene_runs, tmp_path):
     data = _report(*scene_runs, "--num-images", 4, tmp_path / "report.html")
     assert len(data["examples"]) == 4
-    assert any(note.startswith("4 of 9 pictures are shown") for note in data["footnotes"])
+    assert any(note.startswith("4 of 9 images are shown") for note in data["footnotes"])
 
 
 def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
     data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
     spoken = [
-        f"{example['identity']}.{name}.png"
+        f"{example['id']}.{name}.png"
         for example in data["examples"]
         for name, caption in example["captions"].items()
         if caption["words"]
@@ -110,11 +125,14 @@ def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path
         shown.append([path.read_bytes() for path in (tmp_path / str(number)).iterdir()])
     assert len(shown[0]) == len(shown[1]) == 1
     assert shown[0] != shown[1]
-    assert "--head chooses what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
+    assert "--head selects what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
 
 
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("legenda.cli.evaluate.describe", lambda *_: pytest.fail("all were captioned"))
+    monkeypatch.setattr(
+        "legenda.visualization.report.captions.predict_with_attention",
+        lambda *_, **__: pytest.fail("all were captioned"),
+    )
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
     assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +142,7 @@ def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(ma
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
     data = _report(*folders, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
     spoken = {
-        f"{example['identity']}.{name.replace('/', '_')}.png"
+        f"{example['id']}.{name.replace('/', '_')}.png"
         for example in data["examples"]
         for name, caption in example["captions"].items()
         if caption["words"]
@@ -151,12 +169,12 @@ def _refused(capsys, *arguments: object) -> str:
 def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, noisy_photographs, tmp_path, capsys):
     page = tmp_path / "report.html"
     other = make_run("nsan", ScenesData(train=40, validation=5))
-    assert "describes other images of val than" in _refused(capsys, scene_runs[0], other, "--out", page)
+    assert "has other images in val than" in _refused(capsys, scene_runs[0], other, "--out", page)
     assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
     assert "name at least one run folder" in _refused(capsys, "--out", page)
     assert "--num-images must be 0 or more" in _refused(capsys, scene_runs[0], "--num-images", -1, "--out", page)
     run = make_run("updown", noisy_photographs.data)
-    assert "is no folder" in _refused(capsys, run, "--image-folder", tmp_path / "gone", "--out", page)
+    assert "is not a folder" in _refused(capsys, run, "--image-folder", tmp_path / "gone", "--out", page)
     (tmp_path / "empty").mkdir()
     message = _refused(capsys, run, "--image-folder", tmp_path / "empty", "--out", page)
     assert "holds none of the photographs, such as p3.jpg" in message
@@ -175,28 +193,28 @@ def test_an_imported_run_is_reported_on_data_that_are_named(make_run, noisy_phot
 def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between():
     first = [float(number) for number in range(100)]
     second = [number + (60.0 if number in (40, 41) else 0.0) for number in range(100)]
-    chosen = choose([first, second], 8)
+    chosen = select_examples([first, second], 8)
     assert len(chosen) == len(set(chosen)) == 8
     assert {0, 1, 98, 99, 40, 41} <= set(chosen)
     assert chosen == sorted(chosen)
-    assert choose([first, second], 100) == choose([first], 200) == list(range(100))
-    assert choose([first], 0) == []
+    assert select_examples([first, second], 100) == select_examples([first], 200) == list(range(100))
+    assert select_examples([first], 0) == []
 
 
 def test_single_heads_are_kept_as_long_as_the_page_stays_small():
-    def looked(heads: int, regions: int) -> dict[str, CaptionAttention]:
+    def captions(heads: int, regions: int) -> dict[str, CaptionAttention]:
         attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
         return {str(n): CaptionAttention(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
 
-    assert heads_fit([looked(8, 49)] * 3)
-    assert not heads_fit([looked(16, 100)] * 3)
-    assert heads_fit([looked(16, 100), *[looked(2, 9)] * 3])  # the mean over the pictures counts
-    assert heads_fit([])
+    assert heads_fit_page_budget([captions(8, 49)] * 3)
+    assert not heads_fit_page_budget([captions(16, 100)] * 3)
+    assert heads_fit_page_budget([captions(16, 100), *[captions(2, 9)] * 3])  # the mean over the pictures counts
+    assert heads_fit_page_budget([])
 
 
 def test_a_hundred_of_the_worst_photographs_stay_below_twenty_megabytes():
     noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
-    data, media_type = Subject(Image.fromarray(noise), "", lambda _: (None, "")).encoded
+    data, media_type = ReportImage(Image.fromarray(noise), "", no_verdict).encoded
     assert media_type == "image/jpeg"
     assert max(Image.open(io.BytesIO(data)).size) >= 256
     assert 100 * len(data) * 4 / 3 < 15e6

@@ -19,7 +19,7 @@ from legenda.datasets.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import UserError
 from legenda.evaluation.runs import TASKS, describe_data
 from legenda.features.writer import write_store
-from legenda.visualization.report.images import find_by_name
+from legenda.visualization.report.images import find_images_by_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -85,15 +85,15 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
     _expect_scores(data, evaluated)
     assert [parts["title"] for parts in data["breakdowns"]] == ["type of answer", "type of question"]
     assert [sum(row["count"] for row in parts["rows"]) for parts in data["breakdowns"]] == [16, 16]
-    assert (data["noun"], data["scoreName"], data["verdicts"]) == ("questions", "probability", ["right", "wrong"])
+    assert (data["noun"], data["scoreName"], data["verdicts"]) == ("questions", "probability", ["correct", "wrong"])
 
     split = QUESTIONS.split("test")
-    assert [example["identity"] for example in data["examples"]] == list(split.ids)
+    assert [example["id"] for example in data["examples"]] == list(split.ids)
     for example, question in zip(data["examples"], split.questions, strict=True):
         answer = split.annotations[question.id].answers[0]
         assert example["facts"] == [["question", question.text], ["answer", answer]]
         assert example["kind"] == split.annotations[question.id].question_type
-        assert example["picture"].startswith("data:image/png")
+        assert example["image"].startswith("data:image/png")
         for run in data["runs"]:
             said = example["captions"][run["name"]]
             assert len(said["words"]) == 1
@@ -110,7 +110,7 @@ def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
     assert any(note.startswith("5 of 12 expressions are shown") for note in data["footnotes"])
     split = EXPRESSIONS.split("test")
     for example in data["examples"]:
-        meant = split.expressions[split.ids.index(example["identity"])]
+        meant = split.expressions[split.ids.index(example["id"])]
         said = example["captions"]["mcan_grounding0"]
         assert example["facts"] == [["expression", " ".join(meant.tokens)]]
         np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)
@@ -129,7 +129,7 @@ def test_sentences_have_their_references_and_no_picture(made, tmp_path):
     assert sum("sacrebleu's signature" in note for note in data["footnotes"]) == 2
     split = NUMBERS.split("test")
     for example, sentence, references in zip(data["examples"], split.sentences, split.references, strict=True):
-        assert example["picture"] is None
+        assert example["image"] is None
         assert example["facts"] == [["source", sentence], ["reference", references[0]]]
         for said in example["captions"].values():
             assert said["verdict"] is None
@@ -164,13 +164,13 @@ def _refs(folder: Path) -> RefsData:
 def test_boxes_stand_on_a_blank_canvas_where_the_photograph_is_not_found(made, tmp_path):
     run = made("grounding", "mcan_grounding", _refs(tmp_path))
     (found,) = _report(run, tmp_path / "found.html")["examples"]
-    assert found["picture"].startswith("data:image/jpeg")
+    assert found["image"].startswith("data:image/jpeg")
     (tmp_path / "photos").rename(tmp_path / "photos.gone")
     (tmp_path / "photos.gone" / "COCO_train2014_000000000002.jpg").unlink()
     data = _report(run, tmp_path / "blank.html")
-    assert data["examples"][0]["picture"].startswith("data:image/png")
+    assert data["examples"][0]["image"].startswith("data:image/png")
     assert data["examples"][0]["box"] == [0.1, 0.1, 0.4, 0.3]
-    assert any(note.startswith("1 pictures were not found") for note in data["footnotes"])
+    assert any(note.startswith("1 images were not found") for note in data["footnotes"])
 
 
 def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
@@ -180,13 +180,13 @@ def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
     Image.new("RGB", (6, 8)).save(photos / "val2014" / "COCO_val2014_000000000009.jpg")
     data = DaquarData(questions=tmp_path / "photos", features=(tmp_path / "gone" / "f.safetensors",))
     for folder in (None, photos):
-        found = find_by_name(data, "test", ["image7", "9", "image8"], folder)
+        found = find_images_by_name(data, "test", ["image7", "9", "image8"], folder)
         sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "image8"))]
         assert sizes == [(8, 6), (6, 8), None]
     with pytest.raises(UserError, match="val2014 holds none of the photographs, such as that of image7"):
-        find_by_name(data, "test", ["image7"], photos / "val2014")
-    with pytest.raises(UserError, match="gone is no folder"):
-        find_by_name(data, "test", ["image7"], tmp_path / "gone")
+        find_images_by_name(data, "test", ["image7"], photos / "val2014")
+    with pytest.raises(UserError, match="gone is not a folder"):
+        find_images_by_name(data, "test", ["image7"], tmp_path / "gone")
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, make_run, tmp_path, run_command):

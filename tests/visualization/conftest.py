@@ -1,4 +1,4 @@
-"""A report made of drawn shapes: no model, no training, the same in every run."""
+"""A deterministic report of drawn shapes, without model and training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright import sync_api
 
 SIDE = 256
-COLOURS = {
+COLORS = {
     "red": "#d62f3a",
     "blue": "#2f63d6",
     "green": "#2f9e55",
@@ -32,36 +32,36 @@ RELATION = ("next", "to")
 
 
 def _shapes(random: np.random.Generator, count: int) -> list[tuple[str, str, np.ndarray]]:
-    """`count` things of different colours in different cells of a 3 x 3 grid, as (colour, shape, box in 0..1)."""
+    """`count` things of different colors in different cells of a 3 x 3 grid, as (color, shape, box in 0..1)."""
     cells = random.permutation(9)[:count]
-    colours = random.permutation(list(COLOURS) * 2)[:count]
+    colors = random.permutation(list(COLORS) * 2)[:count]
     things = []
-    for cell, colour in zip(cells, colours, strict=True):
+    for cell, color in zip(cells, colors, strict=True):
         size = random.uniform(0.12, 0.28)
         corner = np.array([cell % 3, cell // 3]) / 3 + random.uniform(0.01, 0.32 - size, 2)
-        things.append((str(colour), str(random.choice(SHAPES)), np.concatenate([corner, corner + size])))
+        things.append((str(color), str(random.choice(SHAPES)), np.concatenate([corner, corner + size])))
     return things
 
 
-def _drawn(things: list[tuple[str, str, np.ndarray]]) -> bytes:
+def _draw(things: list[tuple[str, str, np.ndarray]]) -> bytes:
     image = Image.new("RGB", (SIDE, SIDE), "#f1ede4")
     draw = ImageDraw.Draw(image)
-    for colour, shape, box in things:
+    for color, shape, box in things:
         x1, y1, x2, y2 = (box * SIDE).tolist()
         match shape:
             case "circle":
-                draw.ellipse((x1, y1, x2, y2), fill=COLOURS[colour])
+                draw.ellipse((x1, y1, x2, y2), fill=COLORS[color])
             case "square":
-                draw.rectangle((x1, y1, x2, y2), fill=COLOURS[colour])
+                draw.rectangle((x1, y1, x2, y2), fill=COLORS[color])
             case _:
-                draw.polygon([((x1 + x2) / 2, y1), (x2, y2), (x1, y2)], fill=COLOURS[colour])
+                draw.polygon([((x1 + x2) / 2, y1), (x2, y2), (x1, y2)], fill=COLORS[color])
     data = io.BytesIO()
     image.save(data, "PNG")
     return data.getvalue()
 
 
 def _attention(random: np.random.Generator, targets: list[int | None], regions: int) -> np.ndarray:
-    """Rows that sum to 1 and lean to the target region, or to none."""
+    """Return rows that sum to 1 with most weight on the target region, if there is one."""
     scores = random.normal(0, 0.4, (len(targets), regions))
     for row, target in zip(scores, targets, strict=True):
         if target is not None:
@@ -75,20 +75,20 @@ def _example(number: int) -> ExampleCard:
     regions = len(things)
 
     def caption(first: int, second: int, truth: bool) -> CaptionView:
-        (colour, shape, _), (other_colour, other_shape, _) = things[first], things[second]
-        words = ["a", colour, shape, *RELATION, "a", other_colour, other_shape]
+        (color, shape, _), (other_color, other_shape, _) = things[first], things[second]
+        words = ["a", color, shape, *RELATION, "a", other_color, other_shape]
         targets = [first, first, first, None, second, second, second, second]
         note = "" if truth else "the pair is wrong: these two are far apart"
         return CaptionView(words, _attention(random, targets, regions), truth, note, None)
 
     true = caption(0, 1, True)
     return ExampleCard(
-        identity=f"test-{number:04d}",
+        id=f"test-{number:04d}",
         kind=KINDS[number % 3],
-        picture=_drawn(things),
+        image=_draw(things),
         media_type="image/png",
         boxes=[box.tolist() for _, _, box in things],
-        references=[" ".join(true.words), f"the {things[1][0]} {things[1][1]} is beside the {things[0][0]} one"],
+        references=[" ".join(true.words), f"the {things[1][0]} {things[1][1]} is next to the {things[0][0]} one"],
         captions={"transformer": caption(2, 3, False) if number % 4 else true, "ngsan": true},
     )
 
@@ -122,30 +122,30 @@ def _run(name: str, description: str, truths: tuple[float, float, float, float |
 
 @pytest.fixture(scope="session")
 def report() -> Report:
-    """Two models, five columns, three curves, twelve pictures of three kinds; the models disagree on nine."""
+    """Two models, five columns, three curves, twelve images of three kinds; the models disagree on nine."""
     return Report(
         title="Why geometry matters",
         lead=(
-            "Two captioning models of the same size and budget, trained on drawn scenes. The second one also knows "
-            "where each region lies; every word shows which regions it was read from."
+            "Two captioning models of the same size and budget, trained on drawn scenes. The second one also reads "
+            "the position of each region; every word shows its attention over the regions."
         ),
         columns=[
             ScoreColumn("pair", "pair", "captions that name the two objects which almost touch", percent=True),
-            ScoreColumn("axis", "axis", "captions that say rightly how the pair stands", percent=True),
-            ScoreColumn("size", "size", "captions that name the larger of two like shapes", percent=True),
-            ScoreColumn("bind", "bind", "captions that place two objects of one colour rightly", percent=True),
+            ScoreColumn("axis", "axis", "captions with the right relation of the pair", percent=True),
+            ScoreColumn("size", "size", "captions that name the larger of two equal shapes", percent=True),
+            ScoreColumn("bind", "bind", "captions with the right relation of two objects of one color", percent=True),
             ScoreColumn("cider_d", "CIDEr-D", "agreement with five reference captions, from 0 to 10"),
         ],
         runs=[
             _run(
                 "transformer",
-                "plain self-attention: it sees what the regions hold",
+                "plain self-attention: it reads the features of the regions",
                 (0.131, 0.502, 0.524, 0.51),
                 1.6234,
             ),
             _run(
                 "ngsan",
-                "normalised and geometry-aware self-attention: it also sees where",
+                "normalized and geometry-aware self-attention: it also reads their boxes",
                 (0.974, 0.93, 0.99, None),
                 2.8712,
             ),
@@ -157,23 +157,23 @@ def report() -> Report:
 
 @pytest.fixture(scope="session")
 def hostile_text() -> str:
-    """What ends scripts, opens elements, starts comments, and looks like a placeholder of a template."""
+    """Text that closes scripts, opens elements, starts comments, and contains a template placeholder."""
     return '</script><img src=x onerror="window.hacked=1"><!--<script>&amp;\u2028$title'
 
 
 @pytest.fixture(scope="session")
 def hostile_report(report, hostile_text) -> Report:
-    """One model and one picture, with the hostile text wherever a text can stand."""
+    """One model and one image, with the hostile text in every text field."""
     text, example = hostile_text, report.examples[0]
     run = ModelRun(text, text, 1, 1.0, {text: 0.5}, {text: [(1, 2.0), (2, 3.0)]}, {text: {text: text}})
     caption = CaptionView([text, "b"], np.full((2, len(example.boxes)), 0.25), False, text)
-    hostile = ExampleCard(text, text, example.picture, example.media_type, example.boxes, [text], {text: caption})
+    hostile = ExampleCard(text, text, example.image, example.media_type, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
 
 
 @pytest.fixture(scope="session")
 def ranked(report) -> Report:
-    """Captions with scores and lengths: the transformer's score falls, the other's rises faster with the number."""
+    """Captions with scores and lengths: the transformer's score falls with the number, ngsan's rises faster."""
     examples = []
     for number, example in enumerate(report.examples):
         captions = {}
@@ -190,8 +190,8 @@ def ranked(report) -> Report:
 
 @pytest.fixture
 def opened(browser, tmp_path) -> Iterator[Callable[..., sync_api.Page]]:
-    """Opens a report; at the end no error may have been logged and nothing requested but the file itself."""
-    complaints: list[str] = []
+    """Open a report; at teardown check that no error was logged and only the file itself was requested."""
+    errors: list[str] = []
     requests: list[str] = []
     contexts = []
 
@@ -200,8 +200,8 @@ def opened(browser, tmp_path) -> Iterator[Callable[..., sync_api.Page]]:
         context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
         page.goto(path.as_uri())
         return page
@@ -209,6 +209,6 @@ def opened(browser, tmp_path) -> Iterator[Callable[..., sync_api.Page]]:
     yield open_report
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert errors == []
     assert {url.split(":")[0] for url in requests} <= {"file", "data"}
     assert len([url for url in requests if url.startswith("file:")]) == len(contexts)

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.visualization.overlay import (
-    MOST_OUTLINES,
+    MAX_OUTLINES,
     average_heads,
     blank_canvas,
     draw_overlay,
@@ -47,7 +47,7 @@ def test_regions_that_lie_over_each_other_are_at_least_as_bright_as_either():
     assert one < both < 200
 
 
-@pytest.mark.parametrize(("regions", "outlined"), [(MOST_OUTLINES, True), (MOST_OUTLINES + 1, False)])
+@pytest.mark.parametrize(("regions", "outlined"), [(MAX_OUTLINES, True), (MAX_OUTLINES + 1, False)])
 def test_only_few_regions_are_outlined(regions, outlined):
     boxes = [[0.5, 0.5, 0.6, 0.7]] + [[0.0, 0.0, 0.2, 0.2]] * (regions - 1)
     weights = [1.0] + [0.5] * (regions - 1)
@@ -61,10 +61,10 @@ def test_no_weight_at_all_leaves_the_picture():
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [([0.5], "2 boxes need as many weights"), ([0.5, -0.1], "negative"), ([0.5, float("nan")], "not finite")],
+    [([0.5], "2 boxes need as many weights"), ([0.5, -0.1], "negative"), ([0.5, float("nan")], "non-finite")],
 )
 def test_weights_that_cannot_be_drawn_are_refused(weights, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         draw_overlay(_grey(), [LEFT, RIGHT], weights)
 
 
@@ -78,9 +78,9 @@ def test_heads_are_averaged_or_chosen():
     attention = np.arange(12.0).reshape(2, 2, 3)
     assert average_heads(attention).tolist() == [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]]
     assert average_heads(attention, 1).tolist() == [[3, 4, 5], [9, 10, 11]]
-    with pytest.raises(UserError, match="no head 2; choose from 0 to 1"):
+    with pytest.raises(LegendaError, match="no head 2; choose from 0 to 1"):
         average_heads(attention, 2)
-    with pytest.raises(UserError, match="shape"):
+    with pytest.raises(LegendaError, match="shape"):
         average_heads(attention[0])
 
 
@@ -90,7 +90,7 @@ def test_a_sheet_has_the_picture_and_a_tile_for_each_word():
     assert sheet.size == (2 * 210 + 10, 2 * (100 + 26 + 10) + 10 + 36)
     _, frames = ndimage.label(ndimage.binary_closing(_red(sheet), iterations=3))
     assert frames >= 3  # one red frame a word
-    with pytest.raises(UserError, match="2 words need as many rows of attention, not 3"):
+    with pytest.raises(LegendaError, match="2 words need as many rows of attention, not 3"):
         draw_words(_grey(), [LEFT, RIGHT], ["a", "b"], attention)
 
 
@@ -110,5 +110,5 @@ def test_sheets_are_stacked_on_paper_as_wide_as_the_widest():
     assert (pixels[:5] == RED).all()
     assert (pixels[5:, :10] == (0, 0, 255)).all()
     assert (pixels[5:, 10:] == PAPER).all()
-    with pytest.raises(UserError, match="no sheet"):
+    with pytest.raises(LegendaError, match="no sheet"):
         stack_sheets([])

@@ -196,13 +196,13 @@ def _extract(
 
 def _draw_into(folder: Path, names: Mapping[Path, str], head: int | None) -> "CaptionCallback":
     """Draws what it hears into the folder; the sheet of a.jpg is a.jpg.png, that of another a.jpg is a.jpg.2.png."""
-    from legenda.visualization.caption_attention import draw_caption_attention, file_name, write_sheet
+    from legenda.visualization.caption_attention import draw_caption_attention, safe_file_name, write_sheet
 
     taken: Counter[str] = Counter()
 
     def draw(path: Path, picture: "Image.Image", captions: "list[CaptionAttention]") -> None:
         sheet = draw_caption_attention(picture, captions, title=names[path], head=head)
-        name = file_name(path.name)
+        name = safe_file_name(path.name)
         taken[name] += 1
         write_sheet(sheet, folder, name if taken[name] == 1 else f"{name}.{taken[name]}")
 

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +13,7 @@ from legenda.cli.options import parse
 from legenda.errors import UserError
 
 if TYPE_CHECKING:
-    from legenda.datasets.captions import CaptionDataset, DataSettings
+    from legenda.datasets.captions import CaptionDataset
     from legenda.evaluation.runs import CaptionerRun
 
 
@@ -59,6 +59,9 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "evaluate")
     if options.submit is None and (options.test_features or options.algorithm):
         raise UserError("--test-features and --algorithm are for --submit; name its folder too")
+    from legenda.cli.progress import progress_bar
+    from legenda.evaluation.data import resolve_data
+    from legenda.evaluation.generate import generate
     from legenda.evaluation.results_file import caption_settings, evaluation_path, print_scores, write_evaluation
     from legenda.evaluation.runs import CaptionerRun, describe_data, load_captioner_run, load_run
     from legenda.evaluation.tasks import evaluate_task, reject_captioner_options
@@ -66,15 +69,15 @@ def run(arguments: Sequence[str]) -> None:
     opened = load_run(options.run)
     if not isinstance(opened, CaptionerRun):
         reject_captioner_options(opened, options, ("others", "annotations", "features", "metrics", "submit"))
-        evaluate_task(opened, options.split, options.beam_size)
+        evaluate_task(opened, options.split, options.beam_size, progress_bar=progress_bar)
         return
     members = [load_captioner_run(folder) for folder in options.others]
     if options.submit is not None:
         _submit(options, opened, members, options.submit)
         return
-    data = data_of(opened, options.annotations, options.features)
+    data = resolve_data(opened, options.annotations, options.features)
     split = data.split(options.split)
-    captions = describe(opened, split, options.beam_size, members)
+    captions = generate(opened, split, options.beam_size, members, progress_bar=progress_bar)
     other = None if options.annotations is None else describe_data(data)
     settings = {
         "images": len(split),
@@ -107,63 +110,19 @@ def _score(
     return scores
 
 
-def data_of(opened: "CaptionerRun", annotations: Path | None, features: Path | None) -> "DataSettings":
-    """The data that the command line names, or the run's own."""
-    from legenda.datasets.captions import KarpathyData
-
-    if (annotations is None) != (features is None):
-        raise UserError("--annotations and --features go together; name both")
-    if annotations is None or features is None:
-        return opened.data()
-    return KarpathyData(annotations=annotations, features=features)
-
-
 def _submit(options: Options, opened: "CaptionerRun", members: Sequence["CaptionerRun"], folder: Path) -> None:
+    from legenda.cli.progress import progress_bar
+    from legenda.evaluation.data import check_extractor
+    from legenda.evaluation.generate import generate
     from legenda.evaluation.submission import coco_splits, write_submission
 
     sets = coco_splits(opened, options.test_features)
-    for pictures in sets.values():
-        _check_extractor(opened, pictures)
-    captions = {part: describe(opened, pictures, options.beam_size, members) for part, pictures in sets.items()}
+    for images in sets.values():
+        check_extractor(opened, images)
+    captions = {
+        part: generate(opened, images, options.beam_size, members, progress_bar=progress_bar)
+        for part, images in sets.items()
+    }
     paths = write_submission(folder, options.algorithm or opened.folder.resolve().name, captions)
     for path, told in zip(paths, captions.values(), strict=True):
         print(f"{path}: {len(told)} images")
-
-
-def describe(
-    opened: "CaptionerRun", pictures: "CaptionDataset", beam_size: int, members: Sequence["CaptionerRun"] = ()
-) -> dict[str, str]:
-    """Captions of all pictures, with a bar of progress. members: runs that caption together with the first."""
-    from legenda.cli.progress import progress_bar
-    from legenda.decoding import Ensemble
-    from legenda.tasks.predict import generate_captions
-
-    for run in (opened, *members):
-        _check_extractor(run, pictures)
-    models = [run.model for run in (opened, *members)]
-    done = 0
-    with progress_bar(f"captioning {pictures.source}") as show:
-
-        def heard(positions: Sized, *_: object) -> None:
-            nonlocal done
-            done += len(positions)
-            show(done, len(pictures))
-
-        return generate_captions(
-            Ensemble(models) if members else opened.model,
-            pictures,
-            beam_size=beam_size,
-            vocabulary=opened.model.vocabulary,
-            callback=heard,
-        )
-
-
-def _check_extractor(opened: "CaptionerRun", pictures: "CaptionDataset") -> None:
-    wanted = opened.config.get("extractor")
-    if opened.imported:
-        return  # it reads its release's features, which nothing but their width can tell
-    if pictures.extractor != wanted:
-        raise UserError(
-            f"{pictures.source} was made by the extractor {pictures.extractor}, but {opened.folder} was trained on "
-            f"features of {wanted}; put the features of that extractor in their place"
-        )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from legenda.cli.progress import progress_bar
 from legenda.errors import UserError
+from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.results_file import evaluation_path, print_scores, write_evaluation
 from legenda.tasks.base import predict_split
 
@@ -20,14 +20,14 @@ _AT_ONCE = 200
 """Examples between two movements of the bar."""
 
 
-def evaluate_task(opened: Run, split: str, beam_size: int) -> None:
-    """Predicts a split, prints its scores, and writes both to evaluation_SPLIT.json in the run folder.
+def evaluate_task(opened: Run, split: str, beam_size: int, *, progress_bar: ProgressBar = no_progress_bar) -> None:
+    """Predict a split, print its scores, and write both to evaluation_SPLIT.json in the run folder.
 
-    A split whose answers are withheld is predicted and not scored.
+    Without reference answers, the predictions are written and not scored.
     """
     task = opened.task
     examples = load_examples(opened, split)
-    predictions = predict(opened, examples, beam_size)
+    predictions = predict(opened, examples, beam_size, progress_bar=progress_bar)
     path = evaluation_path(opened.folder, split)
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
     missing_targets = getattr(examples, "missing_targets", None)
@@ -64,11 +64,13 @@ def load_examples(opened: Run, split: str) -> Any:
     return examples
 
 
-def predict(opened: Run, examples: Any, beam_size: int) -> dict[str, Any]:
-    """What the model says of all examples of a split, by identity, with a bar of progress."""
+def predict(
+    opened: Run, examples: Any, beam_size: int, *, progress_bar: ProgressBar = no_progress_bar
+) -> dict[str, Any]:
+    """Return the predictions for all examples of a split, by id."""
     predictions: dict[str, Any] = {}
-    with progress_bar(f"predicting {examples.source}") as show:
+    with progress_bar(f"predicting {examples.source}") as update:
         for part in np.array_split(np.arange(len(examples)), -(-len(examples) // _AT_ONCE)):
             predictions |= predict_split(opened.task, opened.model, examples, part, beam_size=beam_size)
-            show(len(predictions), len(examples))
+            update(len(predictions), len(examples))
     return predictions

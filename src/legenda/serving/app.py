@@ -27,7 +27,7 @@ from legenda.serving.engine import BusyError, Engine, Served, Wish
 from legenda.serving.limits import Rate
 from legenda.serving.schemas import Caption, Captions, Health, Problem, ServedModel
 from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention
-from legenda.visualization.page import compose_page
+from legenda.visualization.page import render_html
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
@@ -123,7 +123,7 @@ def _add_pages(app: FastAPI, models: Mapping[str, Served], samples: Mapping[str,
     texts = {"title": "Legenda"}
     data = {"models": [model.model_dump() for model in described], "samples": list(samples)}
     page, reference = (
-        compose_page(
+        render_html(
             f"{name}.html",
             styles=_STYLES,
             scripts=("dom.js", *scripts),
@@ -230,7 +230,7 @@ def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
         _, told = await answered(picture, wish)
         return Captions(
             model=wish.model,
-            boxes=_rounded(told[0].boxes) if told[0].placed else None,
+            boxes=_rounded(told[0].boxes) if told[0].has_boxes else None,
             captions=[_caption(looked, with_heads=heads) for looked in told],
             seconds=round(time.monotonic() - began, 3),
         )
@@ -261,11 +261,11 @@ def _add_captions(app: FastAPI, models: Mapping[str, Served]) -> None:
 
 
 def _caption(looked: CaptionAttention, *, with_heads: bool) -> Caption:
-    several = with_heads and looked.placed and looked.heads.shape[1] > 1
+    several = with_heads and looked.has_boxes and looked.heads.shape[1] > 1
     return Caption(
-        text=" ".join(looked.words),
+        text=looked.text,
         words=list(looked.words),
-        score=round(looked.score, 4),
+        score=round(looked.log_prob, 4),
         attention=None if looked.attention is None else _rounded(looked.attention),
         heads=_rounded(looked.heads) if several else None,
     )

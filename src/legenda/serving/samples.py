@@ -44,6 +44,6 @@ def photographs_of(models: Collection[Served]) -> list[Path]:
             if isinstance(data, KarpathyData):
                 images = read_annotations(data.annotations, lists=data.lists)
                 fresh = {image.id: image.file for image in images if image.split not in ("train", "restval")}
-                if found := find_photographs(data, fresh, most=_MOST):
+                if found := find_photographs(data, fresh, limit=_MOST):
                     return list(found.values())
     return []

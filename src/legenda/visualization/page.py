@@ -1,4 +1,4 @@
-"""Pages that carry all they need: styles, scripts and data inside, and a policy that lets nothing else in."""
+"""Self-contained HTML pages: styles, scripts and data are inlined, and a policy blocks everything else."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from string import Template
 from typing import Any
 
 
-def compose_page(
+def render_html(
     template: str,
     *,
     styles: Sequence[str],
@@ -19,27 +19,27 @@ def compose_page(
     texts: Mapping[str, str],
     sources: Mapping[str, str],
 ) -> str:
-    """One HTML page from assets of this room.
+    """Return an HTML page made from the assets of this package.
 
-    template: the asset with the places $policy, $styles, $scripts, $data and those of `texts`, whose markup is escaped.
-    styles, scripts: names of assets, in order. data: what the page's script reads, as JSON. sources: what the
-    Content-Security-Policy allows beside them, such as {"img-src": "data:"}; nothing else may be loaded.
+    template: the asset with placeholders $policy, $styles, $scripts, $data and those of `texts`, which are escaped.
+    styles, scripts: names of assets, in order. data: the JSON data that the page's script reads. sources: further
+    directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may be loaded.
     """
-    sheets, programs = ([_asset(name) for name in names] for names in (styles, scripts))
+    style_texts, script_texts = ([_asset(name) for name in names] for names in (styles, scripts))
     policy = {
         "default-src": "'none'",
-        "style-src": _hashes(sheets),
-        "script-src": _hashes(programs),
+        "style-src": _hashes(style_texts),
+        "script-src": _hashes(script_texts),
         **sources,
         "base-uri": "'none'",
         "form-action": "'none'",
     }
     return Template(_asset(template)).substitute(
         policy="; ".join(f"{name} {value}" for name, value in policy.items()),
-        styles="\n".join(f"<style>{text}</style>" for text in sheets),
-        scripts="\n".join(f"<script>{text}</script>" for text in programs),
+        styles="\n".join(f"<style>{text}</style>" for text in style_texts),
+        scripts="\n".join(f"<script>{text}</script>" for text in script_texts),
         data=_json_in_script(data),
-        **{name: _markup(text) for name, text in texts.items()},
+        **{name: _escape(text) for name, text in texts.items()},
     )
 
 
@@ -52,12 +52,12 @@ def _hashes(texts: Sequence[str]) -> str:
     return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
-def _markup(text: str) -> str:
-    # names of files may hold lone surrogates, which UTF-8 cannot write
+def _escape(text: str) -> str:
+    # file names may hold lone surrogates, which UTF-8 cannot encode
     return html.escape(text.encode("utf-8", "replace").decode())
 
 
 def _json_in_script(value: Any) -> str:
-    """JSON in which no string can close or open an element: <, > and & only occur as escapes."""
+    """Return JSON that cannot close the script element: <, > and & are escaped."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

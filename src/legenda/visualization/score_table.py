@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from legenda.io import write_text
-from legenda.visualization.page import compose_page
+from legenda.visualization.page import render_html
 
 PAPER, HERE = "paper", "here"
 BLANK = "–"
@@ -90,7 +90,7 @@ def write_score_page(table: ScoreTable, path: str | Path) -> None:
         {"label": row.label, "note": row.note, "lines": [{"whose": w, "scores": scores} for w, scores in row.lines()]}
         for row in table.rows
     ]
-    page = compose_page(
+    page = render_html(
         "score-table.html",
         styles=("theme.css", "page.css", "score-table.css"),
         scripts=("dom.js", "score-table.js"),

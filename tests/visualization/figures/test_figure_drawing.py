@@ -11,22 +11,22 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.visualization.figures import (
+    CaptionRow,
     Curve,
-    PictureMatrices,
-    PictureWords,
-    SpokenWords,
-    Surfaces,
+    ImageCaptions,
+    ImageMatrices,
+    SurfaceRow,
     WeightMatrices,
     check_target,
     draw_curves,
     draw_matrices,
-    draw_surfaces,
+    draw_surface_plots,
     draw_word_rows,
     save_figure,
 )
 from legenda.visualization.figures.canvas import COLOURS
 from legenda.visualization.figures.image_grid import LONGEST
-from legenda.visualization.figures.words import heat_of
+from legenda.visualization.figures.words import attention_heatmap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,9 +44,9 @@ def _texts(figure: Figure) -> list[str]:
     return [text for text in [*(text.get_text() for text in figure.texts), *inside] if text]
 
 
-def _words(**changes: object) -> PictureWords:
+def _words(**changes: object) -> ImageCaptions:
     told = {"name": "xlan", "words": ("a", "dog"), "attention": ATTENTION, "boxes": BOXES} | changes
-    return PictureWords("dog.jpg", PICTURE, [SpokenWords(**told)])
+    return ImageCaptions("dog.jpg", PICTURE, [CaptionRow(**told)])
 
 
 def test_a_curve_is_the_mean_of_its_runs_within_their_band():
@@ -84,8 +84,8 @@ def test_colours_are_told_apart_without_colour():
 
 
 def _surfaces(values: np.ndarray) -> Figure:
-    return draw_surfaces(
-        [Surfaces("gsan, mean of 4 heads", values)],
+    return draw_surface_plots(
+        [SurfaceRow("gsan, mean of 4 heads", values)],
         np.linspace(0, 3, 5),
         axes_names=("dx", "dy"),
         fixed=["dw = 1", "dw = 2"],
@@ -179,27 +179,27 @@ def test_words_that_do_not_fit_their_attention_are_refused():
 
 def test_heat_adds_up_where_boxes_overlap_and_fades_outside():
     boxes = np.array([[0.0, 0.0, 0.6, 1.0], [0.4, 0.0, 1.0, 1.0]])
-    heat = heat_of(boxes, np.array([0.5, 0.25]), (200, 40))
+    heat = attention_heatmap(boxes, np.array([0.5, 0.25]), (200, 40))
     assert heat.shape == (40, 200)
     assert heat.max() == 1.0
     middle = heat[20]
     assert middle[100] == pytest.approx(1.0, abs=0.02)
     assert middle[20] == pytest.approx(0.5 / 0.75, abs=0.02)
     assert middle[180] == pytest.approx(0.25 / 0.75, abs=0.02)
-    assert not heat_of(boxes, np.zeros(2), (20, 10)).any()
+    assert not attention_heatmap(boxes, np.zeros(2), (20, 10)).any()
 
 
 def test_matrices_stand_in_rows_with_their_range_and_regions_are_numbered():
     matrices = np.stack([np.eye(2), np.array([[0.2, 0.8], [1e-7, 1.0]])])
     model = WeightMatrices("mdsan_dsa: a dog", matrices, ["head 0", "1, w = 0.50"], BOXES)
-    figure = draw_matrices([PictureMatrices("dog.jpg", PICTURE, [model])], title="Figure 4", footnote="f")
+    figure = draw_matrices([ImageMatrices("dog.jpg", PICTURE, [model])], title="Figure 4", footnote="f")
     texts = _texts(figure)
     assert {"Figure 4", "dog.jpg", "(a) mdsan_dsa: a dog", "head 0", "1, w = 0.50"} <= set(texts)
     assert [axes.texts[1].get_text() for axes in figure.axes] == ["", "0 to 1", "~0 to 1"]
     picture, first, _ = (axes.images[0].get_array() for axes in figure.axes)
     np.testing.assert_array_equal(first, matrices[0])
     assert (np.asarray(picture) < 128).any()  # the numbers
-    without = draw_matrices([PictureMatrices("", None, [model])], title="t", footnote="f")
+    without = draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
     assert len(without.axes) == 2
 
 
@@ -207,7 +207,7 @@ def test_matrices_stand_in_rows_with_their_range_and_regions_are_numbered():
 def test_matrices_must_be_square_finite_and_one_for_each_head(wrong):
     model = WeightMatrices("mdsan", wrong, ["head 0", "head 1"])
     with pytest.raises(UserError, match="mdsan needs a finite square matrix for each of 2 heads"):
-        draw_matrices([PictureMatrices("", None, [model])], title="t", footnote="f")
+        draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

@@ -1,4 +1,4 @@
-"""The file that write_report writes: whole, offline, escaped, and refused when the data cannot be right."""
+"""write_report: a self-contained, escaped file; invalid content raises an error."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.visualization.report import Report, write_report
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
@@ -37,7 +37,7 @@ class _Elements(HTMLParser):
             self.embedded.append((self.tags[-1][0], data))
 
 
-def _written(report: Report, folder: Path) -> str:
+def _write(report: Report, folder: Path) -> str:
     return write_report(report, folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -53,15 +53,15 @@ def _with_caption(report: Report, **changes) -> Report:
     return replace(report, examples=[replace(first, captions=captions)])
 
 
-def test_it_gives_the_path_and_the_same_bytes_each_time(report, tmp_path):
+def test_path_is_returned_and_bytes_are_deterministic(report, tmp_path):
     path = write_report(report, str(tmp_path / "new" / "report.html"))
     assert path == tmp_path / "new" / "report.html"
     assert path.read_bytes() == write_report(report, tmp_path / "again.html").read_bytes()
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
 
 
-def test_nothing_is_loaded_from_elsewhere(report, tmp_path):
-    page = _written(report, tmp_path)
+def test_page_loads_no_external_resources(report, tmp_path):
+    page = _write(report, tmp_path)
     assert set(re.findall(r"\w+://[^\s\"'`]*", page)) == {SVG_NAMESPACE}
     elements = _Elements(page)
     references = [
@@ -75,8 +75,8 @@ def test_nothing_is_loaded_from_elsewhere(report, tmp_path):
     assert not re.search(r"@import|url\((?!#)|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
 
 
-def test_the_policy_admits_the_embedded_styles_and_scripts_and_nothing_else(report, tmp_path):
-    elements = _Elements(_written(report, tmp_path))
+def test_policy_allows_only_the_inlined_styles_and_scripts(report, tmp_path):
+    elements = _Elements(_write(report, tmp_path))
     policies = [a["content"] for tag, a in elements.tags if tag == "meta" and a.get("http-equiv")]
     directives = dict(part.split(" ", 1) for part in policies[0].split("; "))
     assert directives["default-src"] == "'none'"
@@ -87,59 +87,59 @@ def test_the_policy_admits_the_embedded_styles_and_scripts_and_nothing_else(repo
         assert directives[directive] == " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
-def test_hostile_text_stays_text(report, hostile_text, hostile_report, tmp_path):
-    page = _written(hostile_report, tmp_path)
-    harmless = _Elements(_written(report, tmp_path))
+def test_hostile_text_is_escaped(report, hostile_text, hostile_report, tmp_path):
+    page = _write(hostile_report, tmp_path)
+    harmless = _Elements(_write(report, tmp_path))
     assert [tag for tag, _ in _Elements(page).tags] == [tag for tag, _ in harmless.tags]
     data = _data(page)
     example = data["examples"][0]
     assert data["runs"][0]["configuration"] == {hostile_text: {hostile_text: hostile_text}}
     assert example["captions"][hostile_text]["words"] == [hostile_text, "b"]
-    assert (example["identity"], example["kind"], example["references"]) == (hostile_text, hostile_text, [hostile_text])
+    assert (example["id"], example["kind"], example["references"]) == (hostile_text, hostile_text, [hostile_text])
 
 
-def test_names_of_files_that_are_not_utf8_can_be_written(report, tmp_path):
+def test_names_of_files_that_are_not_utf8_can_be_write(report, tmp_path):
     name = "caf\udce9.png"
-    page = _written(replace(report, title=name, examples=[replace(report.examples[0], identity=name)]), tmp_path)
-    assert _data(page)["examples"][0]["identity"] == name
+    page = _write(replace(report, title=name, examples=[replace(report.examples[0], id=name)]), tmp_path)
+    assert _data(page)["examples"][0]["id"] == name
     assert "<h1>caf?.png</h1>" in page
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, np.float32("nan")])
 def test_missing_and_not_finite_scores_are_null(report, tmp_path, value):
     run = replace(report.runs[0], scores={"pair": value, "axis": np.float32(0.5)}, seconds=math.nan)
-    data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
     assert data["runs"][0]["scores"] == {"pair": None, "axis": 0.5, "size": None, "bind": None, "cider_d": None}
     assert data["runs"][0]["seconds"] is None
 
 
-def test_intervals_are_kept_where_they_are_numbers(report, tmp_path):
+def test_non_finite_intervals_are_dropped(report, tmp_path):
     run = replace(report.runs[0], intervals={"pair": (0.1, np.float64(0.2)), "axis": (math.nan, 1.0)})
-    data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
     assert [plain["intervals"] for plain in data["runs"]] == [{"pair": [0.1, 0.2]}, {}]
 
 
-def test_a_model_may_read_regions_of_its_own(report, tmp_path):
-    own = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
-    changed = _with_caption(report, boxes=own, attention=np.full((8, 2), 0.5))
-    captions = _data(_written(changed, tmp_path))["examples"][0]["captions"]
-    assert (captions["ngsan"]["boxes"], captions["transformer"]["boxes"]) == (own, None)
-    with pytest.raises(UserError, match=r"model 'ngsan': attention has the shape \(8, 2\).* need \(8, 1\)"):
-        write_report(_with_caption(report, boxes=own[:1], attention=np.full((8, 2), 0.5)), tmp_path / "other.html")
-    with pytest.raises(UserError, match="model 'ngsan' has a box outside"):
+def test_a_model_may_have_separate_regions(report, tmp_path):
+    boxes = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
+    changed = _with_caption(report, boxes=boxes, attention=np.full((8, 2), 0.5))
+    captions = _data(_write(changed, tmp_path))["examples"][0]["captions"]
+    assert (captions["ngsan"]["boxes"], captions["transformer"]["boxes"]) == (boxes, None)
+    with pytest.raises(DataError, match=r"model 'ngsan': attention has the shape \(8, 2\).* need \(8, 1\)"):
+        write_report(_with_caption(report, boxes=boxes[:1], attention=np.full((8, 2), 0.5)), tmp_path / "other.html")
+    with pytest.raises(DataError, match="model 'ngsan' has a box outside"):
         write_report(_with_caption(report, boxes=[[0, 0, 2, 1]] * 2), tmp_path / "other.html")
 
 
 def test_curves_are_sorted_and_keep_gaps(report, tmp_path):
     run = replace(report.runs[0], curves={"training loss": [(2, math.nan), (1, 3.5), (np.int64(3), 2.5)]})
-    data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
     assert data["runs"][0]["curves"] == {"training loss": [[1, 3.5], [2, None], [3, 2.5]]}
 
 
-def test_configurations_become_plain_json(report, tmp_path):
+def test_configurations_become_json(report, tmp_path):
     configuration = {"path": Path("runs/a"), 3: (1, 2.5, None, True), "limit": math.inf, "rate": np.float64(0.5)}
     run = replace(report.runs[0], configuration=configuration)
-    data = _data(_written(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
     assert data["runs"][0]["configuration"] == {
         "path": str(Path("runs/a")),
         "3": [1, 2.5, None, True],
@@ -148,12 +148,12 @@ def test_configurations_become_plain_json(report, tmp_path):
     }
 
 
-def test_examples_hold_picture_boxes_and_weights(report, tmp_path):
+def test_examples_hold_image_boxes_and_weights(report, tmp_path):
     example = report.examples[3]
-    written = _data(_written(report, tmp_path))["examples"][3]
-    head, picture = written["picture"].split(",")
-    assert head == "data:image/png;base64"
-    assert base64.b64decode(picture) == example.picture
+    written = _data(_write(report, tmp_path))["examples"][3]
+    header, data = written["image"].split(",")
+    assert header == "data:image/png;base64"
+    assert base64.b64decode(data) == example.image
     np.testing.assert_allclose(written["boxes"], example.boxes, atol=5e-5)
     for name in ("transformer", "ngsan"):
         np.testing.assert_allclose(written["captions"][name]["attention"], example.captions[name].attention, atol=5e-5)
@@ -163,30 +163,30 @@ def test_examples_hold_picture_boxes_and_weights(report, tmp_path):
 def test_captions_follow_the_order_of_the_models(report, tmp_path):
     first = report.examples[0]
     turned = replace(first, captions=dict(reversed(first.captions.items())))
-    data = _data(_written(replace(report, examples=[turned]), tmp_path))
+    data = _data(_write(replace(report, examples=[turned]), tmp_path))
     assert list(data["examples"][0]["captions"]) == ["transformer", "ngsan"]
 
 
 def test_a_report_of_twelve_examples_is_small(report, tmp_path):
-    pictures = sum(len(example.picture) for example in report.examples)
+    images = sum(len(example.image) for example in report.examples)
     page = write_report(report, tmp_path / "report.html")
-    assert page.stat().st_size < 4 / 3 * pictures + 100_000
+    assert page.stat().st_size < 4 / 3 * images + 100_000
 
 
 @pytest.mark.parametrize("shape", [(8,), (7, 4), (8, 5), (4, 8), (1, 8, 4)])
 def test_attention_of_the_wrong_shape_names_example_and_model(report, tmp_path, shape):
     with pytest.raises(
-        UserError, match=r"example 'test-0000', model 'ngsan': attention has the shape .* need \(8, 4\)"
+        DataError, match=r"example 'test-0000', model 'ngsan': attention has the shape .* need \(8, 4\)"
     ):
         write_report(_with_caption(report, attention=np.zeros(shape)), tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("weight", [math.nan, math.inf, -0.1])
-def test_attention_that_is_no_weight_is_refused(report, tmp_path, weight):
+def test_invalid_attention_weights_raise(report, tmp_path, weight):
     attention = np.full((8, 4), 0.25)
     attention[3, 2] = weight
-    with pytest.raises(UserError, match="example 'test-0000', model 'ngsan'"):
+    with pytest.raises(DataError, match="example 'test-0000', model 'ngsan'"):
         write_report(_with_caption(report, attention=attention), tmp_path / "report.html")
 
 
@@ -201,15 +201,15 @@ def test_attention_that_is_no_weight_is_refused(report, tmp_path, weight):
         [["a"] * 4],
     ],
 )
-def test_boxes_that_are_none_name_the_example(report, tmp_path, boxes):
+def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
     example = replace(report.examples[0], boxes=boxes)
-    with pytest.raises(UserError, match="example 'test-0000' has"):
+    with pytest.raises(DataError, match="example 'test-0000' has"):
         write_report(replace(report, examples=[example]), tmp_path / "report.html")
 
 
-def test_boxes_off_by_a_rounding_are_clipped(report, tmp_path):
+def test_boxes_with_rounding_errors_are_clipped(report, tmp_path):
     example = replace(report.examples[0], boxes=[[-1e-7, 0, 1 + 1e-7, 1]] * 4)
-    data = _data(_written(replace(report, examples=[example]), tmp_path))
+    data = _data(_write(replace(report, examples=[example]), tmp_path))
     assert data["examples"][0]["boxes"] == [[0, 0, 1, 1]] * 4
 
 
@@ -219,11 +219,11 @@ def test_boxes_off_by_a_rounding_are_clipped(report, tmp_path):
         (lambda report: {"runs": []}, "no model"),  # noqa: ARG005
         (lambda report: {"runs": [report.runs[0]] * 2}, "two models called 'transformer'"),
         (lambda report: {"columns": [report.columns[0]] * 2}, "two score columns called 'pair'"),
-        (lambda report: {"runs": report.runs[:1]}, "'test-0000' has a caption by 'ngsan'"),
-        (lambda report: {"examples": [replace(report.examples[0], picture=b"")]}, "'test-0000' has no picture"),
+        (lambda report: {"runs": report.runs[:1]}, "'test-0000' has a caption of 'ngsan'"),
+        (lambda report: {"examples": [replace(report.examples[0], image=b"")]}, "'test-0000' has no image"),
         (
             lambda report: {"examples": [replace(report.examples[0], media_type="image/svg+xml")]},
-            r"'test-0000' has no picture that a browser shows \(image/svg\+xml",
+            r"'test-0000' has no image that a browser shows \(image/svg\+xml",
         ),
         (
             lambda report: {"runs": [replace(report.runs[0], curves={"truth": [(math.nan, 1.0)]}), report.runs[1]]},
@@ -231,31 +231,31 @@ def test_boxes_off_by_a_rounding_are_clipped(report, tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_shown_is_refused_in_a_sentence(report, tmp_path, change, message):
-    with pytest.raises(UserError, match=message):
+def test_invalid_content_raises(report, tmp_path, change, message):
+    with pytest.raises(DataError, match=message):
         write_report(replace(report, **change(report)), tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 
 
-def _luminance(colour: str) -> float:
-    shares = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+def _luminance(color: str) -> float:
+    shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_every_model_colour_can_be_read(report, tmp_path, scheme):
-    theme = re.findall(r":root \{(.*?)\}", _written(report, tmp_path), re.DOTALL)[scheme]
-    colours = {name: _luminance(value) for name, value in re.findall(r"--([\w-]+): (#\w{6});", theme)}
-    models = [name for name in colours if name.startswith("model-")]
+def test_model_colors_have_enough_contrast(report, tmp_path, scheme):
+    theme = re.findall(r":root \{(.*?)\}", _write(report, tmp_path), re.DOTALL)[scheme]
+    colors = {name: _luminance(value) for name, value in re.findall(r"--([\w-]+): (#\w{6});", theme)}
+    models = [name for name in colors if name.startswith("model-")]
     assert len(models) == 6
     for model in models:
         for other in ("ground", "raised", "on-model"):
-            dark, light = sorted((colours[model], colours[other]))
+            dark, light = sorted((colors[model], colors[other]))
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (model, other)
 
 
-def test_the_room_opens_without_torch():
+def test_importing_the_package_does_not_load_torch():
     code = "import sys, legenda.visualization.report; print({'torch', 'matplotlib', 'PIL'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

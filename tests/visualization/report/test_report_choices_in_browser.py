@@ -1,4 +1,4 @@
-"""What a reader may choose in the report: pictures by kind, score and length, and the head whose attention is shown."""
+"""The filters of the report: images by kind, score and length, and the attention head."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def test_filters_hide_and_count_examples(report, opened):
     page.get_by_role("button", name="near 4").click()
     assert cards.locator(".kind").all_text_contents() == ["near"] * 4
     page.get_by_role("button", name="models disagree 3").click()
-    assert page.get_by_role("status").text_content() == "3 of 12 pictures"
+    assert page.get_by_role("status").text_content() == "3 of 12 images"
     assert cards.count() == 3
     page.get_by_role("button", name="all 9").click()
     assert cards.count() == 9
@@ -34,20 +34,20 @@ def test_filters_hide_and_count_examples(report, opened):
         ("the best of transformer by CIDEr-D", [0, 1, 2]),
         ("the worst of transformer by CIDEr-D", [11, 10, 9]),
         ("the most different by CIDEr-D", [11, 10, 9]),  # 2.4, 2.0 and 1.6 apart; the first is 1.0
-        ("all, in the order of the data", list(range(12))),
+        ("all, in data set order", list(range(12))),
     ],
 )
-def test_the_best_the_worst_and_the_most_different_are_shown_in_their_order(ranked, opened, view, numbers):
+def test_orders_by_score(ranked, opened, view, numbers):
     page = opened(ranked)
     choice = page.get_by_role("combobox", name="Show")
     choice.select_option(label="the worst of ngsan by CIDEr-D")
     choice.select_option(label=view)
-    shown = page.locator(".card:visible .identity").all_text_contents()
+    shown = page.locator(".card:visible .example-id").all_text_contents()
     assert shown == [f"test-{number:04d}" for number in numbers]
-    assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 pictures"
+    assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 images"
 
 
-def test_captions_are_chosen_by_length(ranked, opened):
+def test_filter_by_length(ranked, opened):
     page = opened(ranked)
     choice = page.get_by_role("combobox", name="Length")
     labels = choice.locator("option").all_text_contents()
@@ -58,18 +58,18 @@ def test_captions_are_chosen_by_length(ranked, opened):
         counts.append(page.locator(".card:visible").count())
     assert counts == [12, 4, 4, 4]
     page.get_by_role("combobox", name="Show").select_option(label="the best by CIDEr-D")
-    assert page.locator(".card:visible .identity").all_text_contents() == ["test-0011", "test-0010"]
+    assert page.locator(".card:visible .example-id").all_text_contents() == ["test-0011", "test-0010"]
 
 
 @pytest.fixture
 def headed(report) -> Report:
-    """Three pictures; one model has three heads with weights of their own, the other a single one."""
+    """Three images; one model has three heads with different weights, the other a single one."""
     random = np.random.default_rng(1)
     examples = []
     for example in report.examples[:3]:
         words, regions = len(example.captions["ngsan"].words), len(example.boxes)
-        own = replace(example.captions["ngsan"], attention=random.dirichlet(np.ones(regions), (words, 3)))
-        examples.append(replace(example, captions={**example.captions, "ngsan": own}))
+        with_heads = replace(example.captions["ngsan"], attention=random.dirichlet(np.ones(regions), (words, 3)))
+        examples.append(replace(example, captions={**example.captions, "ngsan": with_heads}))
     return replace(report, examples=examples)
 
 
@@ -78,7 +78,7 @@ def _word(page, model: str, word: int):
     return card.get_by_role("toolbar", name=f"Words of the caption by {model}").get_by_role("button").nth(word)
 
 
-def _expect_lit(page, weights: np.ndarray) -> None:
+def _expect_highlight(page, weights: np.ndarray) -> None:
     windows = page.locator(".card").nth(1).locator("mask rect[fill='black']")
     revealed = windows.evaluate_all("rects => rects.map(rect => Number(rect.getAttribute('fill-opacity')))")
     np.testing.assert_allclose(revealed, weights / weights.max(), atol=5e-3)
@@ -86,7 +86,7 @@ def _expect_lit(page, weights: np.ndarray) -> None:
     assert abs(float(label or "nan") - weights.max()) <= 0.0051
 
 
-def test_one_head_or_the_mean_of_all_is_shown_and_a_lit_word_follows(headed, opened):
+def test_attention_of_the_selected_head_is_shown(headed, opened):
     page = opened(headed)
     attention = headed.examples[1].captions["ngsan"].attention
     choice = page.get_by_role("combobox", name="Attention")
@@ -94,10 +94,10 @@ def test_one_head_or_the_mean_of_all_is_shown_and_a_lit_word_follows(headed, ope
     word = _word(page, "ngsan", 2)
     word.click()
     page.mouse.move(2, 2)
-    _expect_lit(page, attention[2].mean(axis=0))
+    _expect_highlight(page, attention[2].mean(axis=0))
     for head in (2, 0):
         choice.select_option(label=f"head {head}")
-        _expect_lit(page, attention[2, head])
+        _expect_highlight(page, attention[2, head])
         best = attention[2, head].argmax() + 1
         assert f"strongest region {best} of" in (word.get_attribute("aria-label") or "")
     assert page.locator(".card").nth(1).locator(".attention-head:visible").all_text_contents() == [
@@ -105,20 +105,20 @@ def test_one_head_or_the_mean_of_all_is_shown_and_a_lit_word_follows(headed, ope
         "head 0",
     ]
     _word(page, "transformer", 1).hover()
-    _expect_lit(page, headed.examples[1].captions["transformer"].attention[1])
+    _expect_highlight(page, headed.examples[1].captions["transformer"].attention[1])
     choice.select_option(label="all heads averaged")
     _word(page, "ngsan", 4).hover()
-    _expect_lit(page, attention[4].mean(axis=0))
+    _expect_highlight(page, attention[4].mean(axis=0))
     assert page.locator(".attention-head:visible").count() == 0
 
 
-def test_the_keyboard_chooses_a_head(headed, opened):
+def test_the_keyboard_selects_a_head(headed, opened):
     page = opened(headed)
     page.get_by_role("combobox", name="Attention").focus()
     page.keyboard.press("ArrowDown")
     _word(page, "ngsan", 0).focus()
-    _expect_lit(page, headed.examples[1].captions["ngsan"].attention[0, 0])
+    _expect_highlight(page, headed.examples[1].captions["ngsan"].attention[0, 0])
 
 
-def test_models_of_one_head_leave_no_choice(report, opened):
+def test_models_with_one_head_have_no_selection(report, opened):
     assert opened(report).get_by_role("combobox", name="Attention").count() == 0

@@ -1,4 +1,4 @@
-"""The report in a real browser: what a reader sees when pointing, typing, filtering and holding a phone."""
+"""The report in a real browser: pointer, keyboard, touch, contrast and narrow screens."""
 
 import math
 from collections.abc import Callable
@@ -18,8 +18,8 @@ CONTRASTS = """() => {
     .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = (node) => {
     for (let at = node; at !== null; at = at.parentElement) {
-      const colour = parsed(getComputedStyle(at).backgroundColor);
-      if (colour[3] !== 0) return colour;
+      const color = parsed(getComputedStyle(at).backgroundColor);
+      if (color[3] !== 0) return color;
     }
   };
   const texts = [...document.querySelectorAll("body *")].filter((node) => node.checkVisibility() &&
@@ -39,82 +39,82 @@ def _word(page, card: int, model: str, word: int):
     return toolbar.get_by_role("button").nth(word)
 
 
-def _revealed(page, card: int) -> list[float]:
-    """How far each region is freed from the shade, 0..1."""
+def _transparency(page, card: int) -> list[float]:
+    """Return the transparency of the shade over each region, 0..1."""
     windows = page.locator(".card").nth(card).locator("mask rect[fill='black']")
     return windows.evaluate_all("rects => rects.map(rect => Number(rect.getAttribute('fill-opacity')))")
 
 
-def _is_lit(page, card: int) -> bool:
+def _is_highlighted(page, card: int) -> bool:
     return page.locator(".card").nth(card).locator(".attention-overlay.is-lit").count() == 1
 
 
-def _shares(report: Report, card: int, model: str, word: int) -> np.ndarray:
+def _relative_weights(report: Report, card: int, model: str, word: int) -> np.ndarray:
     attention = report.examples[card].captions[model].attention
     assert attention is not None
     return attention[word] / attention[word].max()
 
 
-def _expect_lit(page, report: Report, card: int, model: str, word: int) -> None:
-    """The overlay must show exactly the weights of that word."""
-    assert _is_lit(page, card)
-    np.testing.assert_allclose(_revealed(page, card), _shares(report, card, model, word), atol=2e-3)
+def _expect_highlight(page, report: Report, card: int, model: str, word: int) -> None:
+    """Check that the overlay shows exactly the weights of that word."""
+    assert _is_highlighted(page, card)
+    np.testing.assert_allclose(_transparency(page, card), _relative_weights(report, card, model, word), atol=2e-3)
 
 
-def test_pointing_at_a_word_lights_its_regions(report, opened):
+def test_pointing_at_a_word_highlights_its_regions(report, opened):
     page = opened(report)
-    assert not _is_lit(page, 1)
+    assert not _is_highlighted(page, 1)
     regions = page.locator(".card").nth(1).locator(".attention-region")
     assert regions.count() == len(report.examples[1].boxes)
     for model, word in (("transformer", 2), ("ngsan", 7)):
         _word(page, 1, model, word).hover()
-        _expect_lit(page, report, 1, model, word)
-        shares = _shares(report, 1, model, word)
-        widths = [float(regions.nth(i).get_attribute("stroke-width") or 0) for i in range(len(shares))]
-        assert np.diff(np.array(widths)[shares.argsort()]).min() >= 0
+        _expect_highlight(page, report, 1, model, word)
+        weights = _relative_weights(report, 1, model, word)
+        widths = [float(regions.nth(i).get_attribute("stroke-width") or 0) for i in range(len(weights))]
+        assert np.diff(np.array(widths)[weights.argsort()]).min() >= 0
         assert max(widths) > 2 * min(widths)
         strongest = page.locator(".card").nth(1).locator(".attention-strongest rect").first
-        x1, y1, x2, y2 = report.examples[1].boxes[int(shares.argmax())]
+        x1, y1, x2, y2 = report.examples[1].boxes[int(weights.argmax())]
         drawn = [float(strongest.get_attribute(name) or 0) for name in ("x", "y", "width", "height")]
         np.testing.assert_allclose(drawn, np.array([x1, y1, x2 - x1, y2 - y1]) * 100, atol=0.02)
         label = page.locator(".card").nth(1).locator(".attention-weight")
         assert label.text_content() == f"{report.examples[1].captions[model].attention[word].max():.2f}"
     page.mouse.move(2, 2)
-    assert not _is_lit(page, 1)
-    assert not _is_lit(page, 0)
+    assert not _is_highlighted(page, 1)
+    assert not _is_highlighted(page, 0)
 
 
 def test_the_keyboard_reaches_every_word(report, opened):
     page = opened(report)
     page.get_by_role("button", name="models disagree").focus()
     page.keyboard.press("Tab")
-    _expect_lit(page, report, 0, "transformer", 0)
+    _expect_highlight(page, report, 0, "transformer", 0)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    _expect_lit(page, report, 0, "transformer", 2)
+    _expect_highlight(page, report, 0, "transformer", 2)
     page.keyboard.press("End")
-    _expect_lit(page, report, 0, "transformer", 7)
+    _expect_highlight(page, report, 0, "transformer", 7)
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("ArrowRight")  # there is no further word
     page.keyboard.press("Home")
     page.keyboard.press("Tab")  # one tab stop per caption
-    _expect_lit(page, report, 0, "ngsan", 0)
+    _expect_highlight(page, report, 0, "ngsan", 0)
     weights = report.examples[0].captions["ngsan"].attention[0]
     name = f"a, strongest region {weights.argmax() + 1} of {weights.size}, weight {weights.max():.2f}"
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
     page.keyboard.press("Escape")
-    assert not _is_lit(page, 0)
+    assert not _is_highlighted(page, 0)
 
 
-def test_a_tap_keeps_a_word_lit_until_the_next_tap(report, opened):
+def test_a_tap_pins_a_word_until_the_next_tap(report, opened):
     page = opened(report, width=390, has_touch=True, is_mobile=True)
     _word(page, 0, "ngsan", 1).tap()
-    _expect_lit(page, report, 0, "ngsan", 1)
+    _expect_highlight(page, report, 0, "ngsan", 1)
     _word(page, 0, "ngsan", 5).tap()
-    _expect_lit(page, report, 0, "ngsan", 5)
+    _expect_highlight(page, report, 0, "ngsan", 5)
     assert page.locator(".attention-word[aria-pressed=true]").count() == 1
     _word(page, 0, "ngsan", 5).tap()
-    assert not _is_lit(page, 0)
+    assert not _is_highlighted(page, 0)
 
 
 def test_scores_show_their_intervals(ranked, opened):
@@ -123,15 +123,15 @@ def test_scores_show_their_intervals(ranked, opened):
     assert cells.nth(0).locator(".interval").text_content() == ", interval 10.0 – 25.0 %"
     assert cells.nth(4).locator(".interval").text_content() == ", interval 1.500 – 2.250"
     assert cells.nth(1).locator(".interval").count() == 0
-    assert page.locator(".explanations").get_by_text("95 % interval").is_visible()
+    assert page.locator(".explanations").get_by_text("95 % confidence interval").is_visible()
 
 
-def test_each_model_lights_its_own_regions(report, opened):
+def test_models_with_different_regions(report, opened):
     first = report.examples[0]
-    own = replace(
+    separate = replace(
         first.captions["ngsan"], boxes=[[0, 0, 0.5, 1], [0.5, 0, 1, 1]], attention=np.tile([0.9, 0.1], (8, 1))
     )
-    page = opened(replace(report, examples=[replace(first, captions={**first.captions, "ngsan": own})]))
+    page = opened(replace(report, examples=[replace(first, captions={**first.captions, "ngsan": separate})]))
     visible = page.locator(".card .attention-overlay:visible")
     assert visible.count() == 1
     _word(page, 0, "ngsan", 1).hover()
@@ -140,10 +140,10 @@ def test_each_model_lights_its_own_regions(report, opened):
     assert visible.locator(".attention-region").count() == len(first.boxes)
     page.mouse.move(2, 2)
     assert visible.count() == 1
-    assert not _is_lit(page, 0)
+    assert not _is_highlighted(page, 0)
 
 
-def test_the_table_marks_the_best_and_shows_what_is_missing(report, opened):
+def test_the_table_marks_the_best_and_missing_scores(report, opened):
     page = opened(report)
     rows = page.locator("#scores tbody tr")
     assert rows.nth(0).locator("td").all_text_contents()[:5] == ["13.1 %", "50.2 %", "52.4 %", "51.0 %", "1.623"]
@@ -173,7 +173,7 @@ def test_one_chart_per_curve_and_gaps_stay_gaps(report, opened):
 
 
 def _on_a_grid(report: Report, side: int) -> Report:
-    """The first picture read from side x side cells, with one very long word and a model that says nothing."""
+    """Return the first image with side x side cells, one very long word, and an empty caption."""
     cells = [[x / side, y / side, (x + 1) / side, (y + 1) / side] for y in range(side) for x in range(side)]
     attention = np.random.default_rng(0).dirichlet(np.ones(side * side), 2)
     captions = {
@@ -188,7 +188,7 @@ def test_many_regions_are_shaded_not_outlined(report, opened):
     page = opened(grid)
     assert page.locator(".attention-region").count() == 0
     _word(page, 0, "transformer", 1).hover()
-    _expect_lit(page, grid, 0, "transformer", 1)
+    _expect_highlight(page, grid, 0, "transformer", 1)
     assert page.locator(".attention-strongest .attention-line").count() == 1
     assert page.locator(".attention-caption").nth(1).get_by_text("no words").is_visible()
     assert page.locator(".attention-score").all_text_contents() == ["score -1.50"]
@@ -218,25 +218,25 @@ def test_all_text_has_enough_contrast(ranked, opened, scheme):
     assert [entry for entry in found if entry["ratio"] < 4.5] == []
 
 
-def test_hostile_text_is_shown_as_it_is(hostile_text, hostile_report, opened):
+def test_hostile_text_is_displayed_literally(hostile_text, hostile_report, opened):
     page = opened(hostile_report)
     assert page.title() == hostile_text
     assert page.evaluate("window.hacked") is None
     assert page.locator("img").count() == 1
     viewer = (".attention-name", ".attention-word", ".attention-note")
-    for place in (
+    for selector in (
         "h1",
         ".lead",
         "tbody th",
         "dd",
         "figcaption strong",
-        ".identity",
+        ".example-id",
         ".kind",
         *viewer,
         ".card li",
         "footer p",
     ):
-        assert page.locator(place).first.text_content() == hostile_text, place
+        assert page.locator(selector).first.text_content() == hostile_text, selector
 
 
 def test_a_report_without_examples_or_curves_shows_only_the_rest(report, opened):
@@ -247,7 +247,7 @@ def test_a_report_without_examples_or_curves_shows_only_the_rest(report, opened)
     assert page.locator("#scores strong").count() == 0  # one model alone is not the best
 
 
-def test_pictures_are_shown(report, opened):
+def test_images_are_decoded(report, opened):
     page = opened(report)
     widths = "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
     assert page.locator(".card img").evaluate_all(widths) == [256] * 12

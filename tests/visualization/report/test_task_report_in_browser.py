@@ -1,4 +1,4 @@
-"""The report of other tasks in a real browser: questions, boxes over pictures, sentences, and scores by group."""
+"""The report of other tasks in a real browser: questions, boxes over images, sentences, and scores by group."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from legenda.visualization.report import Breakdown, CaptionView, Report
 
 pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
-TRUTH, NEAR, FAR = (0.1, 0.1, 0.4, 0.4), (0.15, 0.1, 0.4, 0.45), (0.6, 0.5, 0.9, 0.9)
+REFERENCE, NEAR, FAR = (0.1, 0.1, 0.4, 0.4), (0.15, 0.1, 0.4, 0.45), (0.6, 0.5, 0.9, 0.9)
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def located(report) -> Report:
             "ngsan": CaptionView((), None, True, score=0.81, box=NEAR),
         }
         facts = [("expression", "the thing next to the red circle")]
-        examples.append(replace(example, boxes=(), references=(), captions=captions, facts=facts, box=TRUTH))
+        examples.append(replace(example, boxes=(), references=(), captions=captions, facts=facts, box=REFERENCE))
     scores = [{"kind: near": 0.25, "kind: size": 0.5}, {"kind: near": 1.0}]
     runs = [
-        replace(run, scores={**run.scores, **own}, intervals={"kind: near": (0.125, 0.5)})
-        for run, own in zip(report.runs, scores, strict=True)
+        replace(run, scores={**run.scores, **by_kind}, intervals={"kind: near": (0.125, 0.5)})
+        for run, by_kind in zip(report.runs, scores, strict=True)
     ]
     rows = [("kind: near", "near", 8), ("kind: size", "size", 1234)]
     return replace(
@@ -35,19 +35,19 @@ def located(report) -> Report:
         runs=runs,
         score_name="IoU",
         noun="expressions",
-        verdicts=("right", "wrong"),
+        verdicts=("correct", "wrong"),
         breakdowns=[Breakdown("kind of expression", rows)],
     )
 
 
-def test_boxes_lie_over_the_picture_in_the_colours_of_the_models(located, opened):
+def test_boxes_have_the_colors_of_the_models(located, opened):
     page = opened(located)
     card = page.locator(".card").nth(1)
-    marks = card.locator(".mark-line, .mark-truth")
+    marks = card.locator(".mark-line, .mark-reference")
     found = marks.evaluate_all(
         "rects => rects.map(rect => ['x', 'y', 'width', 'height'].map(name => Number(rect.getAttribute(name))))"
     )
-    expected = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in (FAR, NEAR, TRUTH)]
+    expected = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in (FAR, NEAR, REFERENCE)]
     np.testing.assert_allclose(found, np.array(expected) * 100, atol=0.02)
     strokes = marks.evaluate_all("rects => rects.map(rect => getComputedStyle(rect).stroke)")
     swatches = card.locator(".attention-swatch").evaluate_all(
@@ -59,12 +59,12 @@ def test_boxes_lie_over_the_picture_in_the_colours_of_the_models(located, opened
     assert len(set(widths)) == 3
     assert card.locator(".attention-words").count() == 0
     assert card.locator(".facts").inner_text().split("\n") == ["expression", "the thing next to the red circle"]
-    assert card.locator(".attention-verdict").all_text_contents() == ["✗ wrong", "✓ right"]
+    assert card.locator(".attention-verdict").all_text_contents() == ["✗ wrong", "✓ correct"]
     assert card.locator(".attention-score").all_text_contents() == ["IoU 0.02", "IoU 0.81"]
-    assert page.locator(".hint").text_content().startswith("The dashed box is the true one")
+    assert page.locator(".hint").text_content().startswith("The dashed box is the reference")
 
 
-def test_mistakes_are_filtered_and_counted_beside_the_kinds(located, opened):
+def test_mistakes_are_filtered_and_counted_with_the_kinds(located, opened):
     page = opened(located)
     status = page.get_by_role("status")
     assert status.text_content() == "12 of 12 expressions"
@@ -76,7 +76,7 @@ def test_mistakes_are_filtered_and_counted_beside_the_kinds(located, opened):
     assert status.text_content() == "4 of 12 expressions"
 
 
-def test_no_model_that_errs_leaves_no_choice_of_mistakes(located, opened):
+def test_no_filter_for_mistakes_without_mistakes(located, opened):
     right = [replace(example, captions={"ngsan": example.captions["ngsan"]}) for example in located.examples]
     assert opened(replace(located, examples=right)).get_by_role("button", name="mistakes").count() == 0
 
@@ -98,13 +98,13 @@ def test_a_second_table_has_the_scores_by_group(located, opened):
     assert [cells.nth(n).text_content() for n in (3, 4, 5)] == ["1,234", "50.0 %", "—"]
 
 
-def test_examples_without_picture_are_read_as_text(located, opened):
+def test_examples_without_image(located, opened):
     captions = {
         name: CaptionView(("ein", "Mann"), None, None, score=57.25) for name in (run.name for run in located.runs)
     }
     facts = [("source", "a man"), ("reference", "ein Mann"), ("reference", "ein Kerl")]
     sentence = replace(
-        located.examples[0], kind="", picture=None, media_type="", captions=captions, facts=facts, box=None
+        located.examples[0], kind="", image=None, media_type="", captions=captions, facts=facts, box=None
     )
     page = opened(replace(located, examples=[sentence], score_name="chrF", noun="sentences"))
     card = page.locator(".card")
@@ -115,6 +115,6 @@ def test_examples_without_picture_are_read_as_text(located, opened):
     assert "null" not in page.locator("#examples").inner_text()
 
 
-def test_a_phone_shows_the_groups_without_sideways_scrolling(located, opened):
+def test_a_narrow_screen_shows_the_groups_without_scrolling(located, opened):
     page = opened(located, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") == 390

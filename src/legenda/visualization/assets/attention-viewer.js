@@ -1,52 +1,52 @@
 "use strict";
 
-// A picture with its regions, captions below it, and for each word the regions it was read from.
+// An image with its regions, captions below it, and the attention over the regions for each word.
 // Needs dom.js, theme.css and attention-viewer.css.
 //
 //   createAttentionViewer(host, {
-//     picture: {source, description},          an address or data URI, and its alternative text; null for none
-//     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the picture
-//     captions: [{name, colour, words, attention, heads, verdict, verdicts, score, scoreName, note, boxes, box}, ...],
-//     drawing,                                 what else lies over the picture; may be left out
+//     image: {source, description},            a URL or data URI, and its alternative text; null for none
+//     boxes: [[x1, y1, x2, y2], ...],          in 0..1 of the image
+//     captions: [{name, color, words, attention, heads, verdict, verdicts, score, scoreName, note, boxes, box}, ...],
+//     drawing,                                 another element over the image; optional
 //   });
 //
-// `attention` is null or one row of weights over the boxes per word, of all heads averaged; `heads` is null or
-// {count, weights}, where `weights(word, head)` gives such a row of one head; `verdict` is true, false or null,
-// `verdicts` what either is called, "true" and "false" where it is left out; a caption's own `boxes` are null where they
-// are those of the picture; a model that has a `box` found a place and says no words. It gives back {heads, showHead}: the largest
-// number of heads of a caption, and what shows one of them, or with null the mean; a caption that lacks the head keeps
-// its mean and says so.
-// A pointer over a word or keyboard focus on it lights its regions up, a click or tap keeps them lit, Escape lets go.
+// `attention` is null or one array of weights over the boxes per word, the mean of all heads; `heads` is null or
+// {count, weights}, where `weights(word, head)` returns the weights of one head; `verdict` is true, false or null, and
+// `verdicts` the labels of both, by default "true" and "false"; `boxes` of a caption are null where they are those of
+// the image; a caption with `box` is the prediction of a model that predicts boxes and no words. Returns {heads,
+// showHead}: the largest number of heads of a caption, and a function that shows one of them, or with null the mean; a
+// caption without that head shows its mean and a tag.
+// Pointing at a word or focusing it highlights its regions, a click or tap pins them, Escape releases them.
 // Each caption is one tab stop; the arrow keys, Home and End move between its words.
 
 const createAttentionViewer = (() => {
-  const MOST_OUTLINES = 16; // with more regions, outlines would hide the picture and shade alone tells them apart
-  const TALLEST_PICTURE = 26; // rem
+  const MAX_OUTLINES = 16; // with more regions, outlines would hide the image: only the shade shows them
+  const MAX_IMAGE_HEIGHT = 26; // rem
   let maskCount = 0;
 
-  function placed(box) {
+  function rectangle(box) {
     const [x1, y1, x2, y2] = box.map((value) => value * 100);
     return { x: x1, y: y1, width: x2 - x1, height: y2 - y1 };
   }
 
-  /** A rectangle with a halo, visible on any picture. */
+  /** A rectangle with a halo, visible on any image. */
   function outline(box, attributes) {
     return svg("g", attributes,
-      svg("rect", { ...placed(box), class: "attention-halo" }),
-      svg("rect", { ...placed(box), class: "attention-line" }));
+      svg("rect", { ...rectangle(box), class: "attention-halo" }),
+      svg("rect", { ...rectangle(box), class: "attention-line" }));
   }
 
   function indexOfLargest(weights) {
     return weights.reduce((best, weight, index) => (weight > weights[best] ? index : best), 0);
   }
 
-  /** The drawing over a picture: `light(weights)` shows one word's weights, `rest()` the bare regions. */
+  /** The overlay of an image: `light(weights)` shows the weights of one word, `rest()` the plain regions. */
   function createOverlay(boxes) {
     maskCount += 1;
     const mask = `attention-mask-${maskCount}`;
-    const beyond = placed([-0.05, -0.05, 1.05, 1.05]); // the shade leaves no bright edge where pixels are rounded
-    const windows = boxes.map((box) => svg("rect", { ...placed(box), fill: "black", "fill-opacity": 0 }));
-    const regions = boxes.length > MOST_OUTLINES ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
+    const beyond = rectangle([-0.05, -0.05, 1.05, 1.05]); // avoids a bright edge where pixels are rounded
+    const windows = boxes.map((box) => svg("rect", { ...rectangle(box), fill: "black", "fill-opacity": 0 }));
+    const regions = boxes.length > MAX_OUTLINES ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
     const strongest = svg("g", { class: "attention-strongest" });
     const label = html("span", { class: "attention-weight", hidden: "" });
     const drawing = svg("svg",
@@ -94,7 +94,7 @@ const createAttentionViewer = (() => {
       placeLabel(boxes[best], largest);
     }
 
-    /** Above the region, else below it, else inside where the region is as high as the picture. */
+    /** Above the region, else below it, else inside where the region is as high as the image. */
     function placeLabel([x1, y1, x2, y2], weight) {
       label.textContent = weight.toFixed(2);
       label.hidden = false;
@@ -108,53 +108,53 @@ const createAttentionViewer = (() => {
     return { nodes: [drawing, label], light, rest, hide };
   }
 
-  function createStage(picture, overlays, drawing) {
-    if (picture === null) return null;
-    const image = html("img", { alt: picture.description, decoding: "async" });
-    const stage = html("div", { class: "attention-stage" }, image,
+  function createStage(image, overlays, drawing) {
+    if (image === null) return null;
+    const node = html("img", { alt: image.description, decoding: "async" });
+    const stage = html("div", { class: "attention-stage" }, node,
       ...overlays.flatMap(({ nodes }) => nodes), drawing);
-    image.addEventListener("load", () => {
-      const ratio = image.naturalWidth / image.naturalHeight;
-      stage.style.width = `min(100%, ${TALLEST_PICTURE * ratio}rem)`;
+    node.addEventListener("load", () => {
+      const ratio = node.naturalWidth / node.naturalHeight;
+      stage.style.width = `min(100%, ${MAX_IMAGE_HEIGHT * ratio}rem)`;
     });
-    image.src = picture.source;
+    node.src = image.source;
     return stage;
   }
 
-  /** The weights of a word: those of one head where the caption has it, else the mean of all. */
+  /** The weights of a word: those of one head where the caption has it, else the mean of all heads. */
   function weightsOf({ attention, heads }, word, head) {
     return head !== null && head < (heads?.count ?? 0) ? heads.weights(word, head) : attention[word];
   }
 
-  function describedWord(word, weights) {
+  function describeWord(word, weights) {
     const best = indexOfLargest(weights);
     return `${word}, strongest region ${best + 1} of ${weights.length}, weight ${weights[best].toFixed(2)}`;
   }
 
   function moveFocus(event, words) {
-    const here = words.indexOf(event.target);
-    const moves = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: words.length - 1 };
-    const there = words[moves[event.key]];
-    if (here < 0 || there === undefined) return;
+    const current = words.indexOf(event.target);
+    const moves = { ArrowLeft: current - 1, ArrowRight: current + 1, Home: 0, End: words.length - 1 };
+    const target = words[moves[event.key]];
+    if (current < 0 || target === undefined) return;
     event.preventDefault();
-    words[here].tabIndex = -1;
-    there.tabIndex = 0;
-    there.focus();
+    words[current].tabIndex = -1;
+    target.tabIndex = 0;
+    target.focus();
   }
 
-  /** What lights up: the word under the pointer, else the word with keyboard focus, else the word that was clicked. */
+  /** The highlighted word: the one under the pointer, else with keyboard focus, else the pinned one. */
   function createSelection(resting) {
-    const held = { hovered: null, focused: null, pinned: null };
+    const words = { hovered: null, focused: null, pinned: null };
     let shown = null;
     let visible = resting;
     resting.rest();
 
-    function hold(role, word) {
-      held.pinned?.node.removeAttribute("aria-pressed");
-      held[role] = word;
-      held.pinned?.node.setAttribute("aria-pressed", "true");
+    function set(role, word) {
+      words.pinned?.node.removeAttribute("aria-pressed");
+      words[role] = word;
+      words.pinned?.node.setAttribute("aria-pressed", "true");
       shown?.node.classList.remove("is-lit");
-      shown = held.hovered ?? held.focused ?? held.pinned;
+      shown = words.hovered ?? words.focused ?? words.pinned;
       shown?.node.classList.add("is-lit");
       const overlay = shown?.overlay ?? resting;
       if (overlay !== visible) visible.hide();
@@ -166,19 +166,19 @@ const createAttentionViewer = (() => {
     return {
       attach(word) {
         const { node } = word;
-        node.addEventListener("pointerenter", () => hold("hovered", word));
-        node.addEventListener("pointerleave", () => hold("hovered", null));
-        node.addEventListener("focus", () => hold("focused", node.matches(":focus-visible") ? word : null));
-        node.addEventListener("blur", () => hold("focused", null));
-        node.addEventListener("click", () => hold("pinned", held.pinned === word ? null : word));
+        node.addEventListener("pointerenter", () => set("hovered", word));
+        node.addEventListener("pointerleave", () => set("hovered", null));
+        node.addEventListener("focus", () => set("focused", node.matches(":focus-visible") ? word : null));
+        node.addEventListener("blur", () => set("focused", null));
+        node.addEventListener("click", () => set("pinned", words.pinned === word ? null : word));
       },
       release() {
-        hold("focused", null);
-        hold("pinned", null);
+        set("focused", null);
+        set("pinned", null);
       },
-      /** What is lit is drawn anew, for its weights have changed. */
+      /** Redraws the highlighted word after its weights have changed. */
       refresh() {
-        hold("hovered", held.hovered);
+        set("hovered", words.hovered);
       },
     };
   }
@@ -204,13 +204,13 @@ const createAttentionViewer = (() => {
     function showHead(head) {
       shown = head;
       words.forEach((word, index) => word.setAttribute("aria-label",
-        describedWord(caption.words[index], weightsOf(caption, index, head))));
+        describeWord(caption.words[index], weightsOf(caption, index, head))));
     }
     showHead(null);
     return { node, showHead };
   }
 
-  /** Which head is shown, where it is not the mean of all. */
+  /** A tag that names the shown head, hidden for the mean. */
   function createHeadTag(caption) {
     const node = html("span", { class: "attention-head", hidden: "" });
     return {
@@ -238,16 +238,16 @@ const createAttentionViewer = (() => {
         html("span", { class: "attention-name" }, caption.name), tag.node, score, createVerdict(caption.verdict, caption.verdicts ?? ["true", "false"])),
       words.node,
       caption.note === "" ? null : html("p", { class: "attention-note" }, caption.note));
-    node.style.setProperty("--model", caption.colour);
+    node.style.setProperty("--model", caption.color);
     return { node, parts: [words, tag] };
   }
 
-  return function createAttentionViewer(host, { picture, boxes, captions, drawing = null }) {
+  return function createAttentionViewer(host, { image, boxes, captions, drawing = null }) {
     const common = createOverlay(boxes);
     const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
     const selection = createSelection(overlays[0] ?? common);
     const shown = captions.map((caption, index) => createCaption(caption, overlays[index], selection));
-    const stage = createStage(picture, [...new Set([common, ...overlays])], drawing);
+    const stage = createStage(image, [...new Set([common, ...overlays])], drawing);
     const viewer = html("div", { class: "attention-viewer" }, stage, ...shown.map(({ node }) => node));
     viewer.addEventListener("keydown", (event) => {
       if (event.key === "Escape") selection.release();

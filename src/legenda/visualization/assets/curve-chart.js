@@ -1,8 +1,8 @@
 "use strict";
 
-// A small line chart with axes, ticks and a legend that reads the values off at the pointer. Needs dom.js.
+// A small line chart with axes, ticks and a legend with the values at the pointer. Needs dom.js.
 //
-//   createCurveChart(host, {title, series: [{name, colour, dash, points: [[step, value or null], ...]}, ...]});
+//   createCurveChart(host, {title, series: [{name, color, dash, points: [[step, value or null], ...]}, ...]});
 //
 // Points come in the order of their steps; a null value leaves a gap.
 
@@ -41,7 +41,7 @@ const createCurveChart = (() => {
     return [low - margin, largest + margin];
   }
 
-  /** The same, out to round numbers. */
+  /** The same, extended to round numbers. */
   function roundRangeOf(numbers) {
     const [low, high] = rangeOf(numbers);
     const step = roundStep(low, high, 4);
@@ -88,7 +88,7 @@ const createCurveChart = (() => {
       svg("text", { x: (EDGE.left + WIDTH - EDGE.right) / 2, y: HEIGHT - 5, "text-anchor": "middle" }, "step"));
   }
 
-  function described(title, series) {
+  function describe(title, series) {
     const ends = series.map(({ name, points }) => {
       const measured = points.filter(isMeasured);
       const [first, last] = [measured[0], measured[measured.length - 1]];
@@ -101,23 +101,23 @@ const createCurveChart = (() => {
     return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
   }
 
-  function drawSeries({ colour, dash, points }, x, y) {
+  function drawSeries({ color, dash, points }, x, y) {
     const measured = points.filter(isMeasured);
     const [step, value] = measured[measured.length - 1];
     const dot = svg("circle", { class: "chart-dot", cx: x(step), cy: y(value), r: 3.5 });
     const node = svg("g", { class: "chart-series" },
       svg("path", { class: "chart-line", d: linePath(points, x, y), "stroke-dasharray": dash }), dot);
-    node.style.setProperty("--model", colour);
+    node.style.setProperty("--model", color);
     return { node, dot };
   }
 
-  function createLegendEntry({ name, colour, dash }) {
+  function createLegendEntry({ name, color, dash }) {
     const value = html("span", { class: "chart-value" });
     const node = html("li", {},
       svg("svg", { class: "chart-key", viewBox: "0 0 26 8", "aria-hidden": "true" },
         svg("line", { class: "chart-line", x1: 1, x2: 25, y1: 4, y2: 4, "stroke-dasharray": dash })),
       html("span", {}, name), value);
-    node.style.setProperty("--model", colour);
+    node.style.setProperty("--model", color);
     return { node, value };
   }
 
@@ -139,7 +139,7 @@ const createCurveChart = (() => {
     const at = html("span", { class: "chart-step" });
     const cursor = svg("line", { class: "chart-cursor", y1: EDGE.top, y2: HEIGHT - EDGE.bottom, visibility: "hidden" });
     const drawing = svg("svg",
-      { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": described(title, series) },
+      { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": describe(title, series) },
       drawAxes(x, y, ticksBetween(...stepRange, 4), ticksBetween(...range, 4)), cursor,
       ...lines.map(({ node }) => node));
 

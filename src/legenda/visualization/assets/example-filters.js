@@ -1,15 +1,15 @@
 "use strict";
 
-// Which examples are shown, and in which order: by kind, mistakes, disagreement, score, length. Needs dom.js.
+// Filters and orders of the examples: by kind, mistakes, disagreement, score, length. Needs dom.js.
 //
 //   createExampleFilters(cards, entries, {names, scoreName, noun, further})
 //
 // fills `cards` with the cards of `entries`, [{kind, mistaken, disagreeing, captions, card}, ...], where `captions` maps
-// names of models to {words, score}, and gives the element with the controls, `further` (an element or null) among them.
-// `noun` is what the entries are called. What cannot tell any two entries apart has no control.
+// names of models to {words, score}, and returns an element with the controls; `further` (an element or null) is one of
+// them. `noun` names the entries in the plural. A control that would not distinguish any entries is left out.
 
 const createExampleFilters = (() => {
-  const PART = 4; // "the best" are the best of so many parts
+  const QUANTILES = 4; // "the best" are the best quarter
 
   function mean(numbers) {
     return numbers.reduce((sum, number) => sum + number, 0) / numbers.length;
@@ -19,11 +19,11 @@ const createExampleFilters = (() => {
     return names.map((name) => entry.captions[name]?.score ?? null).filter((score) => score !== null);
   }
 
-  /** The first part of the entries by a value, largest first; entries without a value are left out. */
+  /** The quarter of the entries with the largest values, largest first; entries without a value are left out. */
   function leading(entries, valueOf) {
     const valued = entries.map((entry) => ({ entry, value: valueOf(entry) })).filter(({ value }) => value !== null);
     valued.sort((first, second) => second.value - first.value);
-    return valued.slice(0, Math.ceil(valued.length / PART)).map(({ entry }) => entry);
+    return valued.slice(0, Math.ceil(valued.length / QUANTILES)).map(({ entry }) => entry);
   }
 
   function meanScore(entry, names) {
@@ -40,15 +40,15 @@ const createExampleFilters = (() => {
     return scores.length < 2 ? null : Math.max(...scores) - Math.min(...scores);
   }
 
-  /** What can be shown first: [{label, choose}], where `choose` gives entries in their order. */
+  /** The orders to choose from: [{label, choose}], where `choose` returns entries in order. */
   function createViews(entries, names, scoreName) {
-    const views = [{ label: "all, in the order of the data", choose: () => entries }];
+    const views = [{ label: "all, in data set order", choose: () => entries }];
     if (!entries.some((entry) => scoresOf(entry, names).length > 0)) return views;
-    const judged = names.length > 1 ? [["", names], ...names.map((name) => [` of ${name}`, [name]])] : [["", names]];
-    for (const [whose, of] of judged) {
+    const rankings = names.length > 1 ? [["", names], ...names.map((name) => [` of ${name}`, [name]])] : [["", names]];
+    for (const [suffix, of] of rankings) {
       views.push(
-        { label: `the best${whose} by ${scoreName}`, choose: () => leading(entries, (entry) => meanScore(entry, of)) },
-        { label: `the worst${whose} by ${scoreName}`,
+        { label: `the best${suffix} by ${scoreName}`, choose: () => leading(entries, (entry) => meanScore(entry, of)) },
+        { label: `the worst${suffix} by ${scoreName}`,
           choose: () => leading(entries, (entry) => negative(meanScore(entry, of))) });
     }
     if (names.length > 1) {
@@ -63,7 +63,7 @@ const createExampleFilters = (() => {
     return lengths.length === 0 ? 0 : Math.max(...lengths);
   }
 
-  /** Three parts of about as many entries, by the words of the longest caption: [{label, holds}]. */
+  /** Thirds of the entries by the length of the longest caption: [{label, holds}]. */
   function createLengths(entries) {
     const lengths = entries.map(lengthOf).sort((first, second) => first - second);
     const [shortest, longest] = [lengths[0], lengths[lengths.length - 1]];
@@ -85,11 +85,11 @@ const createExampleFilters = (() => {
     return { node: html("button", { type: "button", "aria-pressed": "false" }, `${label} `, count), count };
   }
 
-  /** A labelled list to choose from; null where there is nothing to choose. */
-  function createSelect(label, options, heard) {
+  /** A labeled select element; null for a single option. */
+  function createSelect(label, options, onChange) {
     if (options.length < 2) return null;
     const select = html("select", {}, ...options.map((option, index) => html("option", { value: index }, option.label)));
-    select.addEventListener("change", () => heard(options[Number(select.value)]));
+    select.addEventListener("change", () => onChange(options[Number(select.value)]));
     return html("label", { class: "choice" }, html("span", {}, label), select);
   }
 
@@ -100,10 +100,10 @@ const createExampleFilters = (() => {
     const kinds = [...new Set(entries.map(({ kind }) => kind))];
     const all = { kind: null, ...createButton("all") };
     const named = kinds.length < 2 ? [] : kinds.map((kind) => ({ kind, ...createButton(kind || "no kind") }));
-    const told = entries.filter(({ mistaken }) => mistaken).length;
+    const mistakes = entries.filter(({ mistaken }) => mistaken).length;
     const toggles = [
-      ...(told > 0 && told < entries.length ? [{ what: "mistaken", ...createButton("mistakes") }] : []),
-      ...(names.length > 1 ? [{ what: "disagreeing", ...createButton("models disagree") }] : []),
+      ...(mistakes > 0 && mistakes < entries.length ? [{ property: "mistaken", ...createButton("mistakes") }] : []),
+      ...(names.length > 1 ? [{ property: "disagreeing", ...createButton("models disagree") }] : []),
     ];
     const status = html("p", { class: "status", role: "status" });
     let ordered = entries;
@@ -121,13 +121,13 @@ const createExampleFilters = (() => {
         button.count.textContent = matching({ ...chosen, kind: button.kind }).length;
       }
       for (const toggle of toggles) {
-        toggle.node.setAttribute("aria-pressed", String(chosen[toggle.what]));
-        toggle.count.textContent = matching({ ...chosen, [toggle.what]: true }).length;
+        toggle.node.setAttribute("aria-pressed", String(chosen[toggle.property]));
+        toggle.count.textContent = matching({ ...chosen, [toggle.property]: true }).length;
       }
       status.textContent = `${kept.size} of ${entries.length} ${noun}`;
     }
 
-    function arrange() {
+    function reorder() {
       ordered = chosen.view.choose();
       const rest = entries.filter((entry) => !ordered.includes(entry));
       cards.append(...[...ordered, ...rest].map(({ card }) => card));
@@ -142,15 +142,15 @@ const createExampleFilters = (() => {
     }
     for (const toggle of toggles) {
       toggle.node.addEventListener("click", () => {
-        chosen[toggle.what] = !chosen[toggle.what];
+        chosen[toggle.property] = !chosen[toggle.property];
         update();
       });
     }
-    arrange();
-    return html("div", { class: "filters", role: "group", "aria-label": "Which examples are shown" },
+    reorder();
+    return html("div", { class: "filters", role: "group", "aria-label": "Filter the examples" },
       createSelect("Show", views, (view) => {
         chosen.view = view;
-        arrange();
+        reorder();
       }),
       createSelect("Length", lengths, (length) => {
         chosen.length = length;

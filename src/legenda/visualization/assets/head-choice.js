@@ -1,14 +1,14 @@
 "use strict";
 
-// Which attention all viewers of a page show: the mean of all heads, or one. Needs dom.js.
+// The attention that all viewers of a page show: the mean of all heads, or one head. Needs dom.js.
 //
-//   unpackHeads({count, largest, shares}, regions)   what heads.py packed, as the viewer wants it: {count, weights}
-//   createHeadChoice(viewers, {chosen, heard})       the list to choose from; null where no caption has several heads
+//   decodeHeads({count, largest, levels}, regions)   the heads of encode_attention.py for the viewer: {count, weights}
+//   createHeadChoice(viewers, {head, onChange})      a select element; null where no caption has several heads
 //
-// `chosen` is the head to begin with, null for the mean; `heard` is told of every other choice.
+// `head` is the initial one, null for the mean; `onChange` is called with every later choice.
 
-function unpackHeads({ count, largest, shares }, regions) {
-  const bytes = Uint8Array.from(atob(shares), (sign) => sign.charCodeAt(0));
+function decodeHeads({ count, largest, levels }, regions) {
+  const bytes = Uint8Array.from(atob(levels), (character) => character.charCodeAt(0));
   return {
     count,
     weights(word, head) {
@@ -18,22 +18,22 @@ function unpackHeads({ count, largest, shares }, regions) {
   };
 }
 
-function createHeadChoice(viewers, { chosen = null, heard = () => {} } = {}) {
-  const most = Math.max(0, ...viewers.map(({ heads }) => heads));
-  if (most < 2) return null;
+function createHeadChoice(viewers, { head: initial = null, onChange = () => {} } = {}) {
+  const count = Math.max(0, ...viewers.map(({ heads }) => heads));
+  if (count < 2) return null;
   const select = html("select", {}, html("option", { value: "" }, "all heads averaged"),
-    ...Array.from({ length: most }, (_, head) => html("option", { value: head }, `head ${head}`)));
+    ...Array.from({ length: count }, (_, head) => html("option", { value: head }, `head ${head}`)));
   function show(head) {
     for (const viewer of viewers) viewer.showHead(head);
   }
-  if (chosen !== null && chosen < most) {
-    select.value = chosen;
-    show(chosen);
+  if (initial !== null && initial < count) {
+    select.value = initial;
+    show(initial);
   }
   select.addEventListener("change", () => {
     const head = select.value === "" ? null : Number(select.value);
     show(head);
-    heard(head);
+    onChange(head);
   });
   return html("label", { class: "choice" }, html("span", {}, "Attention"), select);
 }

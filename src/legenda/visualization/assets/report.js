@@ -1,14 +1,14 @@
 "use strict";
 
-// Composes the page from the data inside it: table, curves, examples, configurations, footnotes.
+// Builds the page from its embedded data: table, curves, examples, configurations, footnotes.
 
 (() => {
   const DASHES = [null, "7 3", "2 3", "9 3 2 3"];
-  const COLOURS = 6; // theme.css holds --model-0 to --model-5
+  const COLORS = 6; // theme.css holds --model-0 to --model-5
   const DASH = "—";
 
-  function colourOf(index) {
-    return `var(--model-${index % COLOURS})`;
+  function colorOf(index) {
+    return `var(--model-${index % COLORS})`;
   }
 
   function dashOf(index) {
@@ -28,7 +28,7 @@
       const node = html("div", {},
         html("dt", {}, html("span", { class: "swatch", "aria-hidden": "true" }), run.name),
         html("dd", {}, run.description));
-      node.style.setProperty("--model", colourOf(index));
+      node.style.setProperty("--model", colorOf(index));
       return node;
     }));
   }
@@ -40,7 +40,7 @@
     return (value) => value.toFixed(digits);
   }
 
-  /** The cells of one column; all that read the same as the best are marked as best. */
+  /** The cells of one column; all values that are equal to the best as displayed are marked. */
   function createScoreCells(column, runs) {
     const format = columnFormatter(column, runs);
     const known = runs.map((run) => run.scores[column.key]).filter((value) => value !== null);
@@ -48,7 +48,7 @@
     return runs.map((run, index) => {
       const value = run.scores[column.key];
       const cell = html("td");
-      cell.style.setProperty("--model", colourOf(index));
+      cell.style.setProperty("--model", colorOf(index));
       if (value === null) {
         cell.append(DASH);
         return cell;
@@ -87,12 +87,12 @@
     return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   }
 
-  /** One score by part of the examples: a row for each part, a column for each model. */
+  /** One score by groups of examples: a row for each group, a column for each model. */
   function createBreakdown({ title, rows }, runs, noun) {
     const head = html("tr", {}, html("th", { scope: "col" }, title), html("th", { scope: "col" }, noun),
       ...runs.map((run, index) => {
         const cell = html("th", { scope: "col" }, html("span", { class: "swatch", "aria-hidden": "true" }), run.name);
-        cell.style.setProperty("--model", colourOf(index));
+        cell.style.setProperty("--model", colorOf(index));
         return cell;
       }));
     return html("div", { class: "scroll breakdown", role: "region", "aria-label": `Scores by ${title}`, tabindex: 0 },
@@ -101,7 +101,7 @@
         ...createScoreCells({ key, percent: true }, runs))))));
   }
 
-  function composeScores({ columns, runs, breakdowns, noun }) {
+  function renderScores({ columns, runs, breakdowns, noun }) {
     const scores = columns.map((column) => createScoreCells(column, runs));
     const table = html("table", { "aria-describedby": "explanations" },
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
@@ -120,7 +120,7 @@
         runs.length > 1 ? html("div", {}, html("dt", {}, "bold"), html("dd", {}, "the best of the column")) : null,
         runs.some((run) => Object.keys(run.intervals).length > 0)
           ? html("div", {}, html("dt", {}, "small"),
-            html("dd", {}, `95 % interval: where the score would lie with other ${noun} of the kind`))
+            html("dd", {}, `95 % confidence interval over ${noun}`))
           : null),
       breakdowns.length === 0 ? ""
         : html("div", { class: "breakdowns" }, ...breakdowns.map((breakdown) => createBreakdown(breakdown, runs, noun))));
@@ -128,12 +128,12 @@
 
   // ---- curves
 
-  function composeCurves({ runs }) {
+  function renderCurves({ runs }) {
     const titles = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))];
     const charts = titles.flatMap((title) => {
       const series = runs
         .map((run, index) => (
-          { name: run.name, colour: colourOf(index), dash: dashOf(index), points: run.curves[title] ?? [] }))
+          { name: run.name, color: colorOf(index), dash: dashOf(index), points: run.curves[title] ?? [] }))
         .filter(({ points }) => points.some(([, value]) => value !== null));
       if (series.length === 0) return [];
       const figure = html("figure");
@@ -160,47 +160,46 @@
 
   function createCard(example, runs, { scoreName, verdicts }) {
     const host = html("div");
-    const places = runs.flatMap((run, index) => {
+    const predictions = runs.flatMap((run, index) => {
       const box = example.captions[run.name]?.box ?? null;
-      return box === null ? [] : [{ box, colour: colourOf(index) }];
+      return box === null ? [] : [{ box, color: colorOf(index) }];
     });
     const viewer = createAttentionViewer(host, {
-      picture: example.picture === null ? null
-        : { source: example.picture, description: `Picture ${example.identity}` },
+      image: example.image === null ? null
+        : { source: example.image, description: `Image ${example.id}` },
       boxes: example.boxes,
-      drawing: createPlaceMarks(example.box, places),
+      drawing: createBoxMarks(example.box, predictions),
       captions: runs.flatMap((run, index) => {
         if (!Object.hasOwn(example.captions, run.name)) return [];
         const caption = example.captions[run.name];
-        const heads = caption.heads && unpackHeads(caption.heads, (caption.boxes ?? example.boxes).length);
-        return [{ ...caption, heads, scoreName, verdicts, name: run.name, colour: colourOf(index) }];
+        const heads = caption.heads && decodeHeads(caption.heads, (caption.boxes ?? example.boxes).length);
+        return [{ ...caption, heads, scoreName, verdicts, name: run.name, color: colorOf(index) }];
       }),
     });
     const references = example.references.length === 0 ? null
       : html("details", {},
         html("summary", {}, example.references.length === 1 ? "1 reference" : `${example.references.length} references`),
         html("ul", {}, ...example.references.map((reference) => html("li", {}, reference))));
-    const card = html("article", { class: "card", "aria-label": `Example ${example.identity}` },
-      html("header", {}, html("span", { class: "identity" }, example.identity),
+    const card = html("article", { class: "card", "aria-label": `Example ${example.id}` },
+      html("header", {}, html("span", { class: "example-id" }, example.id),
         example.kind === "" ? null : html("span", { class: "kind" }, example.kind)),
       createFacts(example.facts), host, references);
     return { card, viewer };
   }
 
-  /** What a reader cannot guess of the pictures. */
+  /** How to read and use the images. */
   function createHint(examples) {
     if (examples.some((example) => example.box !== null)) {
       return html("p", { class: "hint" },
-        "The dashed box is the true one; the box of each model has the colour beside its name.");
+        "The dashed box is the reference; the box of each model has the color next to its name.");
     }
     const readable = examples.some((example) => Object.values(example.captions).some(({ attention }) => attention !== null));
     return readable ? html("p", { class: "hint" },
-      "Point at a word, tap it or move to it with Tab and the arrow keys: the picture lights up where the model " +
-      "looked when it chose that word. The region with the largest weight is red and carries its weight; a click " +
-      "keeps the word lit.") : null;
+      "Point at a word, tap it, or move to it with Tab and the arrow keys to see the attention when it was generated. " +
+      "The region with the largest weight is outlined in red with its weight; click a word to pin it.") : null;
   }
 
-  function composeExamples({ examples, runs, scoreName, noun, verdicts }) {
+  function renderExamples({ examples, runs, scoreName, noun, verdicts }) {
     if (examples.length === 0) return;
     const entries = examples.map((example) => ({
       kind: example.kind,
@@ -226,7 +225,7 @@
     return Object.entries(value).flatMap(([key, item]) => flattened(item, name === "" ? key : `${name}.${key}`));
   }
 
-  function composeConfigurations({ runs }) {
+  function renderConfigurations({ runs }) {
     const settings = runs.map((run) => new Map(flattened(run.configuration)));
     const differs = (name) => new Set(settings.map((map) => map.get(name))).size > 1;
     section("configurations").append(...runs.map((run, index) => html("details", { class: "configuration" },
@@ -238,14 +237,14 @@
           html("td", {}, text, differs(name) ? html("span", { class: "tag" }, "differs") : null)))))))));
   }
 
-  function composeFootnotes({ footnotes }) {
+  function renderFootnotes({ footnotes }) {
     if (footnotes.length > 0) section("footnotes").append(...footnotes.map((note) => html("p", {}, note)));
   }
 
   const data = JSON.parse(document.getElementById("report-data").textContent);
-  composeScores(data);
-  composeCurves(data);
-  composeExamples(data);
-  composeConfigurations(data);
-  composeFootnotes(data);
+  renderScores(data);
+  renderCurves(data);
+  renderExamples(data);
+  renderConfigurations(data);
+  renderFootnotes(data);
 })();

@@ -42,7 +42,7 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=_DPI, facecolor=PAPER)
 
 
-def quieten(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """A faint grid behind what is drawn, no frame above and to the right."""
     axes.grid(color="#e3e4e6", linewidth=0.8)
     axes.set_axisbelow(True)

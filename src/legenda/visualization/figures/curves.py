@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from legenda.errors import UserError
-from legenda.visualization.figures.canvas import COLOURS, DASHES, FAINT, INK, new_figure, quieten
+from legenda.visualization.figures.canvas import COLOURS, DASHES, FAINT, INK, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def draw_curves(curves: Sequence[Curve], *, score: str, title: str) -> Figure:
     axes.set_ylabel(score, fontsize=11, color=INK)
     axes.set_title(title, fontsize=12, color=INK, loc="left")
     axes.locator_params(axis="x", integer=True)
-    quieten(axes)
+    style_axes(axes)
     axes.legend(fontsize=10, frameon=False, loc="best")
     if any(len(curve.values) > 1 for curve in curves):
         figure.text(0.995, 0.01, "band: lowest to highest run", fontsize=8, color=FAINT, ha="right", va="bottom")

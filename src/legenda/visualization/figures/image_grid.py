@@ -47,7 +47,7 @@ class Block:
     rows: Sequence[Row]
 
 
-def draw_tiles(blocks: Sequence[Block], *, title: str, footnote: str, columns: int) -> Figure:
+def draw_image_grid(blocks: Sequence[Block], *, title: str, footnote: str, columns: int) -> Figure:
     """All blocks below each other, at most `columns` tiles in a line."""
     widest = max(len(row.tiles) for block in blocks for row in block.rows)
     columns = max(4, min(columns, widest))

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from legenda.errors import UserError
-from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_tiles
-from legenda.visualization.overlay import MOST_OUTLINES
+from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_image_grid
+from legenda.visualization.overlay import MAX_OUTLINES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ class WeightMatrices:
 
 
 @dataclass(frozen=True)
-class PictureMatrices:
+class ImageMatrices:
     """The matrices of some models, and the picture they are of where it is to be shown."""
 
     title: str
@@ -40,7 +40,7 @@ class PictureMatrices:
     models: Sequence[WeightMatrices]
 
 
-def draw_matrices(pictures: Sequence[PictureMatrices], *, title: str, footnote: str) -> Figure:
+def draw_matrices(pictures: Sequence[ImageMatrices], *, title: str, footnote: str) -> Figure:
     """For each model a row of matrices, each with colours from its least number to its largest, which are told below.
 
     Raises UserError where matrices are not square, not finite, or not as many as the heads.
@@ -65,7 +65,7 @@ def draw_matrices(pictures: Sequence[PictureMatrices], *, title: str, footnote: 
             rows.append(Row(f"({chr(97 + number)}) {model.heading}", tiles))
         blocks.append(Block(picture.title, rows))
     shown = any(picture.image is not None for picture in pictures)
-    return draw_tiles(blocks, title=title, footnote=footnote, columns=_HEADS + shown)
+    return draw_image_grid(blocks, title=title, footnote=footnote, columns=_HEADS + shown)
 
 
 def _short(number: float) -> str:
@@ -75,7 +75,7 @@ def _short(number: float) -> str:
 def _numbered(picture: Image.Image, boxes: np.ndarray | None) -> np.ndarray:
     """The picture, in which the regions are numbered from 1 on unless they are too many."""
     shown = ImageOps.contain(picture.convert("RGB"), (_SIDE, _SIDE))
-    if boxes is not None and len(boxes) <= MOST_OUTLINES:
+    if boxes is not None and len(boxes) <= MAX_OUTLINES:
         brush, font = ImageDraw.Draw(shown), ImageFont.load_default(26)
         for number, (x1, y1, x2, y2) in enumerate(boxes.tolist(), start=1):
             middle = ((x1 + x2) / 2 * shown.width, (y1 + y2) / 2 * shown.height)

@@ -18,15 +18,15 @@ _PANEL, _BAR, _LEFT, _TOP, _BETWEEN = 2.5, 0.9, 0.7, 0.4, 1.05  # inches
 
 
 @dataclass(frozen=True)
-class Surfaces:
+class SurfaceRow:
     """One row of plots: for each of F fixed values the numbers `(F, Y, X)` over the places of both axes."""
 
     name: str
     values: np.ndarray
 
 
-def draw_surfaces(
-    rows: Sequence[Surfaces],
+def draw_surface_plots(
+    rows: Sequence[SurfaceRow],
     places: np.ndarray,
     *,
     axes_names: tuple[str, str],

@@ -12,7 +12,7 @@ from scipy.ndimage import gaussian_filter
 
 from legenda.errors import UserError
 from legenda.visualization.figures.canvas import load_matplotlib
-from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_tiles
+from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_image_grid
 from legenda.visualization.overlay import draw_overlay
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MARK = (0, 114, 178)
 
 
 @dataclass(frozen=True)
-class SpokenWords:
+class CaptionRow:
     """What one model said: for each of T words its weights `(T, N)` over the boxes `(N, 4)`, in 0..1 of the picture."""
 
     name: str
@@ -43,16 +43,16 @@ class SpokenWords:
 
 
 @dataclass(frozen=True)
-class PictureWords:
+class ImageCaptions:
     """One picture and what the models said of it."""
 
     title: str
     image: Image.Image
-    spoken: Sequence[SpokenWords]
+    spoken: Sequence[CaptionRow]
 
 
 def draw_word_rows(
-    pictures: Sequence[PictureWords], *, title: str, footnote: str, style: Style, joined: bool = True
+    pictures: Sequence[ImageCaptions], *, title: str, footnote: str, style: Style, joined: bool = True
 ) -> Figure:
     """For each picture and model a row: the picture, and for each word the same with the word's attention over it.
 
@@ -84,10 +84,10 @@ def draw_word_rows(
                 tiles = [_outlined(tile, spoken.boxes[spoken.marked]) for tile in tiles]
             rows.append(Row(heading, tiles))
         blocks.append(Block(picture.title, rows))
-    return draw_tiles(blocks, title=title, footnote=footnote, columns=_COLUMNS)
+    return draw_image_grid(blocks, title=title, footnote=footnote, columns=_COLUMNS)
 
 
-def heat_of(boxes: np.ndarray, weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def attention_heatmap(boxes: np.ndarray, weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """The weights as heat `(height, width)` in 0..1: what covers a pixel adds up, and is spread a little."""
     heat = np.zeros((size[1], size[0]))
     edges = np.rint(np.clip(boxes, 0, 1) * np.array([*size, *size])).astype(int)
@@ -102,7 +102,7 @@ def heat_of(boxes: np.ndarray, weights: np.ndarray, size: tuple[int, int]) -> np
 def _tile(image: Image.Image, boxes: np.ndarray, word: str, weights: np.ndarray, style: Style) -> Tile:
     if style == "regions":
         return Tile(np.asarray(draw_overlay(image, boxes, weights)), word)
-    heat = heat_of(boxes, weights, image.size)[..., None]
+    heat = attention_heatmap(boxes, weights, image.size)[..., None]
     grey = np.asarray(image.convert("L"), dtype=float)[..., None]
     colours = load_matplotlib().colormaps[_HEAT](heat[..., 0])[..., :3] * 255
     share = 0.85 * np.sqrt(heat)

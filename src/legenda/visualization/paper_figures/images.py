@@ -8,32 +8,31 @@ from pathlib import Path
 
 import numpy as np
 
-from legenda.cli.evaluate import data_of
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError, nearest
+from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import CaptionAttention
+from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
 from legenda.visualization.paper_figures.options import CaptionOptions, PictureOptions
-from legenda.visualization.report.build import predict_with_attention
-from legenda.visualization.report.images import Subject, find_subjects
+from legenda.visualization.report.images import ReportImage, no_verdict, resolve_images
 
 
 @dataclass(frozen=True)
-class View:
+class FigureImage:
     """One picture to be shown, and the regions that each run reads of it, by the run's name."""
 
     title: str
-    subject: Subject
+    subject: ReportImage
     regions: Mapping[str, Regions]
 
 
 @dataclass(frozen=True)
-class Views:
+class FigureImages:
     """The pictures of a figure, and the sets of each run in which they lie at `positions`."""
 
-    views: tuple[View, ...]
+    views: tuple[FigureImage, ...]
     sets: Mapping[str, CaptionDataset]
     positions: tuple[int, ...]
 
@@ -42,7 +41,7 @@ class Views:
         found = {}
         for name, opened in runs.items():
             split = self.sets[name]
-            looked = predict_with_attention(opened, split, self.positions, options.beam_size)
+            looked = predict_with_attention(opened, split, options.beam_size, positions=self.positions)
             found[name] = [looked[split.ids[position]] for position in self.positions]
         return found
 
@@ -54,18 +53,18 @@ def open_runs(folders: Sequence[Path]) -> dict[str, CaptionerRun]:
     return {name: load_captioner_run(folder) for name, folder in unique_run_names(folders).items()}
 
 
-def called(name: str, opened: CaptionerRun) -> str:
+def run_label(name: str, opened: CaptionerRun) -> str:
     """A run's name with that of its model where they differ."""
     return name if opened.model.name in name else f"{name}, {opened.model.name}"
 
 
-def told_of(verdict: tuple[bool | None, str]) -> str:
+def format_verdict(verdict: tuple[bool | None, str]) -> str:
     """Whether a caption is true, where anybody can tell."""
     true, reason = verdict
     return "" if true is None else "true" if true else f"false: {reason}"
 
 
-def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
+def check_supported(options: PictureOptions, names: Sequence[str], reason: str) -> None:
     """UserError where one of these options was given, and not as it is anyway."""
     usual = {field.name: field.default for field in fields(options)}
     for name in names:
@@ -73,7 +72,7 @@ def refuse(options: PictureOptions, names: Sequence[str], reason: str) -> None:
             raise UserError(f"--{name.replace('_', '-')} {reason}")
 
 
-def find_views(runs: Mapping[str, CaptionerRun], options: PictureOptions, count: int = 1) -> Views:
+def find_figure_images(runs: Mapping[str, CaptionerRun], options: PictureOptions, count: int = 1) -> FigureImages:
     """The pictures that the options name, or the first `count` images of the split.
 
     Raises UserError for pictures that are not there, for runs of other images than the first one's, and for regions
@@ -83,18 +82,18 @@ def find_views(runs: Mapping[str, CaptionerRun], options: PictureOptions, count:
         raise UserError(f"--count must be 1 or more, not {count}")
     if options.image_files:
         of_data = ("split", "image_ids", "image_folder", "annotations", "features")
-        refuse(options, of_data, "is for images of the runs' data; leave it out beside --image-files")
+        check_supported(options, of_data, "is for images of the runs' data; leave it out beside --image-files")
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
         sets = {name: _own_set(opened, paths, options.extractor) for name, opened in runs.items()}
         subjects = _own_subjects(paths)
     else:
-        refuse(options, ("extractor",), "is for pictures of your own; name some with --image-files")
-        data = [data_of(opened, options.annotations, options.features) for opened in runs.values()]
+        check_supported(options, ("extractor",), "is for pictures of your own; name some with --image-files")
+        data = [resolve_data(opened, options.annotations, options.features) for opened in runs.values()]
         sets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
         titles = list(_identities(runs, sets, options.split))
         positions = _positions(titles, options, count)
-        subjects = find_subjects(data[0], options.split, titles, positions, options.image_folder)
+        subjects = resolve_images(data[0], options.split, titles, positions, options.image_folder)
     sets = {name: _placed(opened, sets[name]) for name, opened in runs.items()}
     views = []
     for position in positions:
@@ -102,12 +101,12 @@ def find_views(runs: Mapping[str, CaptionerRun], options: PictureOptions, count:
         first = next(iter(regions.values()))
         assert first.boxes is not None
         subject = subjects(position, first.boxes[0][first.mask_or_ones[0]].tolist())
-        views.append(View(titles[position] + ("" if subject.found else " (not found)"), subject, regions))
-    return Views(tuple(views), sets, tuple(positions))
+        views.append(FigureImage(titles[position] + ("" if subject.found else " (not found)"), subject, regions))
+    return FigureImages(tuple(views), sets, tuple(positions))
 
 
-def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
-    return lambda position, _: Subject(read_image(paths[position]), "", lambda _: (None, ""))
+def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
+    return lambda position, _: ReportImage(read_image(paths[position]), "", no_verdict)
 
 
 def _own_set(opened: CaptionerRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:

@@ -19,17 +19,24 @@ from legenda.models import Captioner, create_model
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.figures import (
-    PictureMatrices,
-    PictureWords,
-    SpokenWords,
+    CaptionRow,
+    ImageCaptions,
+    ImageMatrices,
     WeightMatrices,
     draw_matrices,
     draw_word_rows,
 )
 from legenda.visualization.paper_figures.data import distance_weights, position_matrices, self_attention
-from legenda.visualization.paper_figures.images import View, called, find_views, open_runs, refuse, told_of
+from legenda.visualization.paper_figures.images import (
+    FigureImage,
+    check_supported,
+    find_figure_images,
+    format_verdict,
+    open_runs,
+    run_label,
+)
 from legenda.visualization.paper_figures.options import HeadOptions, PositionOptions
-from legenda.visualization.report.images import draw_subject
+from legenda.visualization.report.images import draw_scene_image
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +56,7 @@ def mdsan_3(options: PositionOptions) -> Figure:
     """The matrices Z of every head (MD-SAN, Figure 3 and Eq. 19)."""
     rows, of = _untrained(options) if not options.runs else _trained(options)
     return draw_matrices(
-        [PictureMatrices("", None, rows)],
+        [ImageMatrices("", None, rows)],
         title=f"MD-SAN, Figure 3: Z = softmax(E / E\u2070) of each head, layer {options.layer}",
         footnote=f"{of} Row i, column j: what positions make of what region i gives to region j; the brighter, the "
         "higher, each matrix in colours of its own, whose range stands below it.",
@@ -59,7 +66,7 @@ def mdsan_3(options: PositionOptions) -> Figure:
 def mdsan_4(options: HeadOptions) -> Figure:
     """Whom regions look at in each head (MD-SAN, Figure 4)."""
     runs = open_runs(options.runs)
-    views = find_views(runs, options, options.count)
+    views = find_figure_images(runs, options, options.count)
     captions = views.captions(runs, options)
     rows = [
         {name: _heads(name, opened, view, captions[name][place], options) for name, opened in runs.items()}
@@ -69,7 +76,7 @@ def mdsan_4(options: HeadOptions) -> Figure:
     if options.cell is not None:
         return draw_word_rows(
             [
-                PictureWords(view.title, view.subject.image, _looks(found, view, runs, options.cell))
+                ImageCaptions(view.title, view.subject.image, _looks(found, view, runs, options.cell))
                 for view, found in zip(views.views, rows, strict=True)
             ],
             title=f"{title}, looking from region {options.cell}",
@@ -81,7 +88,7 @@ def mdsan_4(options: HeadOptions) -> Figure:
         )
     return draw_matrices(
         [
-            PictureMatrices(view.title, view.subject.image, list(chain.from_iterable(found.values())))
+            ImageMatrices(view.title, view.subject.image, list(chain.from_iterable(found.values())))
             for view, found in zip(views.views, rows, strict=True)
         ],
         title=title,
@@ -101,12 +108,12 @@ def read_cells(picture: Image.Image, cells: int) -> Regions:
 def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     """The three models of the paper with new weights, on the cells of a scene."""
     needless = ("extractor", "image_ids", "image_folder", "annotations", "features")
-    refuse(options, needless, "is for runs, and none is named; untrained models read the cells of a picture")
+    check_supported(options, needless, "is for runs, and none is named; untrained models read the cells of a picture")
     path = None
     if options.image_files:
-        refuse(options, ("split",), "is for drawn scenes; leave it out beside --image-files")
+        check_supported(options, ("split",), "is for drawn scenes; leave it out beside --image-files")
         path = _only(find_images(options.image_files))
-    picture = draw_subject(options.split, 0, 0).image if path is None else read_image(path)
+    picture = draw_scene_image(options.split, 0, 0).image if path is None else read_image(path)
     regions = read_cells(picture, _CELLS)
     rows = []
     for name, told in _UNTRAINED.items():
@@ -117,15 +124,15 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
 
 
 def _trained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
-    refuse(options, ("seed",), "is for untrained models; leave out the runs or the seed")
+    check_supported(options, ("seed",), "is for untrained models; leave out the runs or the seed")
     runs = open_runs(options.runs)
-    view = _only(find_views(runs, options).views)
+    view = _only(find_figure_images(runs, options).views)
     rows, cut = [], False
     for name, opened in runs.items():
         regions = view.regions[name]
         if not opened.imported and isinstance(opened.data(), ScenesData):
             regions, cut = read_cells(view.subject.image, _CELLS), True
-        rows.append(_matrices(called(name, opened), opened.model, regions, options))
+        rows.append(_matrices(run_label(name, opened), opened.model, regions, options))
     counts = sorted({row.matrices.shape[1] for row in rows})
     of = f"{' or '.join(map(str, counts))} regions of {view.title}"
     return rows, f"{of}{', cut into cells' if cut else ''}."
@@ -145,7 +152,7 @@ def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOp
 
 
 def _heads(
-    name: str, opened: CaptionerRun, view: View, looked: CaptionAttention, options: HeadOptions
+    name: str, opened: CaptionerRun, view: FigureImage, looked: CaptionAttention, options: HeadOptions
 ) -> list[WeightMatrices]:
     """One run's self-attention, a row for each branch that is asked for."""
     weights = self_attention(opened.model, view.regions[name], options.layer)
@@ -154,13 +161,13 @@ def _heads(
         raise UserError(
             f"{opened.folder} has no branch {options.branch} in layer {options.layer}; choose from 1 to {len(weights)}"
         )
-    remark = told_of(view.subject.judge(" ".join(looked.words)))
+    remark = format_verdict(view.subject.check_caption(looked.text))
     caption = f"{' '.join(looked.words)}{f' ({remark})' if remark else ''}"
     rows = []
     for branch, (heads, scales) in enumerate(zip(weights, distances, strict=True), start=1):
         if options.branch in (None, branch):
             where = f", branch {branch}" if len(weights) > 1 else ""
-            heading = f"{called(name, opened)}{where}: {caption}"
+            heading = f"{run_label(name, opened)}{where}: {caption}"
             rows.append(WeightMatrices(heading, heads, _head_names(len(heads), scales), _boxes(view.regions[name])))
     return rows
 
@@ -178,8 +185,8 @@ def _boxes(regions: Regions) -> np.ndarray:
 
 
 def _looks(
-    found: Mapping[str, list[WeightMatrices]], view: View, runs: Mapping[str, CaptionerRun], cell: int
-) -> list[SpokenWords]:
+    found: Mapping[str, list[WeightMatrices]], view: FigureImage, runs: Mapping[str, CaptionerRun], cell: int
+) -> list[CaptionRow]:
     """Where one region looks in each head."""
     rows = []
     for name, models in found.items():
@@ -189,7 +196,7 @@ def _looks(
                 f"{runs[name].folder} reads no region {cell} of {view.title}; choose from 1 to {len(boxes)}"
             )
         rows += [
-            SpokenWords(model.heading, model.heads, model.matrices[:, cell - 1], boxes, marked=cell - 1)
+            CaptionRow(model.heading, model.heads, model.matrices[:, cell - 1], boxes, marked=cell - 1)
             for model in models
         ]
     return rows

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from legenda.cli.evaluate import data_of
 from legenda.errors import UserError, nearest
+from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, unique_run_names
 from legenda.io import read_json
 from legenda.models.checkpoint import CONFIG
 from legenda.regions import Regions
 from legenda.training.history import HISTORY, read_history
-from legenda.visualization.figures import Curve, Surfaces, draw_curves, draw_surfaces
+from legenda.visualization.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
 from legenda.visualization.paper_figures.data import count_layers, geometric_weights, reads_contents
-from legenda.visualization.paper_figures.images import called, open_runs
+from legenda.visualization.paper_figures.images import open_runs, run_label
 from legenda.visualization.paper_figures.options import CurveOptions, SurfaceOptions
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ def _surfaces(options: SurfaceOptions, varied: Literal["position", "size"]) -> F
     places = np.linspace(0.0, _FARTHEST, _PLACES)
     rows = []
     for name, opened in open_runs(options.runs).items():
-        rows += _rows(called(name, opened), opened, options, varied, np.maximum(places, _NEAREST))
+        rows += _rows(run_label(name, opened), opened, options, varied, np.maximum(places, _NEAREST))
     names = ("\u0394x", "\u0394y"), ("\u0394w", "\u0394h")
     axes, still = names if varied == "position" else names[::-1]
-    return draw_surfaces(
+    return draw_surface_plots(
         rows,
         places,
         axes_names=axes,
@@ -140,7 +140,7 @@ def _surfaces(options: SurfaceOptions, varied: Literal["position", "size"]) -> F
 
 def _rows(
     name: str, opened: CaptionerRun, options: SurfaceOptions, varied: Literal["position", "size"], places: np.ndarray
-) -> list[Surfaces]:
+) -> list[SurfaceRow]:
     """The rows of one run: its mean over heads, or the heads asked for, of each branch."""
     layer = _layer(opened, options.layer)
     contents, told = None, ""
@@ -161,7 +161,7 @@ def _rows(
         where = f"{name}, layer {layer}" + (f", branch {branch}" if len(phi) > 1 else "")
         shown = [(f"head {head}", surfaces[head]) for head in options.heads]
         shown = shown or [(f"mean of {heads} heads", surfaces.mean(axis=0))]
-        rows += [Surfaces(f"{where}, {what}{told}", values) for what, values in shown]
+        rows += [SurfaceRow(f"{where}, {what}{told}", values) for what, values in shown]
     return rows
 
 
@@ -176,5 +176,5 @@ def _layer(opened: CaptionerRun, given: int | None) -> int:
 
 
 def _contents(opened: CaptionerRun, options: SurfaceOptions) -> Regions:
-    split = data_of(opened, options.annotations, options.features).split(options.split)
+    split = resolve_data(opened, options.annotations, options.features).split(options.split)
     return opened.model.encoder.place(split.read(np.arange(min(options.count, len(split)))))

@@ -10,8 +10,8 @@ from legenda.errors import UserError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.mdsan import MdsanConfig
-from legenda.visualization.figures import PictureWords, SpokenWords, draw_word_rows
-from legenda.visualization.paper_figures.images import called, find_views, open_runs, told_of
+from legenda.visualization.figures import CaptionRow, ImageCaptions, draw_word_rows
+from legenda.visualization.paper_figures.images import find_figure_images, format_verdict, open_runs, run_label
 from legenda.visualization.paper_figures.options import CaptionOptions, GateOptions, HeatOptions, RegionOptions
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _first(runs: Mapping[str, CaptionerRun]) -> str:
 
 
 def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str, style: Style) -> Figure:
-    views = find_views(runs, options, options.count)
+    views = find_figure_images(runs, options, options.count)
     captions = views.captions(runs, options)
     pictures = []
     for place, view in enumerate(views.views):
@@ -84,7 +84,7 @@ def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str,
         for name, opened in runs.items():
             looked = captions[name][place]
             assert looked.attention is not None  # all regions have boxes here
-            remark = told_of(view.subject.judge(" ".join(looked.words)))
-            spoken.append(SpokenWords(called(name, opened), looked.words, looked.attention, looked.boxes, remark))
-        pictures.append(PictureWords(view.title, view.subject.image, spoken))
+            remark = format_verdict(view.subject.check_caption(looked.text))
+            spoken.append(CaptionRow(run_label(name, opened), looked.words, looked.attention, looked.boxes, remark))
+        pictures.append(ImageCaptions(view.title, view.subject.image, spoken))
     return draw_word_rows(pictures, title=title, footnote=_HEAT if style == "heat" else _REGIONS, style=style)

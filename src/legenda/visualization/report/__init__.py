@@ -1,4 +1,4 @@
-"""Reports one can look at: scores, curves, and the attention of every word over its picture."""
+"""Reports as HTML pages: scores, training curves, and examples with the attention of every word."""
 
 from legenda.visualization.report.content import Breakdown, CaptionView, ExampleCard, ModelRun, Report, ScoreColumn
 from legenda.visualization.report.write import write_report

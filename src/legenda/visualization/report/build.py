@@ -1,4 +1,4 @@
-"""What every report is made of: scores with intervals, where each word looked, curves, examples."""
+"""Parts that every report has: scores with intervals, runs with their curves, examples with their captions."""
 
 from __future__ import annotations
 
@@ -6,94 +6,59 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Decoded
-from legenda.errors import UserError
-from legenda.evaluation.runs import CaptionerRun, Run
+from legenda.evaluation.runs import Run
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
-from legenda.regions import Regions
-from legenda.tasks.predict import generate_captions
 from legenda.training.history import HISTORY, read_history
-from legenda.visualization.caption_attention import (
-    CaptionAttention,
-    draw_caption_attention,
-    extract_attention,
-    write_sheet,
-)
+from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention, write_sheet
 from legenda.visualization.overlay import average_heads
 from legenda.visualization.report import CaptionView, ExampleCard, ModelRun
-from legenda.visualization.report.encode_attention import packed_size
-from legenda.visualization.report.images import Subject
+from legenda.visualization.report.encode_attention import encoded_size
+from legenda.visualization.report.images import ReportImage
 
-RANKED_BY = "CIDEr-D"
-"""The score of single captions."""
-_MOST_CHARACTERS = 45_000
-"""Of a page, that the attention of one picture may take, on average over the pictures."""
+RANKING_METRIC = "CIDEr-D"
+"""The metric of single captions."""
+_MAX_ATTENTION_CHARACTERS = 45_000
+"""Characters of the page that the attention of an image may take, on average over the images."""
 
 
 @dataclass(frozen=True)
-class Tested:
-    """What a model said of a split: captions, scores with intervals, and the score of each caption."""
+class ScoredCaptions:
+    """The captions of a split by one run: corpus scores with intervals, and the CIDEr-D of each caption, by id."""
 
     captions: Mapping[str, str]
     scores: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]]
-    ranks: Mapping[str, float]
+    per_image: Mapping[str, float]
 
 
-def score(captions: Mapping[str, str], split: CaptionDataset) -> Tested:
-    """The scores that need no Java and what the split measures, all with 95 % bootstrap intervals over images."""
+def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> ScoredCaptions:
+    """Return the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images."""
     references = dict(zip(split.ids, split.references, strict=True))
-    usual = evaluate(captions, references, metrics=WITHOUT_JAVA)
-    measured = [usual]
+    metrics = evaluate(captions, references, metrics=WITHOUT_JAVA)
+    results = [metrics]
     if split.score is not None:
-        own = {identity: split.score({identity: caption}) for identity, caption in captions.items()}
-        measured.append(Scores(split.score(captions), own, documents=None, df=None))
-    corpus = {name: value for scores in measured for name, value in scores.corpus.items()}
-    bounds = {name: found for scores in measured for name, found in intervals(scores).items() if found is not None}
-    return Tested(
+        single = {identity: split.score({identity: caption}) for identity, caption in captions.items()}
+        results.append(Scores(split.score(captions), single, documents=None, df=None))
+    corpus = {name: value for result in results for name, value in result.corpus.items()}
+    bounds = {name: found for result in results for name, found in intervals(result).items() if found is not None}
+    return ScoredCaptions(
         captions,
         corpus,
         {name: (found.low, found.high) for name, found in bounds.items()},
-        {identity: values[RANKED_BY] or 0.0 for identity, values in usual.per_image.items()},
+        {identity: values[RANKING_METRIC] or 0.0 for identity, values in metrics.per_image.items()},
     )
 
 
-def predict_with_attention(
-    opened: CaptionerRun, split: CaptionDataset, positions: Sequence[int], beam_size: int
-) -> dict[str, CaptionAttention]:
-    """Where each word of the best captions of the images at these positions looked, by identity."""
-    found: dict[str, CaptionAttention] = {}
-    vocabulary = opened.model.vocabulary
-
-    def keep(part: np.ndarray, regions: Regions, decoded: Decoded) -> None:
-        assert vocabulary is not None
-        for row, position in enumerate(part.tolist()):
-            found[split.ids[position]] = extract_attention(decoded, regions, vocabulary, row)[0]
-
-    chosen = np.asarray(positions, dtype=np.int64)
-    generate_captions(opened.model, split, beam_size=beam_size, need_attention=True, indices=chosen, callback=keep)
-    return found
-
-
-def check_head(opened: CaptionerRun, split: CaptionDataset, head: int) -> None:
-    """UserError where the run's attention has no such head, told by the first image before all are captioned."""
-    for seen in predict_with_attention(opened, split, [0], beam_size=1).values():
-        try:
-            average_heads(seen.heads, head)
-        except UserError as error:
-            raise UserError(f"{opened.folder}: {error}") from error
-
-
 class Scored(Protocol):
-    """Scores of a split under the keys of the report's columns, with intervals where there are some."""
+    """Scores of a split by the keys of the report's columns, some with intervals."""
 
     @property
     def scores(self) -> Mapping[str, float | None]: ...
@@ -102,103 +67,119 @@ class Scored(Protocol):
     def intervals(self) -> Mapping[str, tuple[float, float]]: ...
 
 
-def title_of(names: Sequence[str]) -> str:
-    """The title of a page that compares runs of these names."""
+def report_title(names: Sequence[str]) -> str:
+    """Return the title of a page that compares runs of these names."""
     return " against ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def describe_run(opened: Run) -> str:
-    """The model in a sentence, and which recipe made it."""
-    recipe = opened.config.get("recipe")
-    summary = describe_model(opened.model.name).summary
-    made = f"recipe {recipe}" if recipe else "imported" if opened.imported else "a run of its own"
-    return f"{opened.model.name}: {summary} ({made})"
+def count_models(count: int) -> str:
+    """Return "One model" or "3 models"."""
+    return "One model" if count == 1 else f"{count} models"
 
 
-def model_run(
-    opened: Run,
-    name: str,
-    description: str,
-    tested: Scored,
-    *,
-    validated: Sequence[str],
-    where: str,
-    loss: str = "training loss (nats per word)",
-) -> ModelRun:
-    """A run with its curves: the loss (and the reward) of training, and those validation scores that are named.
-
-    where: what was validated on, for the titles; loss: the title of that curve. A run without a history, such as an
-    imported one, has no curves.
-    """
-    history = read_history(opened.folder) if (opened.folder / HISTORY).exists() else []
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for key, title in (("loss", loss), ("reward", "reward of samples")):
-        curves[title] = [(record["step"], record[key]) for record in history if key in record]
-    for key in validated:
-        values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
-        curves[f"{key} on {where}"] = [(step, value) for step, value in values if value is not None]
-    return ModelRun(
-        name=name,
-        description=description,
-        parameters=opened.model.parameter_count,
-        seconds=max((record.get("seconds", 0.0) for record in history), default=None),
-        scores=tested.scores,
-        curves={title: points for title, points in curves.items() if points},
-        configuration=_plain(opened.config),
-        intervals=tested.intervals,
+def format_scores(scored: Scored, names: Collection[str]) -> str:
+    """Return the named scores that the run has, each with its interval, on one line."""
+    return "  ".join(
+        f"{name} {value:.3f} ({scored.intervals[name][0]:.3f} to {scored.intervals[name][1]:.3f})"
+        for name in names
+        if (value := scored.scores.get(name)) is not None
     )
 
 
-def example(
+def describe_page(path: Path, count: int, noun: str) -> str:
+    """Return the line that names the written page and its size."""
+    size = path.stat().st_size / 1e6
+    return f"{path.resolve()}: {count} {noun}, {size:.1f} MB, one file that opens in a browser offline"
+
+
+def describe_run(run: Run) -> str:
+    """Return the model's summary and the recipe that trained it."""
+    recipe = run.config.get("recipe")
+    summary = describe_model(run.model.name).summary
+    origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
+    return f"{run.model.name}: {summary} ({origin})"
+
+
+def model_run(
+    run: Run,
+    name: str,
+    description: str,
+    scored: Scored,
+    *,
+    curve_metrics: Sequence[str],
+    validation_noun: str,
+    loss_title: str = "training loss (nats per token)",
+) -> ModelRun:
+    """Return a run with its curves: training loss, reward, and the validation scores named in `curve_metrics`.
+
+    validation_noun: what the validation examples are called in titles. A run without history, such as an imported one,
+    has no curves.
+    """
+    history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for key, title in (("loss", loss_title), ("reward", "reward of samples")):
+        curves[title] = [(record["step"], record[key]) for record in history if key in record]
+    for key in curve_metrics:
+        values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
+        curves[f"{key} on {validation_noun}"] = [(step, value) for step, value in values if value is not None]
+    return ModelRun(
+        name=name,
+        description=description,
+        parameters=run.model.parameter_count,
+        seconds=max((record.get("seconds", 0.0) for record in history), default=None),
+        scores=scored.scores,
+        curves={title: points for title, points in curves.items() if points},
+        configuration=json.loads(json.dumps(run.config)),
+        intervals=scored.intervals,
+    )
+
+
+def caption_card(
     identity: str,
-    subject: Subject,
+    image: ReportImage,
     references: Sequence[str],
-    looked: Mapping[str, CaptionAttention],
-    tested: Mapping[str, Tested],
+    captions: Mapping[str, CaptionAttention],
+    scored: Mapping[str, ScoredCaptions],
     *,
     with_heads: bool = True,
 ) -> ExampleCard:
-    """One picture with the captions of all models; those that read other regions than the first bring their own.
+    """Return one image with the captions of all runs; runs with other regions than the first have separate boxes.
 
-    with_heads: whether each head of the attention is kept, or their mean alone.
+    with_heads: whether to keep each attention head, or only their mean.
     """
-    first = next(iter(looked.values())).boxes
-    picture, media_type = subject.encoded
+    boxes = next(iter(captions.values())).boxes
+    data, media_type = image.encoded
     views = {}
-    for name, seen in looked.items():
-        verdict, reason = subject.judge(" ".join(seen.words))
+    for name, caption in captions.items():
+        verdict, reason = image.check_caption(caption.text)
         views[name] = CaptionView(
-            seen.words,
-            seen.heads if with_heads and seen.placed else seen.attention,
+            caption.words,
+            caption.heads if with_heads and caption.has_boxes else caption.attention,
             verdict,
             reason,
-            tested[name].ranks[identity],
-            None if np.array_equal(seen.boxes, first) else seen.boxes.tolist(),
+            scored[name].per_image[identity],
+            None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
         )
-    return ExampleCard(identity, subject.kind, picture, media_type, first.tolist(), references, views)
+    return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)
 
 
-def heads_fit(pictures: Collection[Mapping[str, CaptionAttention]]) -> bool:
-    """Whether the page may hold every head of the attention: 100 photographs with it must stay below 20 MB."""
-    captions = [seen for looked in pictures for seen in looked.values()]
-    characters = sum(packed_size(seen.heads) + 7 * average_heads(seen.heads).size for seen in captions)
-    return characters <= _MOST_CHARACTERS * len(pictures)
+def heads_fit_page_budget(images: Collection[Mapping[str, CaptionAttention]]) -> bool:
+    """Return whether the page may hold every attention head: 100 photographs with them stay below 20 MB."""
+    captions = [caption for by_run in images for caption in by_run.values()]
+    characters = sum(encoded_size(caption.heads) + 7 * average_heads(caption.heads).size for caption in captions)
+    return characters <= _MAX_ATTENTION_CHARACTERS * len(images)
 
 
 def write_overlays(
-    folder: Path, pictures: Mapping[str, tuple[Subject, Mapping[str, CaptionAttention]]], head: int | None
+    folder: Path, images: Mapping[str, tuple[ReportImage, Mapping[str, CaptionAttention]]], head: int | None
 ) -> int:
-    """A sheet for each picture, by identity, and run that has attention; says how many."""
-    written = 0
-    for identity, (subject, looked) in pictures.items():
-        for name, seen in looked.items():
-            if not seen.placed or not seen.words:
+    """Write a sheet for each image, by id, and run that has attention, and return their number."""
+    count = 0
+    for identity, (image, captions) in images.items():
+        for name, caption in captions.items():
+            if not caption.has_boxes or not caption.words:
                 continue
-            sheet = draw_caption_attention(subject.image, [seen], title=f"{identity}, {name}", head=head)
+            sheet = draw_caption_attention(image.image, [caption], title=f"{identity}, {name}", head=head)
             write_sheet(sheet, folder, f"{identity}.{name}")
-            written += 1
-    return written
-
-
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    return json.loads(json.dumps(config))
+            count += 1
+    return count

@@ -1,4 +1,4 @@
-"""What a report holds, as plain data: runs with scores and curves, examples with what each model said of them."""
+"""What a report holds, as plain data: runs with scores and curves, examples with the predictions of each run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import numpy as np
 class ScoreColumn:
     """One column of the score table; higher values are better.
 
-    `key` picks the value from `ModelRun.scores`; `percent` shows 0..1 as 0..100 %.
+    `key` selects the value from `ModelRun.scores`; `percent` shows 0..1 as 0..100 %.
     """
 
     key: str
@@ -22,10 +22,10 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """A second table, of one score by part: a row for each part of the examples, a column for each model.
+    """A table of one score by groups of examples: a row for each group, a column for each model.
 
-    `title` heads the parts, such as "type of question"; `rows` are (key, label, number of examples), where the key
-    picks the value, 0..1, from `ModelRun.scores`.
+    `title` names the grouping, such as "type of question"; `rows` are (key, label, number of examples), where the key
+    selects the value, 0..1, from `ModelRun.scores`.
     """
 
     title: str
@@ -34,11 +34,11 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One trained model: its number of parameters, its seconds of training (None when unknown) and what came out.
+    """One trained model: its number of parameters, its training time (None when unknown), scores and curves.
 
-    `scores` maps keys of columns and breakdowns to values, `intervals` some of them to the (low, high) that hold the
-    score, `curves` maps names such as "training loss" to (step, value) pairs. A value that is None or not finite is
-    shown as a dash in the table and as a gap in a curve.
+    `scores` maps keys of columns and breakdowns to values, `intervals` some of them to (low, high), `curves` maps names
+    such as "training loss" to (step, value) pairs. A value that is None or not finite is shown as a dash in the table
+    and as a gap in a curve.
     """
 
     name: str
@@ -53,13 +53,12 @@ class ModelRun:
 
 @dataclass(frozen=True)
 class CaptionView:
-    """One model's caption of one picture, or what else it said of an example.
+    """One model's caption of an image, or its prediction for another example.
 
-    `attention` (T, N) holds, for each of the T words, its non-negative weights over the N regions of the picture, or
-    (T, H, N) those of H heads, of which the page shows the mean or one; None shows the words alone. `verdict` says
-    whether the caption is true, None when nobody can tell. `boxes` (N, 4) are the regions that this model read where
-    they are not those of the example. `box` is the place in the picture that it means, of a model that finds places
-    and says no words.
+    `attention` holds non-negative weights over N regions, `(T, N)` for T words or `(T, H, N)` for H heads, of which the
+    page shows the mean or one; None shows the words alone. `verdict` is whether the caption is true, None when unknown.
+    `boxes` (N, 4) are the regions of this model where they differ from those of the example. `box` is the predicted box
+    of a model that predicts boxes and no words.
     """
 
     words: Sequence[str]
@@ -73,16 +72,16 @@ class CaptionView:
 
 @dataclass(frozen=True)
 class ExampleCard:
-    """One picture with its regions and its captions, one per model name.
+    """One example with its image, its regions, and one caption for each model name.
 
-    `picture` is the encoded file, None of an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the
-    picture, `kind` is what the page filters by. `facts` are (label, text) pairs that stand above all, such as a
-    question; `box` is the place that is to be found.
+    `image` is the encoded file, None for an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the image,
+    `kind` is the group that the page filters by. `facts` are (label, text) pairs above the captions, such as a
+    question; `box` is the reference box.
     """
 
-    identity: str
+    id: str
     kind: str
-    picture: bytes | None
+    image: bytes | None
     media_type: str
     boxes: Sequence[Sequence[float]]
     references: Sequence[str]
@@ -93,10 +92,10 @@ class ExampleCard:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the page shows.
+    """The content of the page.
 
-    `lead` says in a sentence or two what the reader is looking at, `score_name` what the scores of captions are,
-    `noun` what the examples are called, `verdicts` what a verdict of either kind is.
+    `lead` introduces the page in a sentence or two, `score_name` names the scores of captions, `noun` the examples in
+    the plural, `verdicts` the two verdicts.
     """
 
     title: str
@@ -106,6 +105,6 @@ class Report:
     examples: Sequence[ExampleCard]
     footnotes: Sequence[str]
     score_name: str = "score"
-    noun: str = "pictures"
+    noun: str = "images"
     verdicts: tuple[str, str] = ("true", "false")
     breakdowns: Sequence[Breakdown] = ()

@@ -1,4 +1,4 @@
-"""The pictures of a report: scenes are drawn, photographs are looked for, and what is not found stays blank."""
+"""The images of a report: scenes are drawn, photographs are searched for, and a missing one is a blank canvas."""
 
 from __future__ import annotations
 
@@ -16,57 +16,65 @@ from PIL import Image
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
 from legenda.datasets.scenes import SceneCounts, draw_scene, judge, make_scene
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
 from legenda.visualization.overlay import blank_canvas
 
-Judge = Callable[[str], tuple[bool | None, str]]
+CaptionCheck = Callable[[str], tuple[bool | None, str]]
+"""Returns whether a caption is true, None where that is unknown, and why it is false."""
 
-_MOST_BYTES = 110_000  # of a photograph, so that 100 of them and their attention stay below 20 MB
-_ATTEMPTS = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
+_MAX_BYTES = 110_000
+"""Size of an encoded photograph: 100 of them with their attention stay below 20 MB."""
+_SIZES_AND_QUALITIES = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A picture to be shown: its kind, which may be empty, and who can tell whether a caption of it is true, and why
-    not; `found` is False where a blank canvas stands for it.
+class ReportImage:
+    """An image of the report.
+
+    kind: the group that the page filters by, which may be empty. found: False where a blank canvas replaces the image.
+    lossless: whether it is encoded as PNG.
     """
 
     image: Image.Image
     kind: str
-    judge: Judge
+    check_caption: CaptionCheck
     found: bool = True
-    drawn: bool = False
+    lossless: bool = False
 
     @cached_property
     def encoded(self) -> tuple[bytes, str]:
-        """The bytes of a file that a browser shows, and their media type."""
-        if self.drawn or not self.found:
-            return _saved(self.image, format="PNG", optimize=True), "image/png"
+        """The bytes of an image file for browsers, and their media type."""
+        if self.lossless or not self.found:
+            return _save(self.image, format="PNG", optimize=True), "image/png"
         data = b""
-        for side, quality in _ATTEMPTS:
+        for side, quality in _SIZES_AND_QUALITIES:
             small = self.image.copy()
             small.thumbnail((side, side))
-            data = _saved(small, format="JPEG", quality=quality, optimize=True)
-            if len(data) <= _MOST_BYTES:
+            data = _save(small, format="JPEG", quality=quality, optimize=True)
+            if len(data) <= _MAX_BYTES:
                 break
         return data, "image/jpeg"
 
 
-def find_subjects(
-    data: DataSettings, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
-) -> Callable[[int, Sequence[Sequence[float]]], Subject]:
-    """Gives, for a position in the split and the boxes of its regions, what is to be shown of it.
+def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
+    """Return that nothing is known about the truth of a caption."""
+    return None, ""
 
-    folder: where photographs lie; None looks beside the annotations. Raises UserError for a folder that does not exist
-    or that holds none of them.
+
+def resolve_images(
+    data: DataSettings, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
+) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
+    """Return a function from a position in the split and the boxes of its regions to the image.
+
+    folder: where to search for photographs; by default next to the annotations. Raise DataError for a folder that does
+    not exist or holds none of them.
     """
     if isinstance(data, ScenesData):
         seed = data.seed
-        return lambda position, _: draw_subject(split, position, seed)
-    if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --image-folder")
+        return lambda position, _: draw_scene_image(split, position, seed)
+    _check_folder(folder)
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
         names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
@@ -74,95 +82,97 @@ def find_subjects(
         files = find_photographs(data, wanted, folder)
         if folder is not None and wanted and not files:
             first = next(iter(wanted.values()))
-            raise UserError(f"{folder} holds none of the photographs, such as {first}; name their folder")
+            raise DataError(f"{folder} holds none of the photographs, such as {first}; name their folder")
 
-    def photograph(position: int, boxes: Sequence[Sequence[float]]) -> Subject:
+    def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:
         path = files.get(ids[position])
         if path is None:
-            return Subject(blank_canvas(np.asarray(boxes)), "", _unjudged, found=False)
-        return Subject(read_image(path), "", _unjudged)
+            return ReportImage(blank_canvas(np.asarray(boxes)), "", no_verdict, found=False)
+        return ReportImage(read_image(path), "", no_verdict)
 
-    return photograph
+    return open_image
 
 
-def find_by_name(
-    data: Any, split: str, images: Collection[str], folder: Path | None
-) -> Callable[[str], Subject | None]:
-    """Gives, for the name of an image as features or COCO's numbers have it, its picture; None where it is not found.
+def find_images_by_name(
+    data: Any, split: str, names: Collection[str], folder: Path | None
+) -> Callable[[str], ReportImage | None]:
+    """Return a function from the name of an image, in the features or as a COCO number, to the image or None.
 
-    data: settings of data that are not captions. folder: where photographs lie, themselves or in a folder there; None
-    looks beside the files that the settings name. Raises UserError for a folder that does not exist or that holds none
-    of them.
+    data: settings of a data set other than captions. folder: where to search for photographs, there and one folder
+    below; by default next to the files that the settings name. Raise DataError for a folder that does not exist or
+    holds none of them.
     """
     if isinstance(data, SceneCounts):
         seed = data.seed
-        return cache(lambda image: draw_subject(split, int(image.rpartition("-")[2]), seed))
-    if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the one that holds the photographs with --image-folder")
-    files = _named_photographs(set(images), [folder] if folder is not None else _folders_of(data))
-    if folder is not None and images and not files:
-        raise UserError(f"{folder} holds none of the photographs, such as that of {min(images)}; name their folder")
-    return lambda image: Subject(read_image(files[image]), "", _unjudged) if image in files else None
+        return cache(lambda name: draw_scene_image(split, int(name.rpartition("-")[2]), seed))
+    _check_folder(folder)
+    files = _match_names(set(names), [folder] if folder is not None else _data_folders(data))
+    if folder is not None and names and not files:
+        raise DataError(f"{folder} holds none of the photographs, such as that of {min(names)}; name their folder")
+    return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
 
 
-def draw_subject(split: str, position: int, seed: int) -> Subject:
-    """A scene of a split, which can be judged."""
+def draw_scene_image(split: str, position: int, seed: int) -> ReportImage:
+    """Return the scene at this position of a split; captions of it can be checked."""
     scene = make_scene(split, position, seed)
 
-    def judged(caption: str) -> tuple[bool | None, str]:
+    def check(caption: str) -> tuple[bool | None, str]:
         verdict = judge(caption, scene)
         return verdict.true, verdict.reason
 
-    return Subject(draw_scene(scene), scene.family, judged, drawn=True)
-
-
-def _unjudged(caption: str) -> tuple[bool | None, str]:  # noqa: ARG001 - nobody can tell
-    return None, ""
+    return ReportImage(draw_scene(scene), scene.family, check, lossless=True)
 
 
 def find_photographs(
-    data: KarpathyData, names: Mapping[str, str], folder: Path | None = None, *, most: int | None = None
+    data: KarpathyData, names: Mapping[str, str], folder: Path | None = None, *, limit: int | None = None
 ) -> dict[str, Path]:
-    """The files of the images that can be found, by identity; at most so many.
+    """Return the files of the images that are found, by id; at most `limit`.
 
-    names: how the annotations call the files, by identity. folder: where they lie, themselves or in a folder there;
-    None looks beside the annotations.
+    names: the file names in the annotations, by id. folder: where to search, there and one folder below; by default
+    next to the annotations.
     """
-    beside = data.annotations if data.annotations.is_dir() else data.annotations.parent
-    root = folder or beside
-    folders = [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+    root = folder or (data.annotations if data.annotations.is_dir() else data.annotations.parent)
+    folders = _with_subfolders(root)
     found: dict[str, Path] = {}
-    for identity, file in names.items():
-        if len(found) == most:
+    for image_id, file in names.items():
+        if len(found) == limit:
             break
-        places = (place for name in (file, PurePosixPath(file).name) for place in (path / name for path in folders))
-        path = next((place for place in places if place.is_file()), None)
+        candidates = (path / name for name in (file, PurePosixPath(file).name) for path in folders)
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
-            found[identity] = path
+            found[image_id] = path
     return found
 
 
-def _named_photographs(images: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
-    """Files that are called as the images are but for their suffix, or that end with COCO's number of an image."""
+def _check_folder(folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; name the folder of the photographs with --image-folder")
+
+
+def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
+    """Return the files whose name without suffix is one of the names, or ends with a COCO number among them."""
     found: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
     for path in (path for root in roots for path in _photographs(root)):
         digits = path.stem.rpartition("_")[2]
-        if path.stem in images:
+        if path.stem in names:
             found.setdefault(path.stem, path)
-        elif digits.isdecimal() and str(int(digits)) in images:
+        elif digits.isdecimal() and str(int(digits)) in names:
             numbered.setdefault(str(int(digits)), path)
     return numbered | found
 
 
+def _with_subfolders(root: Path) -> list[Path]:
+    return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+
+
 def _photographs(root: Path) -> Iterator[Path]:
-    """Those of a folder and then of the folders there."""
-    for folder in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
+    for folder in _with_subfolders(root):
         yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
 
 
-def _folders_of(data: Any) -> list[Path]:
-    """The folders of the files that settings of data name, each once."""
+def _data_folders(data: Any) -> list[Path]:
+    """Return the folders of the files that the settings of a data set name, each once."""
     assert dataclasses.is_dataclass(data)
     values = [getattr(data, field.name) for field in dataclasses.fields(data)]
     paths = [path for value in values for path in (value if isinstance(value, tuple) else (value,))]
@@ -170,7 +180,7 @@ def _folders_of(data: Any) -> list[Path]:
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
-def _saved(image: Image.Image, **settings: Any) -> bytes:
+def _save(image: Image.Image, **settings: Any) -> bytes:
     data = io.BytesIO()
     image.save(data, **settings)
     return data.getvalue()

@@ -1,207 +1,219 @@
-"""The part of `legenda report` for the tasks that are not captioning: each tells its own examples and scores."""
+"""The report of tasks other than captioning: each task describes its examples, predictions and scores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from legenda.cli.report import choose
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.progress import ProgressBar, no_progress_bar
+from legenda.evaluation.runs import Run
 from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask
 from legenda.visualization.overlay import blank_canvas
 from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
-from legenda.visualization.report.build import describe_run, model_run, title_of
-from legenda.visualization.report.images import Subject, find_by_name
+from legenda.visualization.report.build import (
+    count_models,
+    describe_page,
+    describe_run,
+    format_scores,
+    model_run,
+    report_title,
+)
+from legenda.visualization.report.images import ReportImage, find_images_by_name, no_verdict
+from legenda.visualization.report.options import ReportOptions
+from legenda.visualization.report.selection import select_examples
 
-if TYPE_CHECKING:
-    from legenda.cli.report import Options
-    from legenda.evaluation.runs import Run
-
-_FOR_CAPTIONERS = ("annotations", "features", "overlays", "head")
-_CANVAS = 384
-"""Pixels of the longer side where a picture is not found."""
+_CAPTION_OPTIONS = ("annotations", "features", "overlays", "head")
+_CANVAS_SIDE = 384
+"""Pixels of the longer side of the canvas that replaces a missing image."""
 
 
 @dataclass(frozen=True)
-class _Tested:
-    """What a model said of a split, and how good that is."""
-
+class _Evaluated:
     predictions: Mapping[str, Any]
-    judged: EvaluationResult
+    result: EvaluationResult
+
+    @property
+    def metrics(self) -> dict[str, MetricWithCI]:
+        """All metrics, those of groups too, by the keys of the report."""
+        groups = {
+            _group_key(title, group): metric
+            for title, members in self.result.groups.items()
+            for group, metric in members.items()
+        }
+        return {**self.result.scores, **groups}
 
     @property
     def scores(self) -> dict[str, float]:
-        return {name: score.value for name, score in _keyed(self.judged).items()}
+        return {name: metric.value for name, metric in self.metrics.items()}
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        return {name: score.interval for name, score in _keyed(self.judged).items()}
+        return {name: metric.interval for name, metric in self.metrics.items()}
 
 
-def write_task_report(runs: Mapping[str, Run], options: Options) -> None:
-    """Writes the page of runs of one task and says what it holds; UserError where they cannot be compared."""
-    task = _task_of(runs)
-    reject_captioner_options(next(iter(runs.values())), options, _FOR_CAPTIONERS)
-    splits = {name: load_examples(opened, options.split) for name, opened in runs.items()}
-    split = next(iter(splits.values()))
-    missing_targets = getattr(split, "missing_targets", None)
-    if missing_targets is not None:
-        raise UserError(
-            f"the split {options.split} has no {missing_targets}, so nothing can be scored; choose another split"
-        )
-    for name, other in splits.items():
-        if other.ids != split.ids:
-            raise UserError(
-                f"{runs[name].folder} has other {task.noun} in {options.split} than {options.runs[0]}; report runs of "
-                "the same data together"
-            )
-    tested: dict[str, _Tested] = {}
-    for name, opened in runs.items():
-        predictions = predict(opened, splits[name], options.beam_size)
-        tested[name] = _Tested(predictions, task.score_with_intervals(predictions, splits[name]))
-    ranks = [[result.judged.per_example[identity] for identity in split.ids] for result in tested.values()]
-    positions = choose(ranks, options.num_images)
-    said = {
+def write_task_report(
+    runs: Mapping[str, Run], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
+) -> str:
+    """Write the page of runs of one task and return a summary.
+
+    Raise an error where the runs have different tasks or examples, or the split has no references.
+    """
+    task = _common_task(runs)
+    reject_captioner_options(next(iter(runs.values())), options, _CAPTION_OPTIONS)
+    splits = {name: load_examples(run, options.split) for name, run in runs.items()}
+    split = _common_split(task, runs, splits, options)
+    evaluated: dict[str, _Evaluated] = {}
+    for name, run in runs.items():
+        predictions = predict(run, splits[name], options.beam_size, progress_bar=progress_bar)
+        evaluated[name] = _Evaluated(predictions, task.score_with_intervals(predictions, splits[name]))
+    positions = select_examples(
+        [[one.result.per_example[identity] for identity in split.ids] for one in evaluated.values()],
+        options.num_images,
+    )
+    predictions_by_run = {
         name: task.describe_predictions(
-            opened.model,
+            run.model,
             splits[name],
             np.array(positions, np.int64),
-            tested[name].predictions,
-            tested[name].judged.per_example,
+            evaluated[name].predictions,
+            evaluated[name].result.per_example,
         )
-        for name, opened in runs.items()
+        for name, run in runs.items()
     }
-    shown = {split.ids[position]: task.describe_example(split, position) for position in positions}
-    pictures = _pictures(next(iter(runs.values())), options, list(shown.values()))
-    first = next(iter(tested.values())).judged
-    kinds = {example.kind for example in shown.values()} - {""}
+    examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
+    images = _find_images(next(iter(runs.values())), options, list(examples.values()))
+    first = next(iter(evaluated.values())).result
+    kinds = {example.kind for example in examples.values()} - {""}
     report = Report(
-        title=title_of(list(runs)),
-        lead=f"{_count(runs)}, {len(split):,} {task.noun} of the split {options.split}. {task.card_description}",
+        title=report_title(list(runs)),
+        lead=f"{count_models(len(runs))}, {len(split):,} {task.noun} of the split {options.split}. "
+        f"{task.card_description}",
         columns=[
-            ScoreColumn(name, name, explanation, percent=first.scores[name].is_fraction)
-            for name, explanation in task.metric_descriptions.items()
+            ScoreColumn(name, name, description, percent=first.scores[name].is_fraction)
+            for name, description in task.metric_descriptions.items()
         ],
         runs=[
             model_run(
-                opened,
+                run,
                 name,
-                describe_run(opened),
-                tested[name],
-                validated=[*task.metric_descriptions, *sorted(kinds)],
-                where=f"validation {task.noun}",
-                loss=task.loss_title,
+                describe_run(run),
+                evaluated[name],
+                curve_metrics=[*task.metric_descriptions, *sorted(kinds)],
+                validation_noun=f"validation {task.noun}",
+                loss_title=task.loss_title,
             )
-            for name, opened in runs.items()
+            for name, run in runs.items()
         ],
         examples=[
-            _example(identity, example, pictures, {name: views[identity] for name, views in said.items()})
-            for identity, example in shown.items()
+            _card(identity, example, images, {name: by_id[identity] for name, by_id in predictions_by_run.items()})
+            for identity, example in examples.items()
         ],
-        footnotes=_footnotes(task, options, len(split), list(shown.values()), pictures, first),
+        footnotes=_footnotes(task, options, len(split), len(examples), images, first),
         score_name=task.score_name,
         noun=task.noun,
-        verdicts=("right", "wrong"),
+        verdicts=("correct", "wrong"),
         breakdowns=[
-            Breakdown(title, [(_key(title, group), group, score.count) for group, score in groups.items()])
-            for title, groups in first.groups.items()
+            Breakdown(title, [(_group_key(title, group), group, metric.count) for group, metric in members.items()])
+            for title, members in first.groups.items()
         ],
     )
     path = write_report(report, options.out)
-    for name, result in tested.items():
-        print(f"{name}: {_told(result.judged)}")
-    size = path.stat().st_size / 1e6
-    print(f"{path.resolve()}: {len(shown)} {task.noun}, {size:.1f} MB, one file that opens in a browser offline")
+    lines = [f"{name}: {format_scores(one, one.metrics)}" for name, one in evaluated.items()]
+    return "\n".join([*lines, describe_page(path, len(examples), task.noun)])
 
 
-def _task_of(runs: Mapping[str, Run]) -> type[ReportedTask]:
+def _common_task(runs: Mapping[str, Run]) -> type[ReportedTask]:
     first = next(iter(runs.values()))
-    other = next((opened for opened in runs.values() if opened.task is not first.task), None)
-    if other is not None:
-        raise UserError(
-            f"{first.folder} was trained for {first.task.name} and {other.folder} for {other.task.name}; report runs "
-            "of one task together"
-        )
+    for run in runs.values():
+        if run.task is not first.task:
+            raise ConfigError(
+                f"{first.folder} was trained for {first.task.name} and {run.folder} for {run.task.name}; report runs "
+                "of one task together"
+            )
     task = first.task
     assert issubclass(task, ReportedTask)
     return task
 
 
-def _pictures(opened: Run, options: Options, shown: Sequence[Example]) -> dict[str, Subject | None]:
-    """The pictures of the examples by their names; None of one that is not found."""
-    images = {example.image for example in shown if example.image is not None}
-    found = find_by_name(opened.data(), options.split, images, options.image_folder) if images else None
-    return {image: found(image) for image in images} if found is not None else {}
+def _common_split(
+    task: type[ReportedTask], runs: Mapping[str, Run], splits: Mapping[str, Any], options: ReportOptions
+) -> Any:
+    split = next(iter(splits.values()))
+    missing = getattr(split, "missing_targets", None)
+    if missing is not None:
+        raise DataError(
+            f"the data set has no {missing} of {options.split}, so nothing can be scored; choose another --split"
+        )
+    for name, other in splits.items():
+        if other.ids != split.ids:
+            raise DataError(
+                f"{runs[name].folder} has other {task.noun} in {options.split} than {options.runs[0]}; report runs of "
+                "the same data together"
+            )
+    return split
 
 
-def _example(
-    identity: str, shown: Example, pictures: Mapping[str, Subject | None], said: Mapping[str, Prediction]
+def _find_images(run: Run, options: ReportOptions, examples: Sequence[Example]) -> dict[str, ReportImage | None]:
+    """Return the images of the examples by name; None for one that is not found."""
+    names = {example.image for example in examples if example.image is not None}
+    if not names:
+        return {}
+    find = find_images_by_name(run.data(), options.split, names, options.image_folder)
+    return {name: find(name) for name in names}
+
+
+def _card(
+    identity: str,
+    example: Example,
+    images: Mapping[str, ReportImage | None],
+    predictions: Mapping[str, Prediction],
 ) -> ExampleCard:
-    """One card; where the picture is not found and places in it are compared, they stand on a blank canvas."""
-    subject = None if shown.image is None else pictures[shown.image]
-    if subject is None and shown.size is not None:
-        subject = _blank(shown.size)
-    picture, media_type = (None, "") if subject is None else subject.encoded
+    """Return one card; boxes in an image that is not found are drawn on a blank canvas."""
+    image = None if example.image is None else images[example.image]
+    if image is None and example.size is not None:
+        image = _blank_image(example.size)
+    data, media_type = (None, "") if image is None else image.encoded
     views = {
-        name: CaptionView(view.words, None, view.correct, view.note, view.score, box=view.box)
-        for name, view in said.items()
+        name: CaptionView(one.words, None, one.correct, one.note, one.score, box=one.box)
+        for name, one in predictions.items()
     }
-    return ExampleCard(identity, shown.kind, picture, media_type, (), (), views, shown.facts, shown.box)
+    return ExampleCard(identity, example.kind, data, media_type, (), (), views, example.facts, example.box)
 
 
-def _blank(size: tuple[float, float]) -> Subject:
-    width, height = (max(1, round(_CANVAS * side / max(size))) for side in size)
-    return Subject(blank_canvas((), size=(width, height)), "", lambda _: (None, ""), found=False)
+def _blank_image(size: tuple[float, float]) -> ReportImage:
+    width, height = (max(1, round(_CANVAS_SIDE * side / max(size))) for side in size)
+    return ReportImage(blank_canvas((), size=(width, height)), "", no_verdict, found=False)
 
 
-def _key(title: str, group: str) -> str:
-    """Under which a run has its score of a group, which no score of all examples is called."""
+def _group_key(title: str, group: str) -> str:
     return f"{title}: {group}"
-
-
-def _keyed(judged: EvaluationResult) -> dict[str, MetricWithCI]:
-    """All scores, those of groups too, under the keys of the report."""
-    groups = {_key(title, group): score for title, parts in judged.groups.items() for group, score in parts.items()}
-    return {**judged.scores, **groups}
-
-
-def _count(runs: Mapping[str, Run]) -> str:
-    return "One model" if len(runs) == 1 else f"{len(runs)} models"
 
 
 def _footnotes(
     task: type[ReportedTask],
-    options: Options,
+    options: ReportOptions,
     count: int,
-    shown: Sequence[Example],
-    pictures: Mapping[str, Subject | None],
-    judged: EvaluationResult,
+    shown: int,
+    images: Mapping[str, ReportImage | None],
+    result: EvaluationResult,
 ) -> list[str]:
-    """What the reader must know to read the page rightly."""
     notes = [
-        f"The intervals are those of a bootstrap over {task.noun}, 95 %, 1,000 draws; they say nothing of other seeds "
-        "of training.",
-        *judged.notes,
+        f"Intervals: bootstrap over {task.noun}, 95 %, 1,000 resamples; they do not cover the variation between "
+        "training seeds.",
+        *result.notes,
     ]
-    if len(shown) < count:
+    if shown < count:
         notes.append(
-            f"{len(shown)} of {count:,} {task.noun} are shown: a quarter each those of the best and of the worst "
-            "predictions and, of several models, those on which they differ most; the others are spread evenly."
+            f"{shown} of {count:,} {task.noun} are shown: a quarter each have the best and the worst predictions and, "
+            "for several models, the largest differences between models; the others are evenly spaced."
         )
-    missing = sum(subject is None for subject in pictures.values())
+    missing = sum(image is None for image in images.values())
     if missing:
-        where = options.image_folder or "the folders of the data"
-        notes.append(f"{missing} pictures were not found in {where}; --image-folder names another one.")
+        folder = options.image_folder or "the folders of the data"
+        notes.append(f"{missing} images were not found in {folder}; name their folder with --image-folder.")
     return notes
-
-
-def _told(judged: EvaluationResult) -> str:
-    scores = _keyed(judged)
-    return "  ".join(
-        f"{name} {score.value:.3f} ({score.interval[0]:.3f} to {score.interval[1]:.3f})"
-        for name, score in scores.items()
-    )

@@ -1,4 +1,4 @@
-"""A report as JSON knows it, checked on the way."""
+"""The JSON form of a report, validated."""
 
 import base64
 import math
@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.visualization.report.content import CaptionView, ExampleCard, ModelRun, Report
-from legenda.visualization.report.encode_attention import pack_heads
+from legenda.visualization.report.encode_attention import encode_attention
 
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
 
 
-def plain_report(report: Report) -> dict[str, Any]:
-    """What the page's script reads; UserError, naming model or example, for what cannot be shown."""
+def report_to_json(report: Report) -> dict[str, Any]:
+    """Return the data that the page's script reads; raise DataError, naming model or example, for invalid content."""
     if not report.runs:
-        raise UserError(f"the report {report.title!r} has no model; give it at least one ModelRun")
+        raise DataError(f"the report {report.title!r} has no model; give it at least one ModelRun")
     names = [run.name for run in report.runs]
     _check_unique(names, "models", report.title)
     keys = [column.key for column in report.columns]
@@ -36,8 +36,8 @@ def plain_report(report: Report) -> dict[str, Any]:
             }
             for breakdown in report.breakdowns
         ],
-        "runs": [_plain_run(run, keys) for run in report.runs],
-        "examples": [_plain_example(example, names) for example in report.examples],
+        "runs": [_run_json(run, keys) for run in report.runs],
+        "examples": [_example_json(example, names) for example in report.examples],
         "footnotes": list(report.footnotes),
         "scoreName": report.score_name,
         "noun": report.noun,
@@ -48,10 +48,10 @@ def plain_report(report: Report) -> dict[str, Any]:
 def _check_unique(names: Sequence[str], what: str, title: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"the report {title!r} has two {what} called {name!r}; give each a name of its own")
+            raise DataError(f"the report {title!r} has two {what} called {name!r}; give each a unique name")
 
 
-def _plain_run(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
+def _run_json(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
     return {
         "name": run.name,
         "description": run.description,
@@ -63,14 +63,14 @@ def _plain_run(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
             for key, (low, high) in run.intervals.items()
             if math.isfinite(low) and math.isfinite(high)
         },
-        "curves": {name: _plain_curve(points, name, run.name) for name, points in run.curves.items()},
-        "configuration": _plain(run.configuration),
+        "curves": {name: _curve_json(points, name, run.name) for name, points in run.curves.items()},
+        "configuration": _config_json(run.configuration),
     }
 
 
-def _plain_curve(points: Sequence[tuple[float, float]], name: str, run: str) -> list[list[float | None]]:
+def _curve_json(points: Sequence[tuple[float, float]], name: str, run: str) -> list[list[float | None]]:
     if not all(math.isfinite(step) for step, _ in points):
-        raise UserError(f"curve {name!r} of model {run!r} has a step that is not finite; number its steps")
+        raise DataError(f"curve {name!r} of model {run!r} has a step that is not finite; give finite step numbers")
     return [[float(step), _finite(value)] for step, value in sorted(points, key=lambda point: point[0])]
 
 
@@ -78,13 +78,13 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _plain(value: Any) -> Any:
-    """A configuration value as JSON knows it; what JSON lacks (paths, classes, infinity) becomes its text."""
+def _config_json(value: Any) -> Any:
+    """Return a configuration value in JSON types; paths, classes and infinities become text."""
     match value:
         case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): _config_json(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [_config_json(item) for item in value]
         case bool() | int() | str() | None:
             return value
         case float() if math.isfinite(value):
@@ -93,69 +93,71 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-def _plain_example(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
-    where = f"example {example.identity!r}"
+def _example_json(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
+    where = f"example {example.id!r}"
     unknown = [name for name in example.captions if name not in names]
     if unknown:
-        raise UserError(f"{where} has a caption by {unknown[0]!r}, which is no model of the report; add its ModelRun")
+        raise DataError(
+            f"{where} has a caption of {unknown[0]!r}, which is not a model of the report; add its ModelRun"
+        )
     boxes = _checked_boxes(example.boxes, where)
     return {
-        "identity": example.identity,
+        "id": example.id,
         "kind": example.kind,
-        "picture": None if example.picture is None else _plain_picture(example.picture, example.media_type, where),
+        "image": None if example.image is None else _image_json(example.image, example.media_type, where),
         "boxes": np.round(boxes, 4).tolist(),
-        "box": _plain_box(example.box, where),
+        "box": _box_json(example.box, where),
         "facts": [list(fact) for fact in example.facts],
         "references": list(example.references),
         "captions": {
-            name: _plain_caption(example.captions[name], len(boxes), f"{where}, model {name!r}")
+            name: _caption_json(example.captions[name], len(boxes), f"{where}, model {name!r}")
             for name in names
             if name in example.captions
         },
     }
 
 
-def _plain_picture(picture: bytes, media_type: str, where: str) -> str:
-    if not picture or media_type not in _MEDIA_TYPES:
-        raise UserError(
-            f"{where} has no picture that a browser shows ({media_type}, {len(picture)} bytes); "
-            f"give the bytes of a file and one of {', '.join(_MEDIA_TYPES)}"
+def _image_json(image: bytes, media_type: str, where: str) -> str:
+    if not image or media_type not in _MEDIA_TYPES:
+        raise DataError(
+            f"{where} has no image that a browser shows ({media_type}, {len(image)} bytes); "
+            f"give the bytes of an image file and one of {', '.join(_MEDIA_TYPES)}"
         )
-    return f"data:{media_type};base64,{base64.b64encode(picture).decode()}"
+    return f"data:{media_type};base64,{base64.b64encode(image).decode()}"
 
 
-def _plain_box(box: Sequence[float] | None, where: str) -> list[float] | None:
+def _box_json(box: Sequence[float] | None, where: str) -> list[float] | None:
     return None if box is None else np.round(_checked_boxes([box], where)[0], 4).tolist()
 
 
 def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
-    """The boxes as (N, 4) floats clipped to 0..1."""
+    """Return the boxes as (N, 4) floats clipped to 0..1."""
     try:
         array = np.asarray(boxes, dtype=np.float64).reshape(len(boxes), 4)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{where} has boxes that are not rows of four numbers; give x1 y1 x2 y2 for each") from error
+        raise DataError(f"{where} has boxes that are not rows of four numbers; give x1 y1 x2 y2 for each") from error
     inside = (array >= -_BOX_TOLERANCE) & (array <= 1 + _BOX_TOLERANCE)  # False for NaN
     ordered = array[:, :2] <= array[:, 2:]
     if not (inside.all() and ordered.all()):
-        raise UserError(f"{where} has a box outside 0..1 or with x1 > x2 or y1 > y2; divide by the picture's size")
+        raise DataError(f"{where} has a box outside 0..1 or with x1 > x2 or y1 > y2; divide by the size of the image")
     return array.clip(0, 1)
 
 
-def _plain_caption(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
+def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
     attention = heads = None
-    own = None if caption.boxes is None else _checked_boxes(caption.boxes, where)
-    regions = regions if own is None else len(own)
+    boxes = None if caption.boxes is None else _checked_boxes(caption.boxes, where)
+    regions = regions if boxes is None else len(boxes)
     if caption.attention is not None:
         weights = np.asarray(caption.attention, dtype=np.float64)
         expected = (len(caption.words), regions)
         if weights.ndim not in (2, 3) or (weights.shape[0], weights.shape[-1]) != expected or 0 in weights.shape[1:-1]:
-            raise UserError(
+            raise DataError(
                 f"{where}: attention has the shape {weights.shape}, but {expected[0]} words over {regions} regions "
-                f"need {expected}, or the heads between them; give one row per word and one column per box"
+                f"need {expected}, or (words, heads, regions); give one row for each word and one column for each box"
             )
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
-            raise UserError(f"{where}: attention has a negative or not finite weight; give weights of 0 or more")
-        heads = pack_heads(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
+            raise DataError(f"{where}: attention has a negative or non-finite weight; give weights of 0 or more")
+        heads = encode_attention(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
         attention = np.round(weights if weights.ndim == 2 else weights.mean(axis=1), 4).tolist()
     return {
         "words": list(caption.words),
@@ -164,6 +166,6 @@ def _plain_caption(caption: CaptionView, regions: int, where: str) -> dict[str, 
         "verdict": caption.verdict,
         "note": caption.note,
         "score": _finite(caption.score),
-        "boxes": None if own is None else np.round(own, 4).tolist(),
-        "box": _plain_box(caption.box, where),
+        "boxes": None if boxes is None else np.round(boxes, 4).tolist(),
+        "box": _box_json(caption.box, where),
     }

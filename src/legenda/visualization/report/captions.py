@@ -1,0 +1,169 @@
+"""The report of captioners: one beam search for each run and image, scores, and captions with their attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from legenda.datasets.captions import CaptionDataset
+from legenda.errors import DataError
+from legenda.evaluation.data import resolve_data
+from legenda.evaluation.progress import ProgressBar, no_progress_bar
+from legenda.evaluation.runs import CaptionerRun
+from legenda.visualization.caption_attention import CaptionAttention, check_head, predict_with_attention
+from legenda.visualization.report import Report, ScoreColumn, write_report
+from legenda.visualization.report.build import (
+    RANKING_METRIC,
+    ScoredCaptions,
+    caption_card,
+    count_models,
+    describe_page,
+    describe_run,
+    format_scores,
+    heads_fit_page_budget,
+    model_run,
+    report_title,
+    score_with_intervals,
+    write_overlays,
+)
+from legenda.visualization.report.images import ReportImage, resolve_images
+from legenda.visualization.report.options import ReportOptions
+from legenda.visualization.report.selection import select_examples
+
+SCENE_METRICS = {
+    "truth": "share of captions that are true as a whole, over all scenes",
+    "pair": "near scenes: names the two that almost touch; about 1 in 12 by chance",
+    "axis": "near scenes: the relation of the two, where the caption has one; 1 in 2 by chance",
+    "size": "size scenes: which of two equal shapes is larger; 1 in 2 by chance",
+    "bind": "bind scenes: the relation of the two things of one color; 1 in 2 by chance",
+}
+_METRICS = {
+    **SCENE_METRICS,
+    "CIDEr-D": "similarity to the references with rare n-grams weighted more; 0 to 10, often reported times 100",
+    "BLEU-1": "share of words that a reference has, with a penalty for short captions",
+    "BLEU-4": "the same for n-grams of one to four words",
+    "ROUGE-L": "longest common subsequence with a reference",
+}
+"""The metrics of the page with their descriptions, in the order of the columns."""
+_CURVES = (*SCENE_METRICS, "CIDEr-D", "BLEU-4")
+
+
+def write_caption_report(
+    runs: Mapping[str, CaptionerRun], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
+) -> str:
+    """Write the page, and the overlays where they are asked for, and return a summary.
+
+    Raise DataError where the runs have different images or the split has no references.
+    """
+    data = [resolve_data(run, options.annotations, options.features) for run in runs.values()]
+    splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
+    split = _common_split(runs, splits, options)
+    if options.head is not None:
+        for name, run in runs.items():
+            check_head(run, splits[name], options.head)
+    found = {
+        name: predict_with_attention(run, splits[name], options.beam_size, progress_bar=progress_bar)
+        for name, run in runs.items()
+    }
+    scored = {
+        name: score_with_intervals({identity: caption.text for identity, caption in captions.items()}, splits[name])
+        for name, captions in found.items()
+    }
+    positions = select_examples(
+        [[scored[name].per_image[identity] for identity in split.ids] for name in runs], options.num_images
+    )
+    captions: dict[int, Mapping[str, CaptionAttention]] = {
+        position: {name: by_id[split.ids[position]] for name, by_id in found.items()} for position in positions
+    }
+    open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder)
+    images = {
+        position: open_image(position, next(iter(captions[position].values())).boxes.tolist()) for position in positions
+    }
+    with_heads = heads_fit_page_budget(captions.values())
+    report = Report(
+        title=report_title(list(runs)),
+        lead=f"{count_models(len(runs))}, {len(split):,} images of the split {options.split}, captions by beam search "
+        f"with beam size {options.beam_size}. Point at a word to see the attention when it was generated.",
+        columns=_columns(scored),
+        runs=[
+            model_run(
+                run, name, describe_run(run), scored[name], curve_metrics=_CURVES, validation_noun="validation images"
+            )
+            for name, run in runs.items()
+        ],
+        examples=[
+            caption_card(
+                split.ids[position],
+                images[position],
+                split.references[position],
+                captions[position],
+                scored,
+                with_heads=with_heads,
+            )
+            for position in positions
+        ],
+        footnotes=_footnotes(options, len(split), images, captions, with_heads),
+        score_name=RANKING_METRIC,
+    )
+    path = write_report(report, options.out)
+    lines = [f"{name}: {format_scores(result, _METRICS)}" for name, result in scored.items()]
+    if options.overlays is not None:
+        by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
+        lines.append(f"{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets")
+    return "\n".join([*lines, describe_page(path, len(positions), "images")])
+
+
+def _common_split(
+    runs: Mapping[str, CaptionerRun], splits: Mapping[str, CaptionDataset], options: ReportOptions
+) -> CaptionDataset:
+    split = next(iter(splits.values()))
+    for name, other in splits.items():
+        if other.ids != split.ids:
+            raise DataError(
+                f"{runs[name].folder} has other images in {options.split} than {options.runs[0]}; report runs of the "
+                "same data together, or name the data with --annotations and --features"
+            )
+    if split.missing_targets is not None:
+        raise DataError(
+            f"the data set has no {split.missing_targets} of {options.split}, so nothing can be scored; choose another "
+            "--split"
+        )
+    return split
+
+
+def _columns(scored: Mapping[str, ScoredCaptions]) -> list[ScoreColumn]:
+    measured = {name for result in scored.values() for name in result.scores}
+    return [
+        ScoreColumn(name, name, description, percent=name in SCENE_METRICS)
+        for name, description in _METRICS.items()
+        if name in measured
+    ]
+
+
+def _footnotes(
+    options: ReportOptions,
+    count: int,
+    images: Mapping[int, ReportImage],
+    captions: Mapping[int, Mapping[str, CaptionAttention]],
+    with_heads: bool,
+) -> list[str]:
+    heads = (
+        "the mean of all heads or a single head" if with_heads else "the mean of all heads (single heads take too much)"
+    )
+    notes = [
+        "Intervals: percentile bootstrap over images, 95 %, 1,000 resamples; they do not cover the variation between "
+        "training seeds.",
+        f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.",
+    ]
+    if len(images) < count:
+        notes.append(
+            f"{len(images)} of {count:,} images are shown: a quarter each have the highest and the lowest scores and, "
+            "for several models, the largest differences between models; the others are evenly spaced."
+        )
+    missing = sum(not image.found for image in images.values())
+    if missing:
+        folder = options.image_folder or "the folder of the annotations"
+        notes.append(f"{missing} images were not found in {folder}; their regions are drawn on a blank canvas.")
+    no_boxes = {name for by_run in captions.values() for name, caption in by_run.items() if not caption.has_boxes}
+    if no_boxes:
+        notes.append(f"The features of {', '.join(sorted(no_boxes))} have no boxes, so its attention is not shown.")
+    return notes
