@@ -50,4 +50,4 @@ def test_a_task_is_trained_and_evaluated_by_the_same_commands(recipe, tmp_path, 
     (folder / "config.json").write_text(config.replace(f'"task": "{task}"', '"task": "juggling"'))
     code, _, err = run_command(f"evaluate {folder}")
     assert code == 2
-    assert "names the task 'juggling'" in err
+    assert "config.json: there is no task 'juggling'" in err

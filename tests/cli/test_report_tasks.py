@@ -17,8 +17,9 @@ from legenda.datasets.expression_configs import RefsData, SceneExpressionsData
 from legenda.datasets.numerals import NumberWordsData
 from legenda.datasets.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import UserError
-from legenda.evaluation.runs import TASKS, describe_data
+from legenda.evaluation.runs import describe_data
 from legenda.features.writer import write_store
+from legenda.tasks.registry import TASKS
 from legenda.visualization.report.images import find_images_by_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -36,7 +37,7 @@ def made(tmp_path_factory, sized) -> Callable[..., Path]:
         opened = data.open(lambda _: None)
         torch.manual_seed(seed)
         sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
-        created = TASKS[task](opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
+        created = TASKS.get(task)(opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
         extractor = getattr(opened.train, "extractor", None)
         told = {"task": task, "data": describe_data(data), "extractor": extractor, **config}
         return created.save(tmp_path_factory.mktemp("runs") / f"{model}{seed}", **told)

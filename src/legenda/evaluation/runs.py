@@ -9,14 +9,9 @@ from typing import Any
 
 import legenda
 from legenda.config import merge, to_json
-from legenda.datasets.captions import KarpathyData, ScenesData
-from legenda.datasets.expression_configs import EntitiesData, RefsData, SceneExpressionsData
-from legenda.datasets.numerals import NumberWordsData
-from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
+from legenda.datasets.registry import DATASETS
 from legenda.datasets.scenes import extract as extract_scenes
-from legenda.datasets.translation import ParallelData
-from legenda.datasets.video_scenes import MovingScenesData
-from legenda.errors import UserError, nearest
+from legenda.errors import UserError
 from legenda.extractors.base import Extract, Extractor, load_extractor
 from legenda.extractors.registry import is_model_name, needs_no_file
 from legenda.io import read_json
@@ -25,30 +20,10 @@ from legenda.models.checkpoint import CONFIG, load_any
 from legenda.models.model import Model
 from legenda.recipes.recipe import Data
 from legenda.tasks.base import Task
-from legenda.tasks.captioning import Captioning
-from legenda.tasks.grounding import Grounding
-from legenda.tasks.translation import Translation
-from legenda.tasks.vqa import Vqa
+from legenda.tasks.registry import TASKS
 
 BUILTIN_EXTRACTORS: Mapping[str, Extract] = {"scenes": extract_scenes}
 """Extractors that need no file of the user's."""
-
-_DATA: dict[str, type] = {
-    "scenes": ScenesData,
-    "karpathy": KarpathyData,
-    "moving_scenes": MovingScenesData,
-    "vqa": VqaData,
-    "daquar": DaquarData,
-    "scene_questions": SceneQuestionsData,
-    "refs": RefsData,
-    "entities": EntitiesData,
-    "scene_expressions": SceneExpressionsData,
-    "parallel": ParallelData,
-    "number_words": NumberWordsData,
-}
-
-TASKS: Mapping[str, type[Task]] = {task.name: task for task in (Captioning, Vqa, Grounding, Translation)}
-"""What a run may have been trained for, by the name in its config.json."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +37,10 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """What it was trained for; captioning where the run does not say."""
-        name = str(self.config.get("task", Captioning.name))
-        if name not in TASKS:
-            raise UserError(f"{self.folder / CONFIG} names the task {name!r}; {nearest(name, TASKS)}")
-        return TASKS[name]
+        try:
+            return TASKS.get(str(self.config.get("task", "captioning")))
+        except UserError as error:
+            raise UserError(f"{self.folder / CONFIG}: {error}") from error
 
     @property
     def imported(self) -> bool:
@@ -81,11 +56,11 @@ class Run:
             )
         try:
             described = dict(self.config["data"])
-            kind = _DATA[described.pop("kind")]
+            kind = str(described.pop("kind"))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
         try:
-            return merge(kind, described, "data")
+            return merge(DATASETS.get(kind), described, "data")
         except UserError as error:
             raise UserError(f"{self.folder / CONFIG}: {error}") from error
 
@@ -144,8 +119,7 @@ def load_run(folder: str | Path) -> Run:
 
 def describe_data(data: Data) -> dict[str, Any]:
     """The "data" part of config.json."""
-    kinds: dict[type, str] = {kind: name for name, kind in _DATA.items()}
-    return {"kind": kinds[type(data)], **to_json(data)}
+    return {"kind": DATASETS.name_of(type(data)), **to_json(data)}
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:

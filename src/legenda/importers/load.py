@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,31 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from legenda.errors import UserError, nearest
+from legenda.errors import UserError
 from legenda.importers.mcan import set_vocabulary
 from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import StateDictMapper
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
+from legenda.plugins import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
-KINDS = {
-    "aoanet": "AoANet and the ablations of its Table 4 (husthuaan/AoANet)",
-    "xlan": "X-LAN (JDAI-CV/image-captioning)",
-    "xtransformer": "X-Transformer (JDAI-CV/image-captioning)",
-    "mdsan": "MD-SAN, its plain and its multi-branch form (Young499/image-captioning-MDSANet)",
-    "mcan": "MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding (MILVLG/mmnas)",
-}
-"""The released codes whose weights can be read."""
+IMPORTERS: Registry[Callable[..., Model]] = Registry(
+    "kind of weights",
+    {
+        "aoanet": "legenda.importers.aoanet:load_aoanet",
+        "xlan": "legenda.importers.xlan:load_xlan",
+        "xtransformer": "legenda.importers.xtransformer:load_xtransformer",
+        "mdsan": "legenda.importers.mdsan:load_mdsan",
+        "mcan": "legenda.importers.mcan:load_mcan",
+    },
+)
+"""The released codes whose weights can be read: AoANet and the ablations of its Table 4 (husthuaan/AoANet), X-LAN and
+X-Transformer (JDAI-CV/image-captioning), MD-SAN, its plain and its multi-branch form
+(Young499/image-captioning-MDSANet), MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding
+(MILVLG/mmnas). Each is a function of a StateDictMapper, `num_heads` and options of the model that returns the model."""
 
 _PLAIN = (np.ndarray, np.dtype, np._core.multiarray._reconstruct, np._core.multiarray.scalar, type(np.dtype(np.uint32)))
 
@@ -58,14 +64,11 @@ def load(
     Raises UserError for an unknown kind, for a file that cannot be read, and for a tensor that is missing, left over or
     misshapen, by its released name.
     """
-    if kind not in KINDS:
-        raise UserError(f"there is no kind of weights {kind!r}; {nearest(kind, KINDS)}")
+    build = IMPORTERS.get(kind)
     if isinstance(weights, str | Path):
         source, tensors = str(weights), read_tensors(Path(weights))
     else:
         source, tensors = f"the {kind} weights", weights
-    module = import_module(f"legenda.importers.{kind}")
-    build: Callable[..., Model] = getattr(module, f"load_{kind}")
     model = build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
     if isinstance(model, CoAttentionModel):
         set_vocabulary(model, vocabulary, answers, source)
