@@ -91,7 +91,7 @@ def make_run(folder: Path, work: Work) -> Path:
     opened = data.open(lambda _: None)
     extractor, feature_dim = opened.train.extractor, opened.feature_dim
     if work.extractor is not None:
-        extractor, feature_dim = load_extractor(work.extractor, builtin={}).name, 3
+        extractor, feature_dim = load_extractor(work.extractor).name, 3
     torch.manual_seed(0)
     model = legenda.create_model(
         work.model, vocab_size=len(opened.vocabulary), feature_dim=feature_dim, **work.sizes

@@ -87,7 +87,7 @@ MISTAKES = [
     (("train", "scenes.ngsan", "--training.epochs", "many"), "--training.epochs"),
     (("train", "scenes.ngsan", "--training.epochs", "2.5"), "--training.epochs"),
     (("train", "scenes.ngsan", "--training.precision", "fp16"), "'32-true', 'bf16-mixed'"),
-    (("train", "scenes.ngsan", "--model.norm", "batch"), "--model.norm"),
+    (("train", "scenes.ngsan", "--model.norm", "batch"), "there is no norm 'batch'"),
     (("train", "scenes.ngsan", "--training.betas", "0.9"), "--training.betas"),
     (("train", "scenes.ngsan", "--training.epochs", "0"), "training.epochs must be at least 1, not 0"),
     (

@@ -201,7 +201,7 @@ def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tm
     code, _, err = run_command(f"extract {pictures} --extractor bottom-up --out {tmp_path / 'f'}")
     assert code == 2
     assert "bottom-up needs its weights" in err
-    assert "--half is for extractors with a name" in run_command(f"extract {pictures} --extractor scenes --half")[2]
+    assert "no half precision; name scenes alone" in run_command(f"extract {pictures} --extractor scenes --half")[2]
 
 
 def test_workers_change_nothing(run_command, pictures, tmp_path):

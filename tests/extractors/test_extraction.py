@@ -8,6 +8,7 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.extractors import Extractor, extract_store, load_extractor
+from legenda.extractors.registry import EXTRACTORS
 from legenda.features import PackedFeatureStore
 
 COLOURS = '''
@@ -99,8 +100,10 @@ def no_regions(pictures: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
     return [(np.ones((1, 2)), None) for _ in pictures]
 
 
-def test_a_built_in_extractor_goes_by_its_name(tmp_path, pictures):
-    extractor = load_extractor("ones", builtin={"ones": no_regions})
+def test_a_registered_extractor_goes_by_its_name(tmp_path, pictures, monkeypatch):
+    monkeypatch.setattr(EXTRACTORS, "_entries", dict(EXTRACTORS._entries))
+    EXTRACTORS.add("ones", lambda model, half: Extractor("ones" + model * half, no_regions))
+    extractor = load_extractor("ones")
     extract_store(pictures, extractor, tmp_path / "f.safetensors")
     store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert (store.extractor, store.has_boxes, store.feature_dim) == ("ones", False, 2)
@@ -125,8 +128,8 @@ def test_a_faulty_file_is_named_in_one_sentence(tmp_path, source, said):
 
 
 def test_a_missing_extractor_is_named_with_those_there_are(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.py cannot be read .*one of: ones, scenes"):
-        load_extractor(tmp_path / "absent.py", builtin={"scenes": no_regions, "ones": no_regions})
+    with pytest.raises(UserError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, scenes, torchvision"):
+        load_extractor(tmp_path / "absent.py")
 
 
 def test_broken_pictures_are_skipped_and_listed(tmp_path, pictures):

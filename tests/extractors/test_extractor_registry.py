@@ -10,7 +10,7 @@ from PIL import Image
 
 from legenda.errors import UserError
 from legenda.extractors import extract_store, load_extractor
-from legenda.extractors.registry import is_model_name, needs_no_file
+from legenda.extractors.registry import is_registered, needs_no_file
 from legenda.extractors.torchvision_backend import make_extract
 
 transformers = pytest.importorskip("transformers")
@@ -203,7 +203,7 @@ def test_a_name_tells_model_weights_and_precision(tmp_path):
     assert [needs_no_file(n) for n in (name, "hf:facebook/dinov2-base", "torchvision:x@half", "bottom-up@12")] == [
         False, True, True, False,
     ]  # fmt: skip
-    assert [is_model_name(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, False]
+    assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
 
 
 def test_a_store_is_made_by_name(tmp_path):

@@ -8,7 +8,6 @@ from pathlib import Path
 import tyro
 
 from legenda.cli.options import parse
-from legenda.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,9 @@ def run(arguments: Sequence[str]) -> None:
     """Writes the features file and says how many images it holds."""
     options = parse(Options, arguments, "extract")
     from legenda.cli.progress import progress_bar
-    from legenda.evaluation.runs import BUILTIN_EXTRACTORS
     from legenda.extractors import extract_store, find_images, load_extractor
-    from legenda.extractors.registry import is_model_name
 
-    if options.half and not is_model_name(options.extractor):
-        raise UserError("--half is for extractors with a name, such as hf:MODEL; set it in your own file")
-    extractor = load_extractor(options.extractor, builtin=BUILTIN_EXTRACTORS, half=options.half)
+    extractor = load_extractor(options.extractor, half=options.half)
     pictures = find_images(options.pictures)
     with progress_bar(f"extracting with {extractor.name}") as show:
         report = extract_store(

@@ -56,7 +56,25 @@ def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise UserError(f"there is no such command; {nearest(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
+    if command not in ("train", "recipes"):  # these take recipes from the file too
+        arguments = _register(arguments)
     import_module(f"legenda.cli.{module}").run(arguments)
+
+
+def _register(arguments: list[str]) -> list[str]:
+    """Run the file of --recipe-file, which registers parts of the user's own, and return the other arguments."""
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option not in ("--recipe-file", "--recipe_file"):
+            continue
+        rest = arguments[position + 1 :]
+        if not equals and not rest:
+            raise UserError("missing value for --recipe-file; name a Python file")
+        from legenda.plugins import run_file
+
+        run_file(value if equals else rest[0])
+        return [*arguments[:position], *(rest if equals else rest[1:])]
+    return arguments
 
 
 def _help() -> str:
@@ -66,5 +84,6 @@ def _help() -> str:
         "usage: legenda COMMAND [OPTIONS]\n\n"
         "Legenda turns pictures into sentences with attention.\n\n"
         f"commands:\n{lines}\n\n"
+        "Every command takes --recipe-file FILE, a Python file that registers models, attentions, data or tasks.\n"
         "legenda COMMAND --help says what a command reads, writes and needs; legenda demo is the place to begin."
     )

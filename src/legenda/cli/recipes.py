@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> None:
         print(json.dumps(dataclasses.asdict(get_recipe(options.name, own)), indent=2, default=_named))
         return
     recipes = all_recipes() if own is None else own.recipes
-    width = max(map(len, recipes))
+    width = max(map(len, recipes), default=0)
     for name, recipe in recipes.items():
         print(f"{name:<{width}}  {recipe.summary}")
     print("\nlegenda recipes NAME prints one in full; legenda train NAME trains it.")

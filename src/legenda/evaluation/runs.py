@@ -10,10 +10,9 @@ from typing import Any
 import legenda
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
-from legenda.datasets.scenes import extract as extract_scenes
 from legenda.errors import UserError
-from legenda.extractors.base import Extract, Extractor, load_extractor
-from legenda.extractors.registry import is_model_name, needs_no_file
+from legenda.extractors.base import load_extractor
+from legenda.extractors.registry import Extractor, is_registered, needs_no_file
 from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import CONFIG, load_any
@@ -21,9 +20,6 @@ from legenda.models.model import Model
 from legenda.recipes.recipe import Data
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
-
-BUILTIN_EXTRACTORS: Mapping[str, Extract] = {"scenes": extract_scenes}
-"""Extractors that need no file of the user's."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +76,13 @@ class CaptionerRun(Run):
                     f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
                     "as in --extractor my_extractor.py"
                 )
-            return load_extractor(given, builtin=BUILTIN_EXTRACTORS)
-        if given is None and wanted not in BUILTIN_EXTRACTORS and not needs_no_file(wanted):
+            return load_extractor(given)
+        if given is None and not needs_no_file(wanted):
             raise UserError(
                 f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
                 f"--extractor {_file_of(wanted)}"
             )
-        extractor = load_extractor(given or wanted, builtin=BUILTIN_EXTRACTORS)
+        extractor = load_extractor(given or wanted)
         if extractor.name != wanted:
             raise UserError(
                 f"{self.folder} was trained on features of {wanted}, but {given} is {extractor.name}; the same file is "
@@ -97,7 +93,7 @@ class CaptionerRun(Run):
 
 def _file_of(extractor: str) -> str:
     """What a user may have to write to have an extractor again, told by its name."""
-    if is_model_name(extractor):
+    if is_registered(extractor):
         return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
     return f"{extractor.rsplit('-', 1)[0]}.py"
 

@@ -1,55 +1,38 @@
 """From pictures to a feature store with an extractor: a Python file of the user's, or one of our own."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
 
 from legenda.errors import UserError
-from legenda.extractors.registry import is_model_name, load_by_name
+from legenda.extractors.registry import EXTRACTORS, Extractor, is_registered, load_by_name
 from legenda.features.validate import validate_regions
 from legenda.plugins import reason_of, run_source
 
-Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
 
-
-@dataclass(frozen=True)
-class Extractor:
-    """What turns pictures into regions.
-
-    name: stored with the features; extract: RGB pictures to, for each, features (n, D) and boxes (n, 4) or None,
-    boxes as x1 y1 x2 y2 in 0..1 of the picture.
-    """
-
-    name: str
-    extract: Extract
-
-
-def load_extractor(
-    path: str | Path, *, builtin: Mapping[str, Extract] = MappingProxyType({}), half: bool = False
-) -> Extractor:
-    """Loads an extractor: a built-in one, one of `legenda.extractors.registry`, or a Python file that defines
+def load_extractor(path: str | Path, *, half: bool = False) -> Extractor:
+    """Return an extractor: a registered one by its name, or that of a Python file that defines
 
         extract(pictures: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]
 
     A file's extractor is named by its stem and the first 8 digits of its SHA-256, so that stores tell versions apart.
-    Raises UserError when the file is missing, fails while it is loaded, or has no function `extract`.
+    half: compute in half precision, for registered ones. Raises UserError when the file is missing, fails while it is
+    loaded, or has no function `extract`.
     """
-    if str(path) in builtin:
-        return Extractor(str(path), builtin[str(path)])
-    if is_model_name(str(path)):
+    if is_registered(str(path)):
         return load_by_name(str(path), half=half)
+    if half:
+        raise UserError("half precision is for extractors with a name, such as hf:MODEL; set it in your own file")
     path = Path(path)
     try:
         source = path.read_bytes()
     except OSError as error:
-        known = f", or one of: {', '.join(sorted(builtin))}" if builtin else ""
         raise UserError(
-            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(pictures){known}"
+            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(pictures), "
+            f"or one of: {', '.join(sorted(EXTRACTORS))}"
         ) from error
     name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
     extract = getattr(run_source(path, source, f"legenda_extractor_{name}"), "extract", None)

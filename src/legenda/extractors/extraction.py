@@ -13,8 +13,9 @@ import numpy as np
 from PIL import Image
 
 from legenda.errors import UserError
-from legenda.extractors.base import Extractor, run_extractor
+from legenda.extractors.base import run_extractor
 from legenda.extractors.images import read_image
+from legenda.extractors.registry import Extractor
 from legenda.extractors.resume import Image as Stored
 from legenda.extractors.resume import Parts
 from legenda.features.validate import as_floats, validate_values

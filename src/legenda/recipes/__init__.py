@@ -36,6 +36,8 @@ def get_recipe(name: str, own: OwnRecipes | None = None) -> Recipe:
     large = recipes.get(name.removeprefix("scenes."))
     if large is not None and large.task is Captioning and not isinstance(large.data, ScenesData):
         return on_scenes(large)
+    if own is not None and not own.recipes:
+        raise UserError(f"{own.source} has no recipe; give it a variable such as mine = Recipe(name=...)")
     raise UserError(f"there is no recipe {name!r}; {nearest(name, recipes)}")
 
 

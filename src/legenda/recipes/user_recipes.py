@@ -16,21 +16,20 @@ from legenda.tasks.rewards import Reward
 class OwnRecipes:
     """What a file holds: its recipes by their names, and its rewards by theirs."""
 
+    source: Path
     recipes: Mapping[str, Recipe]
     rewards: Mapping[str, Reward]
 
 
 def read_recipes(path: str | Path) -> OwnRecipes:
-    """Runs a Python file and takes every Recipe it has as a variable, and the dict `rewards` where it has one.
+    """Run a Python file and return every Recipe it has as a variable, and the dict `rewards` where it has one.
 
-    Raises UserError for a file that cannot be run, or that has no recipe.
+    The file may also register models and other parts. Raises UserError for a file that cannot be run.
     """
     path = Path(path)
     found = vars(run_file(path))
     recipes = {value.name: value for value in found.values() if isinstance(value, Recipe)}
-    if not recipes:
-        raise UserError(f"{path} has no recipe; give it a variable such as mine = Recipe(name=...)")
     rewards = found.get("rewards", {})
     if not isinstance(rewards, Mapping) or not all(callable(reward) for reward in rewards.values()):
         raise UserError(f"{path} has rewards that are no functions by name; write rewards = {{'mine': function}}")
-    return OwnRecipes(recipes, rewards)
+    return OwnRecipes(path, recipes, rewards)
