@@ -1,23 +1,38 @@
-"""The papers' tables: their rows, which recipes those are, and the scores that the papers report."""
+"""The papers' tables: their rows, which recipes those are, and the scores that the papers report; in TOML files."""
 
-from legenda.errors import UserError, nearest
-from legenda.recipes.tables.aoanet import AOANET_TABLES
-from legenda.recipes.tables.mdsan import MDSAN_TABLES
-from legenda.recipes.tables.ngsan import NGSAN_TABLES
+import math
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+from legenda.errors import ConfigError, did_you_mean
 from legenda.recipes.tables.paper_table import PaperRow, PaperTable
-from legenda.recipes.tables.xlan import XLAN_TABLES
+
+_PAPERS = ("ngsan", "aoanet", "xlan", "mdsan")
 
 
+@cache
 def all_tables() -> dict[str, PaperTable]:
-    """Every table by its name."""
-    return {table.name: table for table in (*NGSAN_TABLES, *AOANET_TABLES, *XLAN_TABLES, *MDSAN_TABLES)}
+    """Return every table by its name."""
+    tables = {}
+    for paper in _PAPERS:
+        content = tomllib.loads(files("legenda.recipes.tables").joinpath(f"{paper}.toml").read_text(encoding="utf-8"))
+        for key, table in content.items():
+            rows = tuple(
+                PaperRow(label, recipe or None, tuple(None if math.isnan(score) else score for score in scores))
+                for label, recipe, *scores in table.pop("rows")
+            )
+            metrics = tuple(table.pop("metrics"))
+            name = f"{paper}.{key}"
+            tables[name] = PaperTable(name=name, metrics=metrics, rows=rows, **table)
+    return tables
 
 
 def get_table(name: str) -> PaperTable:
-    """The table of that name; UserError with the nearest one when there is none."""
+    """Return the table of that name; raise ConfigError with the closest one when there is none."""
     tables = all_tables()
     if name not in tables:
-        raise UserError(f"there is no table {name!r}; {nearest(name, tables)}")
+        raise ConfigError(f"there is no table {name!r}; {did_you_mean(name, tables)}")
     return tables[name]
 
 
