@@ -17,7 +17,7 @@ from legenda.attention import (
     WINDOWS,
     AttentionOptions,
     MultiHeadAttention,
-    PairGeometry,
+    create_pair_geometry,
     create_self_attention,
 )
 from legenda.attention import multi_head as module
@@ -44,7 +44,7 @@ ALONE = {
 def build(options, **how):
     torch.manual_seed(0)
     attention = create_self_attention(options, DIM, HEADS, dropout=0.1, **how).double().eval()
-    geometry = PairGeometry(options, 2).double()
+    geometry = create_pair_geometry(options, 2).double()
     for parameter in [*attention.parameters(), *geometry.parameters()]:
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     return attention, geometry
@@ -99,9 +99,11 @@ def test_each_changes_what_comes_out(name, draw_regions):
 def test_what_is_not_read_is_not_computed(draw_regions):
     regions = draw_regions((6, 3), dim=DIM)
     for options in (AttentionOptions(), AttentionOptions(geometry="absolute"), AttentionOptions(branches=3)):
-        for geometry in PairGeometry(options, 3)(regions):
+        for geometry in create_pair_geometry(options, 3)(regions):
             assert geometry.embedded is geometry.distance is geometry.window is None
-    shared = PairGeometry(AttentionOptions(geometry="relative", distance="chebyshev", window="swin"), 3)(regions)
+    shared = create_pair_geometry(AttentionOptions(geometry="relative", distance="chebyshev", window="swin"), 3)(
+        regions
+    )
     assert shared[0].embedded is shared[2].embedded
     assert shared[0].distance is shared[1].distance
     assert shared[0].window is shared[2].window is not shared[1].window
@@ -189,7 +191,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
     corners = torch.rand(1, 4, 2, dtype=torch.float64) * 0.5
     boxes = torch.cat([corners, corners + 0.1 + torch.rand(1, 4, 2, dtype=torch.float64) * 0.3], dim=-1)
     x = torch.randn(1, 4, 6, dtype=torch.float64)
-    geometry = PairGeometry(AttentionOptions(geometry="relative"), 1)(Regions(x, boxes))[0]
+    geometry = create_pair_geometry(AttentionOptions(geometry="relative"), 1)(Regions(x, boxes))[0]
     found = attention(x, x, x, None, geometry, need_weights=True).weights[0]
     q, k = (linear(x)[0].unflatten(-1, (2, 3)) for linear in (attention.query, attention.key))
     x1, y1, x2, y2 = boxes[0].unbind(dim=-1)

@@ -2,7 +2,7 @@
 
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.builders import PairGeometry, create_self_attention
+from legenda.attention.builders import create_pair_geometry, create_self_attention
 from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
 from legenda.attention.distance import DISTANCES, DistanceRescale
 from legenda.attention.geometry import (
@@ -16,6 +16,7 @@ from legenda.attention.geometry import (
 from legenda.attention.multi_branch import Branches
 from legenda.attention.multi_head import Attended, MultiHeadAttention
 from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+from legenda.attention.pair_geometry import PairGeometry
 from legenda.attention.windows import WINDOWS
 from legenda.attention.x_linear import XLinearAttention
 
@@ -42,6 +43,7 @@ __all__ = [
     "XLinearAttention",
     "absolute_geometry",
     "create_norm",
+    "create_pair_geometry",
     "create_self_attention",
     "relative_geometry",
     "sinusoids",

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import nn
 
 from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
-from legenda.attention.distance import DistanceRescale, pair_distances
-from legenda.attention.geometry import (
-    Geometry,
-    GeometryBias,
-    GeometryEmbedding,
-    RelativeBias,
-    cell_places,
-    relative_geometry,
-    relative_waves,
-)
+from legenda.attention.distance import DistanceRescale
+from legenda.attention.geometry import GeometryBias, RelativeBias
 from legenda.attention.multi_branch import Branch, Branches
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import create_norm
-from legenda.attention.windows import local_windows
+from legenda.attention.pair_geometry import PairGeometry
 from legenda.attention.x_linear import XLinearAttention
 from legenda.errors import ConfigError
-from legenda.regions import Regions
 
 
 def create_self_attention(
@@ -140,30 +131,16 @@ def create_geometry_bias(options: AttentionOptions, dim: int, num_heads: int, he
     )
 
 
-class PairGeometry(nn.Module):
-    """What each layer's attention reads about where regions lie, computed once per image."""
-
-    def __init__(self, options: AttentionOptions, num_layers: int) -> None:
-        super().__init__()
-        self.options = options
-        self.num_layers = num_layers
-        embeddings = (num_layers if options.geometry_per_layer else 1) if options.biases else 0
-        self.embeddings = nn.ModuleList(GeometryEmbedding(options.geometry_dim) for _ in range(embeddings))
-
-    def forward(self, regions: Regions) -> list[Geometry]:
-        """One Geometry for each layer; what no slot reads is left out."""
-        options, boxes, mask = self.options, regions.boxes, regions.mask_or_ones
-        if boxes is None or not options.needs_boxes:
-            return [Geometry()] * self.num_layers
-        embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
-        if not options.biases and options.geometry not in ("none", "absolute"):
-            features = relative_geometry(boxes, mask)
-            relative = options.geometry == "relative"
-            embedded = [relative_waves(features, options.geometry_dim) if relative else features]
-        places = cell_places(boxes, mask, options.cells)
-        distance = pair_distances(places, options.distance)
-        windows = local_windows(options.window, places, mask, size=options.window_size, halo=options.window_halo)
-        return [
-            Geometry(embedded[layer % len(embedded)] if embedded else None, distance, windows[layer % 2])
-            for layer in range(self.num_layers)
-        ]
+def create_pair_geometry(options: AttentionOptions, num_layers: int) -> PairGeometry:
+    """Return what computes the `Geometry` of each layer's attention, as the options name it."""
+    return PairGeometry(
+        num_layers,
+        geometry=options.geometry,
+        geometry_dim=options.geometry_dim,
+        per_layer=options.geometry_per_layer,
+        distance=options.distance,
+        cells=options.cells,
+        window=options.window,
+        window_size=options.window_size,
+        window_halo=options.window_halo,
+    )

@@ -9,7 +9,7 @@ from typing import Annotated
 from torch import nn
 
 from legenda.attention.distance import Distance, Scaling, Start
-from legenda.attention.geometry import BIASES, Bias
+from legenda.attention.geometry import BIASES, Bias, geometric_biases
 from legenda.attention.normalization import Norm, NormOn
 from legenda.attention.windows import Window
 from legenda.errors import ConfigError
@@ -122,8 +122,7 @@ class AttentionOptions:
     @property
     def biases(self) -> tuple[Bias, ...]:
         """The geometric biases that `geometry` names; empty for none, absolute and relative."""
-        parts = self.geometry.split("+")
-        return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
+        return geometric_biases(self.geometry)
 
     @property
     def needs_boxes(self) -> bool:

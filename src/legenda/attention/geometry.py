@@ -13,6 +13,13 @@ from torch.nn import functional as F
 Bias = Literal["content", "query", "key"]
 BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
+
+def geometric_biases(geometry: str) -> tuple[Bias, ...]:
+    """Return the biases that a geometry names, such as "query+key"; empty where it names others."""
+    parts = geometry.split("+")
+    return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
+
+
 FLOOR = 1e-3
 """The least relative distance and the least box side, so that every logarithm is finite."""
 

@@ -17,8 +17,8 @@ from legenda.attention import (
     Geometry,
     MaskedBatchNorm,
     MultiHeadAttention,
-    PairGeometry,
     StdLayerNorm,
+    create_pair_geometry,
     create_self_attention,
 )
 from legenda.decoding.decoder import DecodingRule
@@ -193,7 +193,7 @@ class AoANetEncoder(Encoder):
         )
         self.layers = nn.ModuleList(RefinerLayer(config, layer) for layer in range(config.num_layers))
         self.norm = StdLayerNorm(config.dim) if config.num_layers and not self.paper else None
-        self.geometry = PairGeometry(config, config.num_layers)
+        self.geometry = create_pair_geometry(config, config.num_layers)
         self.pooled = None if config.mean_feats else nn.Linear(config.feature_dim, config.dim)
         if not self.paper:
             self._begin_alike()

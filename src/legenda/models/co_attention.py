@@ -21,8 +21,8 @@ from legenda.attention import (
     AttentionOptions,
     Geometry,
     MultiHeadAttention,
-    PairGeometry,
     StdLayerNorm,
+    create_pair_geometry,
     create_self_attention,
 )
 from legenda.datasets.questions import encode_tokens
@@ -164,7 +164,7 @@ class CoAttention(nn.Module):
         self.input = nn.Linear(config.feature_dim, config.dim)
         self.words = nn.ModuleList(WordLayer(config, bias=bias) for _ in range(config.num_layers))
         self.regions = nn.ModuleList(RegionLayer(config, layer, bias=bias) for layer in range(config.num_layers))
-        self.geometry = PairGeometry(config, config.num_layers)
+        self.geometry = create_pair_geometry(config, config.num_layers)
 
     def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttended:
         """question: ids of the words, filled up with `PAD_ID`."""

@@ -15,8 +15,8 @@ from legenda.attention import (
     AttentionOptions,
     Geometry,
     MultiHeadAttention,
-    PairGeometry,
     absolute_geometry,
+    create_pair_geometry,
     create_self_attention,
     sinusoids,
 )
@@ -126,7 +126,7 @@ class TransformerEncoder(Encoder):
         self.dropout = nn.Dropout(config.dropout)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
-        self.geometry = PairGeometry(config, config.num_layers)
+        self.geometry = create_pair_geometry(config, config.num_layers)
 
     def initialise(self) -> None:
         """Xavier's numbers."""
