@@ -32,7 +32,7 @@ from legenda.recipes import Recipe
 from legenda.regions import Memory
 from legenda.tasks.captioning import Captioning
 from legenda.tasks.registry import TASKS
-from legenda.training import Constant, Training
+from legenda.training import Constant, TrainingConfig
 
 
 class MeanAttention(nn.Module):
@@ -90,7 +90,7 @@ mine = Recipe(
     model="linear",
     options={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "bonus": 0.5},
     data=FewScenes(train=12, validation=3, test=3),
-    training=Training(epochs=1, batch_size=6, schedule=Constant(rate=1e-3)),
+    training=TrainingConfig(epochs=1, batch_size=6, schedule=Constant(learning_rate=1e-3)),
     task=MyCaptioning,
 )
 '''
