@@ -185,7 +185,11 @@ def make_captioner(name: str, **changes: int) -> Captioner:
     """A model of its paper's size, with random weights, whose captions never end."""
     entry = describe_model(name)
     model = create_model(name, **{"vocab_size": entry.vocab_size} | changes)
-    model.decoding = replace(model.decoding, banned_ids=(model.decoding.end_id,), max_length=_LONGEST.get(name, WORDS))
+    model.generation_config = replace(
+        model.generation_config,
+        suppress_tokens=(model.generation_config.eos_token_id,),
+        max_length=_LONGEST.get(name, WORDS),
+    )
     return model
 
 
@@ -243,7 +247,9 @@ def _objective(model: Captioner, task: str, pictures: Regions) -> Objective:
         return CrossEntropy(model, TrainingConfig(), nothing)
     beams = SelfCriticalConfig(num_samples=ROWS, sample_method="beam", baseline="mean", rewards={"drawn": 1.0})
     samples = SelfCriticalConfig(num_samples=ROWS, baseline="greedy", rewards={"drawn": 1.0})
-    settings = replace(beams if model.name.startswith("mdsan") else samples, max_length=model.decoding.max_length)
+    settings = replace(
+        beams if model.name.startswith("mdsan") else samples, max_length=model.generation_config.max_length
+    )
     rewards = Rewards([(1.0, lambda _, tokens: np.random.default_rng(0).random(tokens.shape[:2]))])
     return SelfCriticalObjective(model, TrainingConfig(self_critical=settings), nothing, rewards)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CHECKED = [
     "attention",
     "decoding.beam",
-    "decoding.common",
+    "decoding.generation",
     "decoding.ensemble",
     "decoding.sampling",
     "decoding.steps",

@@ -137,7 +137,7 @@ def test_indexing_a_memory_selects_images(index):
     assert torch.equal(part.states, states[index])
     assert torch.equal(part.mask, mask[index])
     assert torch.equal(part.global_feature, vector[index])
-    for got, layer in zip(part.keys_values, layers, strict=True):
+    for got, layer in zip(part.cross_kv, layers, strict=True):
         assert all(torch.equal(tensor, whole[index]) for tensor, whole in zip(got, layer, strict=True))
     assert len(part) == len(states[index])
 

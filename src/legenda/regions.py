@@ -132,13 +132,13 @@ class Memory:
 
     states: encoded regions `(B, N, D)`; mask: `(B, N)`, True for regions; global_feature: a vector of the whole image
     `(B, D)`, in most models `masked_mean(states, mask)`;
-    keys_values: for each decoder layer the keys and values of cross-attention `(B, H, N, d)`.
+    cross_kv: for each decoder layer the keys and values of cross-attention `(B, H, N, d)`.
     """
 
     states: Float[Tensor, "B N D"]
     mask: Bool[Tensor, "B N"]
     global_feature: Float[Tensor, "B D"]
-    keys_values: tuple[tuple[Tensor, Tensor], ...] = ()
+    cross_kv: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def __len__(self) -> int:
         return self.states.shape[0]
@@ -150,12 +150,12 @@ class Memory:
             states=self.states[index],
             mask=self.mask[index],
             global_feature=self.global_feature[index],
-            keys_values=tuple((keys[index], values[index]) for keys, values in self.keys_values),
+            cross_kv=tuple((keys[index], values[index]) for keys, values in self.cross_kv),
         )
 
     def contiguous(self) -> Memory:
         """Return the same memory with contiguous keys and values, as every decoding step reads them."""
-        return replace(self, keys_values=tuple((k.contiguous(), v.contiguous()) for k, v in self.keys_values))
+        return replace(self, cross_kv=tuple((k.contiguous(), v.contiguous()) for k, v in self.cross_kv))
 
 
 def mask_zero_features(regions: Regions) -> Regions:

@@ -58,7 +58,7 @@ def test_the_scores_kept_beside_the_page_are_what_evaluate_writes(page, runs):
         path = runs / name / "evaluation_test.json"
         kept = path.read_bytes()
         written = json.loads(kept)
-        settings = ["images", "split", "beam_size", "metrics", "decoding", "data"]
+        settings = ["images", "split", "beam_size", "metrics", "generation_config", "data"]
         assert list(written) == [*settings, "scores", "captions"]
         assert (written["split"], written["images"], len(written["captions"])) == ("test", 18, 18)
         main(["evaluate", str(runs / name), "--split", "test", "--beam-size", str(written["beam_size"])])

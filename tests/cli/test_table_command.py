@@ -129,7 +129,14 @@ def test_a_mistake_is_one_sentence_and_nothing_is_begun(tmp_path, monkeypatch, r
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"metrics": "auto"}, {"beam_size": 2}, {"data": {"kind": "karpathy"}}, {"decoding": None}, {"scores": None}],
+    [
+        {},
+        {"metrics": "auto"},
+        {"beam_size": 2},
+        {"data": {"kind": "karpathy"}},
+        {"generation_config": None},
+        {"scores": None},
+    ],
 )
 def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_command, monkeypatch, tmp_path, change):
     """As `legenda evaluate` leaves it when it is called by hand with other options."""

@@ -1,38 +1,38 @@
-"""A model whose every probability is in a table, so that all captions can be counted out."""
+"""A model with a table of its logits after every prefix, so that all sequences can be enumerated."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from legenda.decoding import Decoder, DecodingRule
+from legenda.decoding import Decoder, GenerationConfig
 from legenda.regions import Memory, Regions, masked_mean
 
-END = 0
+EOS = 0
 
 
 @dataclass(frozen=True, eq=False)
 class TableState:
-    """What was said in each row, as one number: 0 for nothing, then `number * words + word + 1` for each word."""
+    """The prefix of each row as one index: 0 when empty, then `index * vocab_size + token + 1` for each token."""
 
-    said: Tensor | None
+    prefix: Tensor | None
     attention: Tensor | None = None
 
     def reorder(self, beams: Tensor) -> TableState:
-        assert self.said is not None
+        assert self.prefix is not None
         assert self.attention is not None
         image = torch.arange(len(beams)).unsqueeze(1)
-        return TableState(self.said[image, beams], self.attention[image, beams])
+        return TableState(self.prefix[image, beams], self.attention[image, beams])
 
 
 class TableDecoder(Decoder):
-    """The logits of each image after each history; they are as unlike as random numbers can be.
+    """Logits `(images, prefixes, V)`, all independent.
 
-    A row looks at `(number of its history, number of its image)`, so what it says shows which path it came.
+    The attention weights are `(index of the prefix, number of the image + 1)`, so they identify the step.
     """
 
     def __init__(self, logits: Tensor) -> None:
@@ -40,44 +40,44 @@ class TableDecoder(Decoder):
         self.logits = logits
         self.steps = 0
 
-    def start(self, memory: Memory, rows: int) -> TableState:
+    def init_state(self, memory: Memory, num_rows: int) -> TableState:
         assert len(memory) > 0
-        assert rows > 0
+        assert num_rows > 0
         return TableState(None)
 
     def step(self, tokens: Tensor, state: TableState, memory: Memory) -> tuple[Tensor, TableState]:
         self.steps += 1
-        if state.said is None:
-            assert (tokens == END).all()  # the id that begins a caption
-            said = torch.zeros_like(tokens)
+        if state.prefix is None:
+            assert (tokens == EOS).all()
+            prefix = torch.zeros_like(tokens)
         else:
-            said = state.said * self.logits.shape[-1] + tokens + 1
-        image = memory.states[:, 0, 0].long().unsqueeze(1).expand_as(said)
-        seen = torch.stack([said, image + 1], dim=-1).unsqueeze(2).double()
-        return self.logits[image, said], TableState(said, seen)
+            prefix = state.prefix * self.logits.shape[-1] + tokens + 1
+        image = memory.states[:, 0, 0].long().unsqueeze(1).expand_as(prefix)
+        weights = torch.stack([prefix, image + 1], dim=-1).unsqueeze(2).double()
+        return self.logits[image, prefix], TableState(prefix, weights)
 
 
 @dataclass(frozen=True)
-class Caption:
-    """One caption of an image, its words with the end, and the log-probability of each."""
+class Sequence:
+    """A sequence of tokens up to eos, and the log-probability of each."""
 
-    words: tuple[int, ...]
+    tokens: tuple[int, ...]
     log_probs: tuple[float, ...]
 
     @property
-    def total(self) -> float:
+    def score(self) -> float:
         return sum(self.log_probs)
 
 
 class TableModel:
-    """A Decodable over a table of random logits for `images` images and captions of at most `longest` words."""
+    """A model with random logits for `images` images and sequences of at most `max_length` tokens."""
 
-    def __init__(self, words: int, longest: int, images: int = 1, seed: int = 0, spread: float = 1.5) -> None:
-        histories = sum(words**length for length in range(longest))
+    def __init__(self, vocab_size: int, max_length: int, images: int = 1, seed: int = 0, scale: float = 1.5) -> None:
+        prefixes = sum(vocab_size**length for length in range(max_length))
         generator = torch.Generator().manual_seed(seed)
-        logits = torch.randn(images, histories, words, generator=generator, dtype=torch.float64) * spread
+        logits = torch.randn(images, prefixes, vocab_size, generator=generator, dtype=torch.float64) * scale
         self.decoder = TableDecoder(logits)
-        self.decoding = DecodingRule(begin_id=END, end_id=END, max_length=longest)
+        self.generation_config = GenerationConfig(bos_token_id=EOS, eos_token_id=EOS, max_length=max_length)
 
     def encode(self, regions: Regions) -> Memory:
         mask = regions.mask_or_ones
@@ -85,37 +85,37 @@ class TableModel:
 
     @property
     def regions(self) -> Regions:
-        """All images: each has two regions and holds its number."""
+        """All images, each of two regions that hold its number."""
         return Regions(torch.arange(len(self.decoder.logits)).view(-1, 1, 1).expand(-1, 2, 1).double())
 
-    def with_rule(self, **changes: object) -> TableModel:
-        self.decoding = replace(self.decoding, **changes)  # type: ignore[arg-type]
+    def with_options(self, **changes: object) -> TableModel:
+        self.generation_config = replace(self.generation_config, **changes)  # type: ignore[arg-type]
         return self
 
-    def captions(self, image: int) -> Iterator[Caption]:
-        """Every caption there is: all that end within the greatest length, and all that reach it without an end."""
+    def sequences(self, image: int) -> Iterator[Sequence]:
+        """Yield every sequence: those that end within the maximum length, and those that reach it without eos."""
         table = self.decoder.logits[image].log_softmax(dim=-1).tolist()
 
-        def grow(history: int, words: tuple[int, ...], log_probs: tuple[float, ...]) -> Iterator[Caption]:
-            if len(words) == self.decoding.max_length or (words and words[-1] == END):
-                yield Caption(words, log_probs)
+        def grow(prefix: int, tokens: tuple[int, ...], log_probs: tuple[float, ...]) -> Iterator[Sequence]:
+            if len(tokens) == self.generation_config.max_length or (tokens and tokens[-1] == EOS):
+                yield Sequence(tokens, log_probs)
                 return
-            for word, log_prob in enumerate(table[history]):
-                if word not in self.decoding.banned_ids:
-                    yield from grow(history * len(table[history]) + word + 1, (*words, word), (*log_probs, log_prob))
+            for token, log_prob in enumerate(table[prefix]):
+                if token not in self.generation_config.suppress_tokens:
+                    yield from grow(prefix * len(table[prefix]) + token + 1, (*tokens, token), (*log_probs, log_prob))
 
         return grow(0, (), ())
 
-    def looks(self, words: Sequence[int], image: int) -> list[list[float]]:
-        """Where a row that says these words looks before each of them."""
-        number, seen = 0, []
-        for word in words:
-            seen.append([float(number), float(image + 1)])
-            number = number * self.decoder.logits.shape[-1] + word + 1
-        return seen
+    def attention_of(self, tokens: tuple[int, ...] | list[int], image: int) -> list[list[float]]:
+        """Return the attention weights of the step before each token."""
+        prefix, weights = 0, []
+        for token in tokens:
+            weights.append([float(prefix), float(image + 1)])
+            prefix = prefix * self.decoder.logits.shape[-1] + token + 1
+        return weights
 
 
 @pytest.fixture(scope="session")
 def table_model() -> type[TableModel]:
-    """`table_model(words=4, longest=4, images=3, seed=0)`."""
+    """`table_model(vocab_size=4, max_length=4, images=3, seed=0)`."""
     return TableModel

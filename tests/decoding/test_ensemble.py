@@ -1,19 +1,19 @@
-"""Several models as one."""
+"""Ensembles of models."""
 
 import pytest
 import torch
 
 import legenda
-from legenda import UserError
 from legenda.decoding import Ensemble, beam_search, greedy, sample
+from legenda.errors import ConfigError
 
-WORDS, FEATURES = 9, 6
+VOCAB_SIZE, FEATURES = 9, 6
 
 
-def build(name="transformer", seed=0, words=WORDS):
+def build(name="transformer", seed=0, vocab_size=VOCAB_SIZE):
     torch.manual_seed(seed)
     sizes = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
-    model = legenda.create_model(name, vocab_size=words, feature_dim=FEATURES, **sizes)
+    model = legenda.create_model(name, vocab_size=vocab_size, feature_dim=FEATURES, **sizes)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter) * 0.3)
     return model.eval()
@@ -35,55 +35,55 @@ def test_one_member_twice_is_that_member(regions, mean):
 
 @torch.no_grad()
 @pytest.mark.parametrize("weights", [None, [3.0, 1.0]])
-def test_means_of_different_models_word_by_word(regions, weights):
+def test_means_of_two_models_at_every_step(regions, weights):
     first, second = build(seed=1), build("aoanet", seed=2)
-    tokens = torch.randint(WORDS, (2, 2, 4), generator=torch.Generator().manual_seed(0))
-    said = torch.stack([model(regions, tokens).log_softmax(dim=-1) for model in (first, second)])
-    shares = torch.tensor(weights or [1.0, 1.0])
-    shares = (shares / shares.sum()).view(2, 1, 1, 1, 1)
+    tokens = torch.randint(VOCAB_SIZE, (2, 2, 4), generator=torch.Generator().manual_seed(0))
+    log_probs = torch.stack([model(regions, tokens).log_softmax(dim=-1) for model in (first, second)])
+    weights_of_members = torch.tensor(weights or [1.0, 1.0])
+    weights_of_members = (weights_of_members / weights_of_members.sum()).view(2, 1, 1, 1, 1)
     for mean, expected in {
-        "probabilities": (said.exp() * shares).sum(dim=0).log(),
-        "log_probabilities": (said * shares).sum(dim=0),
+        "probabilities": (log_probs.exp() * weights_of_members).sum(dim=0).log(),
+        "log_probabilities": (log_probs * weights_of_members).sum(dim=0),
     }.items():
         both = Ensemble([first, second], weights=weights, mean=mean)
         memory = both.encode(regions)
         torch.testing.assert_close(both.decoder(tokens, memory), expected, atol=1e-5, rtol=0)
-        state = both.decoder.start(memory, 2)
-        for place in range(4):
-            logits, state = both.decoder.step(tokens[..., place], state, memory)
-            torch.testing.assert_close(logits, expected[:, :, place], atol=1e-5, rtol=0)
+        state = both.decoder.init_state(memory, 2)
+        for position in range(4):
+            logits, state = both.decoder.step(tokens[..., position], state, memory)
+            torch.testing.assert_close(logits, expected[:, :, position], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
 def test_a_static_cache_of_an_ensemble(regions, table_model):
     both = Ensemble([build(seed=1), build("mdsan", seed=2)])
     memory = both.encode(regions)
-    growing, static = both.decoder.start(memory, 2), both.decoder.start_with_room(memory, 2, 4)
-    for word in torch.randint(WORDS, (4, 2, 2), generator=torch.Generator().manual_seed(0)):
-        expected, growing = both.decoder.step(word, growing, memory)
-        found, static = both.decoder.step(word, static, memory)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    growing, static = both.decoder.init_state(memory, 2), both.decoder.init_static_state(memory, 2, 4)
+    for tokens in torch.randint(VOCAB_SIZE, (4, 2, 2), generator=torch.Generator().manual_seed(0)):
+        expected, growing = both.decoder.step(tokens, growing, memory)
+        logits, static = both.decoder.step(tokens, static, memory)
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
         growing, static = (state.reorder(torch.tensor([[1, 0], [1, 1]])) for state in (growing, static))
-    assert static.members[0].keys_values[0][0].shape[3] == 4
+    assert static.members[0].kv_cache[0][0].shape[3] == 4
     table = table_model(4, 3, images=2)
     mixed = Ensemble([table, table])
-    assert mixed.decoder.start_with_room(mixed.encode(table.regions), 2, 4) is None
+    assert mixed.decoder.init_static_state(mixed.encode(table.regions), 2, 4) is None
 
 
 @torch.no_grad()
-def test_every_search_takes_an_ensemble(regions):
+def test_all_searches_accept_an_ensemble(regions):
     both = Ensemble([build(seed=1), build("mdsan", seed=2)])
     assert greedy(both, regions, max_length=4).tokens.shape[:2] == (2, 1)
-    assert sample(both, regions, rows=3, max_length=4).tokens.shape[:2] == (2, 3)
-    whole = beam_search(both, regions, max_length=4)
-    part = beam_search(both, both.encode(regions)[1:], max_length=4)
-    torch.testing.assert_close(part.scores[0], whole.scores[1], atol=1e-5, rtol=0)
+    assert sample(both, regions, num_samples=3, max_length=4).tokens.shape[:2] == (2, 3)
+    full = beam_search(both, regions, max_length=4)
+    slice_output = beam_search(both, both.encode(regions)[1:], max_length=4)
+    torch.testing.assert_close(slice_output.scores[0], full.scores[1], atol=1e-5, rtol=0)
 
 
-def test_members_that_do_not_belong_together():
-    with pytest.raises(UserError, match="at least one model"):
+def test_members_that_do_not_match():
+    with pytest.raises(ConfigError, match="at least one model"):
         Ensemble([])
-    with pytest.raises(UserError, match="same vocabulary"):
-        Ensemble([build(), build(words=WORDS + 1)])
-    with pytest.raises(UserError, match="as many weights above 0"):
+    with pytest.raises(ConfigError, match="same vocabulary"):
+        Ensemble([build(), build(vocab_size=VOCAB_SIZE + 1)])
+    with pytest.raises(ConfigError, match="as many weights above 0"):
         Ensemble([build(), build()], weights=[1.0])

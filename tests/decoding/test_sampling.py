@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import legenda
-from legenda import UserError
 from legenda.decoding import greedy, sample
+from legenda.errors import ConfigError
 
-END = 0
+EOS = 0
 PROBABILITIES = [0.15, 0.5, 0.05, 0.3]
-"""Of the four words at every place; the end is one of them."""
+"""Of the four tokens at every position; eos is one of them."""
 
 
 @pytest.fixture
@@ -32,26 +32,28 @@ def assert_drawn_from(tokens, probabilities):
     assert chi_square <= limit
 
 
-def draw(model, rows=4000, seed=0, **options):
-    return sample(model, model.regions, rows=rows, generator=torch.Generator().manual_seed(seed), **options)
+def draw(model, num_samples=4000, seed=0, **options):
+    return sample(
+        model, model.regions, num_samples=num_samples, generator=torch.Generator().manual_seed(seed), **options
+    )
 
 
-def test_words_come_with_their_probabilities(model):
-    found = draw(model)
-    assert found.tokens.shape == (2, 4000, 3)
-    assert_drawn_from(found.tokens[..., 0], PROBABILITIES)
-    going_on = found.tokens[..., 0] != END
-    assert_drawn_from(found.tokens[..., 1][going_on], PROBABILITIES)
+def test_tokens_are_drawn_with_their_probabilities(model):
+    output = draw(model)
+    assert output.tokens.shape == (2, 4000, 3)
+    assert_drawn_from(output.tokens[..., 0], PROBABILITIES)
+    unfinished = output.tokens[..., 0] != EOS
+    assert_drawn_from(output.tokens[..., 1][unfinished], PROBABILITIES)
 
 
-def test_whole_captions_come_with_their_probabilities(table_model):
-    model = table_model(3, 3, seed=5, spread=0.5)
-    truth = {caption.words: math.exp(caption.total) for caption in model.captions(0)}
-    found = draw(model, rows=6000)
+def test_sequences_are_drawn_with_their_probabilities(table_model):
+    model = table_model(3, 3, seed=5, scale=0.5)
+    truth = {sequence.tokens: math.exp(sequence.score) for sequence in model.sequences(0)}
+    output = draw(model, num_samples=6000)
     counts = dict.fromkeys(truth, 0)
-    for row in found.tokens[0].tolist():
-        counts[tuple(row[: row.index(END) + 1] if END in row else row)] += 1
-    chi_square = sum((counts[words] - 6000 * p) ** 2 / (6000 * p) for words, p in truth.items())
+    for row in output.tokens[0].tolist():
+        counts[tuple(row[: row.index(EOS) + 1] if EOS in row else row)] += 1
+    chi_square = sum((counts[tokens] - 6000 * p) ** 2 / (6000 * p) for tokens, p in truth.items())
     assert len(truth) == 1 + 2 + 4 + 8
     assert chi_square < 36.12  # exceeded once in a thousand times with 14 degrees of freedom
 
@@ -68,111 +70,111 @@ def test_whole_captions_come_with_their_probabilities(table_model):
         ({"top_p": 0.97}, PROBABILITIES),
         ({"top_p": 1.0}, PROBABILITIES),
         ({"top_p": 1e-6}, [0, 1, 0, 0]),
-        # Of the two words that top_k leaves, one has 0.625: enough for 0.6.
+        # Of the two tokens that top_k keeps, one has 0.625: enough for 0.6.
         ({"top_k": 2, "top_p": 0.6}, [0, 1, 0, 0]),
         ({"temperature": 0.5}, [p * p / 0.365 for p in PROBABILITIES]),
         ({"temperature": 1e-3}, [0, 1, 0, 0]),
         ({"temperature": 1e6}, [0.25] * 4),
-        # Squared, 0.25 of 0.365 is 0.68: one word is enough for 0.6.
+        # Squared, 0.25 of 0.365 is 0.68: one token is enough for 0.6.
         ({"temperature": 0.5, "top_p": 0.6}, [0, 1, 0, 0]),
     ],
 )
-def test_what_shapes_the_probabilities(model, options, probabilities):
+def test_temperature_top_k_and_top_p(model, options, probabilities):
     assert sum(probabilities) == pytest.approx(1)
-    found = draw(model, rows=1500, **options)
-    assert_drawn_from(found.tokens[..., 0], probabilities)
-    # The log-probabilities that are told are the model's own.
-    own = torch.tensor(PROBABILITIES, dtype=torch.float64).log()
-    torch.testing.assert_close(found.log_probs[..., 0], own[found.tokens[..., 0]])
+    output = draw(model, num_samples=1500, **options)
+    assert_drawn_from(output.tokens[..., 0], probabilities)
+    # The log-probabilities of the output are the model's.
+    expected = torch.tensor(PROBABILITIES, dtype=torch.float64).log()
+    torch.testing.assert_close(output.log_probs[..., 0], expected[output.tokens[..., 0]])
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3])
-def test_top_k_keeps_exactly_k_of_words_that_are_equally_likely(table_model, top_k):
+def test_top_k_keeps_exactly_k_equally_likely_tokens(table_model, top_k):
     model = table_model(5, 1)
     model.decoder.logits[...] = 0.0
-    assert len(set(draw(model, rows=300, top_k=top_k).tokens.flatten().tolist())) == top_k
+    assert len(set(draw(model, num_samples=300, top_k=top_k).tokens.flatten().tolist())) == top_k
 
 
-def test_banned_words_are_never_drawn(model):
-    model.with_rule(banned_ids=(1, 2))
+def test_suppressed_tokens_are_not_drawn(model):
+    model.with_options(suppress_tokens=(1, 2))
     assert_drawn_from(draw(model).tokens[..., 0], [0.15 / 0.45, 0, 0, 0.3 / 0.45])
     assert (greedy(model, model.regions).tokens == 3).all()
 
 
-def test_what_is_drawn_is_told_truly(table_model):
+def test_scores_log_probs_and_attention_belong_to_the_samples(table_model):
     model = table_model(4, 4, images=2, seed=3)
-    found = draw(model, rows=40, need_attention=True)
-    assert found.tokens.shape == (2, 40, 4)
+    output = draw(model, num_samples=40, need_attention=True)
+    assert output.tokens.shape == (2, 40, 4)
     for image in range(2):
-        every = {caption.words: caption for caption in model.captions(image)}
+        every = {sequence.tokens: sequence for sequence in model.sequences(image)}
         for row in range(40):
-            words = found.tokens[image, row].tolist()
-            length = words.index(END) + 1 if END in words else 4
-            assert words[length:] == [END] * (4 - length)
-            caption = every[tuple(words[:length])]
-            assert found.log_probs[image, row].tolist() == pytest.approx([*caption.log_probs, *[0.0] * (4 - length)])
-            assert found.scores[image, row].item() == pytest.approx(caption.total)
-            seen = model.looks(words[:length], image)
-            assert found.attention[image, row, :, 0].tolist() == seen + [[0.0, 0.0]] * (4 - length)
-    assert len({tuple(row) for row in found.tokens[0].tolist()}) > 5
+            tokens = output.tokens[image, row].tolist()
+            length = tokens.index(EOS) + 1 if EOS in tokens else 4
+            assert tokens[length:] == [EOS] * (4 - length)
+            sequence = every[tuple(tokens[:length])]
+            assert output.log_probs[image, row].tolist() == pytest.approx([*sequence.log_probs, *[0.0] * (4 - length)])
+            assert output.scores[image, row].item() == pytest.approx(sequence.score)
+            attention = model.attention_of(tokens[:length], image)
+            assert output.attention[image, row, :, 0].tolist() == attention + [[0.0, 0.0]] * (4 - length)
+    assert len({tuple(row) for row in output.tokens[0].tolist()}) > 5
 
 
-def test_equal_generators_draw_equal_captions(table_model):
+def test_equal_generators_draw_equal_samples(table_model):
     model = table_model(4, 4, images=2)
-    first, second, other = (draw(model, rows=20, seed=seed) for seed in (0, 0, 1))
+    first, second, other = (draw(model, num_samples=20, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.tokens, second.tokens)
     assert not torch.equal(first.tokens, other.tokens)
     before = torch.get_rng_state()
-    draw(model, rows=20)
-    assert torch.equal(torch.get_rng_state(), before)  # a generator of one's own leaves the common one alone
+    draw(model, num_samples=20)
+    assert torch.equal(torch.get_rng_state(), before)  # the global generator is not used
 
 
-def test_greedy_takes_the_likeliest_word_each_time(table_model):
+def test_greedy_takes_the_likeliest_token_each_time(table_model):
     model = table_model(4, 4, images=3, seed=2)
-    found = greedy(model, model.regions)
-    assert found.attention is None
+    output = greedy(model, model.regions)
+    assert output.attention is None
     for image in range(3):
-        table, number, words = model.decoder.logits[image].log_softmax(dim=-1), 0, []
-        while len(words) < 4 and END not in words:
-            words.append(int(table[number].argmax()))
-            number = number * 4 + words[-1] + 1
-        assert found.tokens[image, 0].tolist() == [*words, *[END] * (found.tokens.shape[-1] - len(words))]
-    torch.testing.assert_close(found.scores, found.log_probs.sum(dim=-1))
+        table, prefix, tokens = model.decoder.logits[image].log_softmax(dim=-1), 0, []
+        while len(tokens) < 4 and EOS not in tokens:
+            tokens.append(int(table[prefix].argmax()))
+            prefix = prefix * 4 + tokens[-1] + 1
+        assert output.tokens[image, 0].tolist() == [*tokens, *[EOS] * (output.tokens.shape[-1] - len(tokens))]
+    torch.testing.assert_close(output.scores, output.log_probs.sum(dim=-1))
 
 
-def test_decoding_stops_when_all_rows_have_ended(model):
-    model.decoder.logits[..., END] = 50.0
-    assert greedy(model, model.regions).tokens.tolist() == [[[END]], [[END]]]
-    assert draw(model, rows=3).tokens.shape == (2, 3, 1)
+def test_generation_stops_when_all_rows_have_ended(model):
+    model.decoder.logits[..., EOS] = 50.0
+    assert greedy(model, model.regions).tokens.tolist() == [[[EOS]], [[EOS]]]
+    assert draw(model, num_samples=3).tokens.shape == (2, 3, 1)
     assert model.decoder.steps == 2
 
 
-def test_a_real_model_is_sampled_from_its_own_probabilities(draw_regions):
+def test_a_captioner_is_sampled_from_its_probabilities(draw_regions):
     torch.manual_seed(0)
     model = legenda.create_model("ngsan", vocab_size=7, feature_dim=6, dim=16, num_heads=2, num_layers=1, ff_dim=24)
     model.eval()
     regions = draw_regions((4, 2), dim=6)
-    found = sample(model, regions, rows=5, max_length=6, generator=torch.Generator().manual_seed(0))
-    heard = torch.cat([torch.full((2, 5, 1), END), found.tokens[..., :-1]], dim=-1)
+    output = sample(model, regions, num_samples=5, max_length=6, generator=torch.Generator().manual_seed(0))
+    inputs = torch.cat([torch.full((2, 5, 1), EOS), output.tokens[..., :-1]], dim=-1)
     with torch.no_grad():
-        own = model(regions, heard).log_softmax(dim=-1).gather(-1, found.tokens.unsqueeze(-1)).squeeze(-1)
-    alive = (heard[..., 1:] != END).cumprod(dim=-1)
-    alive = torch.cat([torch.ones(2, 5, 1), alive], dim=-1)
-    torch.testing.assert_close(found.log_probs, own * alive, atol=1e-5, rtol=0)
+        expected = model(regions, inputs).log_softmax(dim=-1).gather(-1, output.tokens.unsqueeze(-1)).squeeze(-1)
+    token_mask = (inputs[..., 1:] != EOS).cumprod(dim=-1)
+    token_mask = torch.cat([torch.ones(2, 5, 1), token_mask], dim=-1)
+    torch.testing.assert_close(output.log_probs, expected * token_mask, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ({"rows": 0}, "rows must be at least 1, not 0"),
+        ({"num_samples": 0}, "num_samples must be at least 1, not 0"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"temperature": -1.0}, "temperature must be above 0"),
         ({"top_k": 0}, "top_k must be at least 1, not 0"),
-        ({"top_p": 0.0}, r"top_p must lie in 0\.\.1, above 0, not 0\.0"),
-        ({"top_p": 1.5}, "top_p must lie"),
+        ({"top_p": 0.0}, r"top_p must be above 0 and at most 1, not 0\.0"),
+        ({"top_p": 1.5}, "top_p must be above 0"),
         ({"max_length": 0}, "max_length must be at least 1, not 0"),
     ],
 )
-def test_what_cannot_be_drawn(model, options, told):
-    with pytest.raises(UserError, match=told):
+def test_invalid_arguments_of_sample(model, options, message):
+    with pytest.raises(ConfigError, match=message):
         sample(model, model.regions, **options)

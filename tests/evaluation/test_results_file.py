@@ -7,7 +7,7 @@ import pytest
 from legenda.errors import UserError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, read_scores, write_evaluation
 
-CONFIG = {"model": {"name": "ngsan", "decoding": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
+CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
 
 
 def test_scores_are_those_of_a_file_with_the_same_settings_alone(tmp_path):
@@ -18,7 +18,7 @@ def test_scores_are_those_of_a_file_with_the_same_settings_alone(tmp_path):
         "truth": 0.5
     }
     assert read_scores(path, settings) == {"truth": 0.5}
-    longer = {**CONFIG, "model": {"name": "ngsan", "decoding": {"max_length": 30}}}
+    longer = {**CONFIG, "model": {"name": "ngsan", "generation_config": {"max_length": 30}}}
     for other in (
         caption_settings(CONFIG, "val", 3, "fast"),
         caption_settings(CONFIG, "test", 2, "fast"),

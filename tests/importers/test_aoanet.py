@@ -86,19 +86,19 @@ def test_captions(numbers, to_length, name):
 @pytest.mark.parametrize(
     ("key", "rule", "options"),
     [
-        ("beam_wu09", {"length_rule": "wu", "length_penalty": 0.9}, {}),
+        ("beam_wu09", {"length_normalization": "gnmt", "length_penalty": 0.9}, {}),
         ("beam_avg", {}, {"length_penalty": 1.0}),
-        ("beam_nobadend", {"bad_endings": BAD_ENDINGS}, {}),
-        ("beam_norepeat", {"no_repeat": True}, {}),
+        ("beam_nobadend", {"forbidden_last_tokens": BAD_ENDINGS}, {}),
+        ("beam_norepeat", {"no_immediate_repeat": True}, {}),
         ("beam_t07", {}, {"temperature": 0.7}),
         ("beam5", {}, {"beam_size": 5}),
-        ("dbs_6g3", {}, {"beam_size": 6, "groups": 3, "diversity": 0.5}),
+        ("dbs_6g3", {}, {"beam_size": 6, "num_beam_groups": 3, "diversity_penalty": 0.5}),
     ],
 )
 def test_searches_with_options(full, to_length, key, rule, options):
     model, regions = build(full)
-    rule = replace(model.decoding, **rule)
-    found = beam_search(model, regions, rule=rule, max_length=T, **{"beam_size": 3, **options})
+    rule = replace(model.generation_config, **rule)
+    found = beam_search(model, regions, generation_config=rule, max_length=T, **{"beam_size": 3, **options})
     assert torch.equal(to_length(found.tokens, T), full[f"out/{key}_all_seq"])
     torch.testing.assert_close(found.scores.double(), full[f"out/{key}_all_p"], atol=1e-4, rtol=0)
     torch.testing.assert_close(to_length(found.log_probs, T), full[f"out/{key}_all_logps"], atol=1e-4, rtol=0)
@@ -108,14 +108,14 @@ def test_searches_with_options(full, to_length, key, rule, options):
 @pytest.mark.parametrize(
     ("key", "rule"),
     [
-        ("greedy_nobadend", {"bad_endings": BAD_ENDINGS}),
-        ("greedy_noreprep", {"no_repeat": True}),
+        ("greedy_nobadend", {"forbidden_last_tokens": BAD_ENDINGS}),
+        ("greedy_noreprep", {"no_immediate_repeat": True}),
         ("greedy_blocktri", {"trigram_penalty": 2 * 0.693}),
     ],
 )
 def test_greedy_with_options(full, to_length, key, rule):
     model, regions = build(full)
-    found = greedy(model, regions, rule=replace(model.decoding, **rule), max_length=T)
+    found = greedy(model, regions, generation_config=replace(model.generation_config, **rule), max_length=T)
     tokens = to_length(found.tokens[:, 0], T)
     assert torch.equal(tokens, full[f"out/{key}_seq"])
     log_probs = to_length(found.log_probs[:, 0], T)
@@ -222,6 +222,6 @@ def test_an_imported_model_is_saved_and_loaded(full, tmp_path):
     model, regions = build(full)
     model.save(tmp_path)
     again = legenda.load(tmp_path)
-    assert again.decoding == model.decoding
+    assert again.generation_config == model.generation_config
     found = beam_search(again, regions, beam_size=3, max_length=T)
     assert torch.equal(found.tokens, beam_search(model, regions, beam_size=3, max_length=T).tokens)

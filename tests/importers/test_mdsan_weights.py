@@ -202,7 +202,11 @@ def test_what_names_and_shapes_tell(case):
     assert (model.name, config.num_layers) == (("meshed", 3) if case.meshed else ("mdsan", 2))
     assert config.distance == ("manhattan" if dsa else "none")
     assert config.branches == (3 if "encoder.layers.0.mhatts.2.attention.fc_q.bias" in case.weights else 1)
-    assert (model.decoding.begin_id, model.decoding.end_id, model.decoding.max_length) == (2, 3, 20)
+    assert (
+        model.generation_config.bos_token_id,
+        model.generation_config.eos_token_id,
+        model.generation_config.max_length,
+    ) == (2, 3, 20)
     assert not model.training
 
 
@@ -213,7 +217,7 @@ def test_a_model_that_was_imported_is_saved_and_loaded(case, tmp_path):
     model.save(tmp_path)
     regions, tokens = case.regions(torch.float32), case.io["captions"].unsqueeze(1)
     loaded = legenda.load(tmp_path)
-    assert loaded.decoding == model.decoding
+    assert loaded.generation_config == model.generation_config
     assert torch.equal(loaded(regions, tokens), model(regions, tokens))
 
 

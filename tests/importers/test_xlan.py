@@ -111,7 +111,7 @@ def test_greedy_captions(case, to_length):
 @torch.no_grad()
 def test_beam_search(case, to_length):
     given, model, regions = case
-    assert model.decoding.max_length == T
+    assert model.generation_config.max_length == T
     found = beam_search(model, regions, beam_size=3)
     assert torch.equal(to_length(found.tokens[:, 0], T), given["out/beam_ids"])
     assert_close(to_length(found.log_probs[:, 0], T), given["out/beam_logprobs"])
@@ -123,8 +123,10 @@ def test_the_search_behind_the_papers_numbers(numbers, state, to_length):
     """Image by image and without the unknown word, the last of the vocabulary; the release keeps it as a comment."""
     given = numbers("xlan")
     model = load("xlan", state("xlan"))
-    rule = replace(model.decoding, finished="aside", beam_banned_ids=(model.config.vocab_size - 1,))
-    found = beam_search(model, regions_of(given), beam_size=3, rule=rule)
+    rule = replace(
+        model.generation_config, finished_beams="release", beam_suppress_tokens=(model.config.vocab_size - 1,)
+    )
+    found = beam_search(model, regions_of(given), beam_size=3, generation_config=rule)
     assert torch.equal(to_length(found.tokens[:, 0], T), given["out/legacy_beam_ids"])
     assert_close(to_length(found.log_probs[:, 0], T), given["out/legacy_beam_logprobs"])
     assert_close(found.scores[:, 0], given["out/legacy_beam_score"])

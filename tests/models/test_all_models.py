@@ -126,7 +126,7 @@ def assert_close(found, expected, tolerance=1e-5):
 
 
 def run_steps(model, memory, tokens):
-    state = model.decoder.start(memory, tokens.shape[1])
+    state = model.decoder.init_state(memory, tokens.shape[1])
     logits = []
     for word in tokens.unbind(dim=-1):
         following, state = model.decoder.step(word, state, memory)
@@ -177,7 +177,7 @@ def test_padding_may_hold_anything(model, regions, tokens, garbage):
 @torch.no_grad()
 def test_keys_and_values_lie_as_each_step_reads_them(model, regions):
     memory = model.encode(regions)
-    assert all(part.is_contiguous() for pair in memory.keys_values for part in pair)
+    assert all(part.is_contiguous() for pair in memory.cross_kv for part in pair)
 
 
 @torch.no_grad()
@@ -287,7 +287,7 @@ def test_a_reordered_state_is_that_of_the_rows_it_names(model, regions, tokens):
 @torch.no_grad()
 def test_a_static_cache_gives_the_same_and_keeps_its_shapes(model, regions, tokens):
     memory = model.encode(regions)
-    growing, static = model.decoder.start(memory, ROWS), model.decoder.start_with_room(memory, ROWS, WORDS)
+    growing, static = model.decoder.init_state(memory, ROWS), model.decoder.init_static_state(memory, ROWS, WORDS)
     swapped = torch.tensor([[1, 0]] * len(COUNTS))
     before = None
     for word in tokens.unbind(dim=-1):
@@ -325,7 +325,7 @@ def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monke
     first = torch.zeros(images, rows, dtype=torch.long)
     with largest() as found:
         memory = model.encode(regions)
-        model.decoder.step(first, model.decoder.start(memory, rows), memory)
+        model.decoder.step(first, model.decoder.init_state(memory, rows), memory)
     assert found.elements < images * rows * count * model.config.dim
     with largest() as found:
         model(regions, first.unsqueeze(-1)).sum().backward()

@@ -26,7 +26,7 @@ def double(regions):
 
 
 def steps(model, memory, tokens):
-    state, logits = model.decoder.start(memory, tokens.shape[1]), []
+    state, logits = model.decoder.init_state(memory, tokens.shape[1]), []
     for word in tokens.unbind(dim=-1):
         following, state = model.decoder.step(word, state, memory)
         logits.append(following)
@@ -138,7 +138,7 @@ def test_a_search_reorders_what_may_be_heard(draw_regions):
     model = build("mdsan", pad_id=1)
     memory = model.encode(double(draw_regions((4, 3), dim=FEATURES)))
     tokens = torch.tensor([[[2, 1], [2, 5]]]).expand(2, -1, -1)
-    state = model.decoder.start(memory, 2)
+    state = model.decoder.init_state(memory, 2)
     for word in tokens.unbind(dim=-1):
         _, state = model.decoder.step(word, state, memory)
     beams = torch.tensor([[1, 0, 0], [0, 1, 1]])
@@ -175,8 +175,8 @@ def test_a_caption_longer_than_the_table_of_places(draw_regions):
     with pytest.raises(UserError, match="places for 3 words"):
         beam_search(model, regions, beam_size=2, max_length=5)
     memory = model.encode(regions)
-    assert model.decoder.start_with_room(memory, 2, 3) is not None
-    assert model.decoder.start_with_room(memory, 2, 4) is None
+    assert model.decoder.init_static_state(memory, 2, 3) is not None
+    assert model.decoder.init_static_state(memory, 2, 4) is None
 
 
 @torch.no_grad()

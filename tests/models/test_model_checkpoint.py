@@ -8,7 +8,7 @@ import torch
 
 import legenda
 from legenda import UserError
-from legenda.decoding import DecodingRule
+from legenda.decoding import GenerationConfig
 from legenda.text import Vocabulary
 
 WORDS = ("<end>", "<unk>", "a", "dog", "runs")
@@ -51,12 +51,14 @@ def test_it_comes_back_with_its_words(folder, draw_regions):
 
 def test_its_rule_of_search_comes_back(tmp_path):
     model = build()
-    model.decoding = DecodingRule(banned_ids=(1, 3), max_length=7, length_penalty=0.5, finished="aside")
+    model.generation_config = GenerationConfig(
+        suppress_tokens=(1, 3), max_length=7, length_penalty=0.5, finished_beams="release"
+    )
     model.save(tmp_path)
-    assert legenda.load(tmp_path).decoding == model.decoding
-    told = json.loads((tmp_path / "config.json").read_text())["model"]["decoding"]
-    assert told.items() >= {"begin_id": 0, "end_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
-    assert (told["banned_ids"], told["finished"]) == ([1, 3], "aside")
+    assert legenda.load(tmp_path).generation_config == model.generation_config
+    told = json.loads((tmp_path / "config.json").read_text())["model"]["generation_config"]
+    assert told.items() >= {"bos_token_id": 0, "eos_token_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
+    assert (told["suppress_tokens"], told["finished_beams"]) == ([1, 3], "release")
 
 
 def test_a_model_without_words_is_saved_without_them(tmp_path, draw_regions):
@@ -111,7 +113,7 @@ def with_options(**options):
 
 def with_decoding(**rule):
     def change(content):
-        content["model"]["decoding"].update(rule)
+        content["model"]["generation_config"].update(rule)
         return content
 
     return rewrite(change)
@@ -140,10 +142,12 @@ CONFIG = {
     "no options": rewrite(lambda content: {"model": {"name": content["model"]["name"]}}),
     "a list of options": rewrite(lambda content: {"model": {**content["model"], "options": [1]}}),
     "an unknown model": rewrite(lambda content: {"model": {**content["model"], "name": "ngsam"}}),
-    "no rule": rewrite(lambda content: {"model": {k: v for k, v in content["model"].items() if k != "decoding"}}),
-    "a list for a rule": rewrite(lambda content: {"model": {**content["model"], "decoding": [20]}}),
+    "no rule": rewrite(
+        lambda content: {"model": {k: v for k, v in content["model"].items() if k != "generation_config"}}
+    ),
+    "a list for a rule": rewrite(lambda content: {"model": {**content["model"], "generation_config": [20]}}),
     "a rule unheard of": with_decoding(beams=3),
-    "banned ids that are none": with_decoding(banned_ids=1),
+    "banned ids that are none": with_decoding(suppress_tokens=1),
     "an unknown option": with_options(heads=2),
     "a wrong type": with_options(dim="16"),
     "a wrong value": with_options(num_heads=3),

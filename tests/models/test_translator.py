@@ -39,7 +39,7 @@ def test_steps_give_what_all_positions_at_once_give(options):
     model = small(**options)
     memory = model.encode(sentences((5, 3)))
     tokens = torch.randint(2, 12, (2, 3, 6), generator=torch.Generator().manual_seed(1))
-    state, steps = model.decoder.start(memory, 3), []
+    state, steps = model.decoder.init_state(memory, 3), []
     for place in range(6):
         logits, state = model.decoder.step(tokens[..., place], state, memory)
         steps.append(logits)
@@ -125,7 +125,7 @@ def test_dropout_inside_is_apart_from_the_rest():
 
 def test_beam_search_serves_it_with_fairseqs_length_rule():
     model = small(seed=3)
-    assert (model.decoding.length_penalty, model.decoding.length_rule) == (0.6, "power")
+    assert (model.generation_config.length_penalty, model.generation_config.length_normalization) == (0.6, "power")
     source = sentences((6, 2))
     found = beam_search(model, model.encode(source), beam_size=4, max_length=8)
     for row in range(2):

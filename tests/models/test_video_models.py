@@ -45,7 +45,7 @@ def test_padding_plays_no_part(name):
 def test_a_step_is_what_all_positions_at_once_give(name):
     model, frames, tokens = case(name)
     memory = model.encode(Regions(frames))
-    whole, state = model.decoder(tokens, memory), model.decoder.start(memory, 3)
+    whole, state = model.decoder(tokens, memory), model.decoder.init_state(memory, 3)
     for place in range(5):
         logits, state = model.decoder.step(tokens[..., place], state, memory)
         torch.testing.assert_close(logits, whole[:, :, place], atol=1e-5, rtol=1e-4)

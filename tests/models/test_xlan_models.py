@@ -154,7 +154,7 @@ def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monk
     tokens = torch.randint(7, (images, rows, words))
     with largest() as found:
         memory = model.encode(regions)
-        model.decoder.step(tokens[..., 0], model.decoder.start(memory, rows), memory)
+        model.decoder.step(tokens[..., 0], model.decoder.init_state(memory, rows), memory)
     assert found.elements < images * rows * count * config.dim
     with largest() as found:
         model(regions, tokens).sum().backward()

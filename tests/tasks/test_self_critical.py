@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import legenda
 from legenda import Regions, UserError
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Decoded, beam_search
+from legenda.decoding import GenerationOutput, beam_search
 from legenda.models.xtransformer import positions
 from legenda.tasks import advantages, cross_entropy, policy_gradient
 from legenda.tasks.base import Batch
@@ -46,7 +46,9 @@ def captioner(*, dropout: float = 0.0) -> legenda.models.Captioner:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.5)
-    model.decoding = replace(model.decoding, begin_id=END, end_id=END, banned_ids=(BANNED,))
+    model.generation_config = replace(
+        model.generation_config, bos_token_id=END, eos_token_id=END, suppress_tokens=(BANNED,)
+    )
     return model
 
 
@@ -125,7 +127,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, basel
     estimated = torch.zeros_like(exact)
     for chosen in itertools.product(range(len(CAPTIONS)), repeat=drawn):
         tokens = padded([CAPTIONS[number] for number in chosen])
-        decoded = Decoded(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
+        decoded = GenerationOutput(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
         monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, decoded=decoded, **__: decoded)
         loss_of(task, regions).backward()
         weight = float(np.prod([chances[number].item() for number in chosen]))
@@ -151,7 +153,7 @@ def test_beams_are_all_kept_and_each_once():
     model, regions = captioner(), picture()
     task = task_with(model, sample_method="beam", baseline="mean", num_samples=4)
     inputs, said, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
-    found = beam_search(model, regions, beam_size=4, rule=task.decoding)
+    found = beam_search(model, regions, beam_size=4, generation_config=task.generation_config)
     assert torch.equal(said, found.tokens)
     assert len({tuple(row) for row in said[0].tolist()}) == 4
     assert (inputs[..., 0] == END).all()
@@ -162,7 +164,7 @@ def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
     model, regions = captioner(), picture()
     task = task_with(model, sample_method="beam", baseline="mean", num_samples=3)
     tokens, scores = padded([[1, END], [2, 1, END], [END]]), torch.tensor([[-1.0, -2.0, -torch.inf]])
-    decoded = Decoded(tokens, torch.zeros(tokens.shape), scores)
+    decoded = GenerationOutput(tokens, torch.zeros(tokens.shape), scores)
     monkeypatch.setattr("legenda.tasks.self_critical.beam_search", lambda *_, **__: decoded)
     loss = loss_of(task, regions)
     log_one, log_other = (probability(model, regions, c).log() for c in ([1, END], [2, 1, END]))
@@ -209,7 +211,7 @@ def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch)
 def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
     model, regions = captioner(), picture()
     tokens = padded([[1, END], [2, 1, END]])
-    decoded = Decoded(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
+    decoded = GenerationOutput(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
     monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, **__: decoded)
     captions = torch.tensor([[[END, 1, 2, END], [END, 2, END, -1]]])
     alone = loss_of(task_with(model, num_samples=2), regions, captions)

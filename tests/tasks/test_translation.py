@@ -74,8 +74,12 @@ def loss_of(objective, positions):
 
 def test_a_new_model_has_the_sizes_and_words_of_the_data(task, model):
     assert model.config.vocab_size == len(task.data.vocabulary) == len(model.vocabulary)
-    assert model.decoding.max_length == 13
-    assert (model.decoding.begin_id, model.decoding.end_id, model.decoding.banned_ids) == (0, 0, (1,))
+    assert model.generation_config.max_length == 13
+    assert (
+        model.generation_config.bos_token_id,
+        model.generation_config.eos_token_id,
+        model.generation_config.suppress_tokens,
+    ) == (0, 0, (1,))
     assert model.name == "translator"
 
 
@@ -84,7 +88,7 @@ def test_a_batch_has_ends_and_padding(task, model):
     assert batch["source"].shape == (2, 6)
     assert batch["source"][0].tolist() == [*model.read("children play"), -1, -1, -1]
     assert batch["target"][1].tolist() == model.read(PAIRS["a man rides a horse"])
-    assert batch["target"][1, -1] == model.decoding.end_id
+    assert batch["target"][1, -1] == model.generation_config.eos_token_id
 
 
 def test_the_decoder_reads_each_word_where_it_is_to_say_the_next(task, model):

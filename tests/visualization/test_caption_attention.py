@@ -70,7 +70,7 @@ def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_pa
 
 
 def test_captions_of_one_picture_stand_below_each_other(run, run_command, picture, tmp_path):
-    words, _, _ = _searched(run, picture, beam_size=3, results=3)
+    words, _, _ = _searched(run, picture, beam_size=3, num_return_sequences=3)
     run_command(f"caption {picture} --model {run} --captions 3 --attention {tmp_path / 'sheets'}")
     rows = sum(-(-(len(said) + 1) // 5) for said in words)
     height = Image.open(tmp_path / "sheets" / "a.png.png").height

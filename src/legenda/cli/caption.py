@@ -154,7 +154,7 @@ def caption_images(
             stacked = batched.to(device)
             with torch.inference_mode():
                 found = beam_search(
-                    model, stacked, beam_size=beam_size, results=captions, need_attention=heard is not None
+                    model, stacked, beam_size=beam_size, num_return_sequences=captions, need_attention=heard is not None
                 )
             for row, (path, picture, _, _) in enumerate(regions):
                 if heard is not None:

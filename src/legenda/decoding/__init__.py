@@ -1,9 +1,20 @@
-"""Search: from a model and the memory of images to captions. It knows only a decoder's start and step."""
+"""Generation of token sequences: beam search, greedy decoding and sampling with any decoder, and ensembles."""
 
 from legenda.decoding.beam import beam_search
-from legenda.decoding.common import Decodable, Decoded
-from legenda.decoding.decoder import Decoder, DecodingRule, State
+from legenda.decoding.decoder import Decoder, State
 from legenda.decoding.ensemble import Ensemble
+from legenda.decoding.generation import GenerationOutput, SupportsGeneration
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.decoding.sampling import greedy, sample
 
-__all__ = ["Decodable", "Decoded", "Decoder", "DecodingRule", "Ensemble", "State", "beam_search", "greedy", "sample"]
+__all__ = [
+    "Decoder",
+    "Ensemble",
+    "GenerationConfig",
+    "GenerationOutput",
+    "State",
+    "SupportsGeneration",
+    "beam_search",
+    "greedy",
+    "sample",
+]

@@ -1,4 +1,4 @@
-"""Several models that choose each word together."""
+"""Ensembles: several models that choose each token together."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.decoding.common import Decodable
 from legenda.decoding.decoder import Decoder, State
-from legenda.errors import UserError
+from legenda.decoding.generation import SupportsGeneration
+from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
 
 
 @dataclass(frozen=True, eq=False)
 class EnsembleMemory(Memory):
-    """The memories of all members for the same images; what it shows of its own is that of the first."""
+    """The memories of all members for the same images; the fields of a plain memory are the first member's."""
 
     members: tuple[Memory, ...] = ()
 
     def __getitem__(self, index: slice | Tensor) -> EnsembleMemory:
-        """The memory of the pictures named by a slice or an index tensor."""
-        return _together([member[index] for member in self.members])
+        """Return the memory of the images selected by a slice or an index tensor."""
+        return _join([member[index] for member in self.members])
 
 
 @dataclass(frozen=True, eq=False)
 class EnsembleState:
-    """The states of all members; `attention` is the first one's."""
+    """The states of all members; `attention` is the first member's."""
 
     members: tuple[State, ...]
 
@@ -37,15 +37,15 @@ class EnsembleState:
     def attention(self) -> Float[Tensor, "B K H N"] | None:
         return self.members[0].attention
 
-    def reorder(self, beams: Int[Tensor, "B K"]) -> EnsembleState:
-        """The state of rows `beams` of each image."""
+    def reorder(self, beams: Int[Tensor, "B W"]) -> EnsembleState:
+        """Return the state of the rows `beams` of each image."""
         return EnsembleState(tuple(member.reorder(beams) for member in self.members))
 
 
 class EnsembleDecoder(Decoder):
-    """The decoders of all members, and the mean of what they say."""
+    """The decoders of all members; its log-probabilities are the mean of the members'."""
 
-    normalised = True
+    returns_log_probs = True
 
     def __init__(self, members: Sequence[Decoder], weights: Sequence[float], mean: str) -> None:
         super().__init__()
@@ -53,86 +53,86 @@ class EnsembleDecoder(Decoder):
         self.mean = mean
         self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64) / sum(weights), persistent=False)
 
-    def start(self, memory: Memory, rows: int) -> EnsembleState:
-        """The members' own."""
-        parts = zip(self._decoders, _members(memory), strict=True)
-        return EnsembleState(tuple(decoder.start(part, rows) for decoder, part in parts))
+    def init_state(self, memory: Memory, num_rows: int) -> EnsembleState:
+        """Return the members' states."""
+        pairs = zip(self._decoders, _members(memory), strict=True)
+        return EnsembleState(tuple(decoder.init_state(part, num_rows) for decoder, part in pairs))
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> EnsembleState | None:
-        """The members' own; None where a member has none."""
-        parts = zip(self._decoders, _members(memory), strict=True)
-        states = [decoder.start_with_room(part, rows, words) for decoder, part in parts]
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> EnsembleState | None:
+        """Return the members' static states; None where a member has none."""
+        pairs = zip(self._decoders, _members(memory), strict=True)
+        states = [decoder.init_static_state(part, num_rows, max_length) for decoder, part in pairs]
         found = tuple(state for state in states if state is not None)
         return EnsembleState(found) if len(found) == len(states) else None
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: EnsembleState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], EnsembleState]:
-        """The mean log-probabilities of the next word, and the members' states."""
-        parts = zip(self._decoders, state.members, _members(memory), strict=True)
-        steps = [decoder.step(tokens, member, part) for decoder, member, part in parts]
+        """Return the mean log-probabilities of the next tokens, and the members' next states."""
+        triples = zip(self._decoders, state.members, _members(memory), strict=True)
+        steps = [decoder.step(tokens, member, part) for decoder, member, part in triples]
         return self._average([logits for logits, _ in steps]), EnsembleState(tuple(state for _, state in steps))
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """The mean log-probabilities after every prefix of `tokens`."""
-        parts = zip(self._decoders, _members(memory), strict=True)
-        return self._average([decoder(tokens, part) for decoder, part in parts])
+        """Return the mean log-probabilities after every prefix of `tokens`."""
+        pairs = zip(self._decoders, _members(memory), strict=True)
+        return self._average([decoder(tokens, part) for decoder, part in pairs])
 
     @property
     def _decoders(self) -> list[Decoder]:
         return [member for member in self.members if isinstance(member, Decoder)]
 
     def _average(self, logits: list[Tensor]) -> Tensor:
-        said = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])
-        weights = self.weights.to(said.dtype).view(-1, *[1] * (said.dim() - 1))
+        log_probs = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])
+        weights = self.weights.to(log_probs.dtype).view(-1, *[1] * (log_probs.dim() - 1))
         if self.mean == "probabilities":
-            return (said + weights.log()).logsumexp(dim=0)
-        return (said * weights).sum(dim=0)
+            return (log_probs + weights.log()).logsumexp(dim=0)
+        return (log_probs * weights).sum(dim=0)
 
 
 class Ensemble(nn.Module):
-    """Several captioners as one that every search can use.
+    """Several captioners as one model, for beam search, greedy decoding and sampling alike.
 
-    mean: of "probabilities", as AoANet's release and all four papers have it, or of "log_probabilities", as MD-SAN's
-    release, which leaves their sum below 1. weights: of the members, all equal unless told. The rule of search is the
-    first member's.
+    mean: of "probabilities", as in AoANet's release and all four papers, or of "log_probabilities", as in MD-SAN's
+    release, whose probabilities then sum to less than 1. weights: of the members, equal by default. The generation
+    config is the first member's.
 
-    Raises UserError when there is no member, or their vocabularies, special ids or numbers of weights differ.
+    Raises ConfigError when there is no member, or when vocabularies, special ids or the number of weights differ.
     """
 
     def __init__(
         self,
-        models: Sequence[Decodable],
+        models: Sequence[SupportsGeneration],
         *,
         weights: Sequence[float] | None = None,
         mean: Literal["probabilities", "log_probabilities"] = "probabilities",
     ) -> None:
         super().__init__()
         if not models:
-            raise UserError("an ensemble needs at least one model")
+            raise ConfigError("an ensemble needs at least one model")
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models) or min(weights) <= 0:
-            raise UserError(f"an ensemble of {len(models)} models needs as many weights above 0, not {weights}")
+            raise ConfigError(f"an ensemble of {len(models)} models needs as many weights above 0, not {weights}")
         if mean not in ("probabilities", "log_probabilities"):
-            raise UserError(f"mean must be probabilities or log_probabilities, not {mean!r}")
-        first, words = models[0], _vocabulary(models[0])
-        for model in models[1:]:
-            ids = (model.decoding.begin_id, model.decoding.end_id)
-            if ids != (first.decoding.begin_id, first.decoding.end_id) or _vocabulary(model) != words:
-                raise UserError("the models of an ensemble must have the same vocabulary and special ids")
+            raise ConfigError(f"mean must be probabilities or log_probabilities, not {mean!r}")
+        first = models[0]
+        if any(
+            _special_ids(model) != _special_ids(first) or _vocabulary(model) != _vocabulary(first) for model in models
+        ):
+            raise ConfigError("the models of an ensemble must have the same vocabulary and special ids")
         self.models = nn.ModuleList(model for model in models if isinstance(model, nn.Module))
         self.decoder: Decoder = EnsembleDecoder([model.decoder for model in models], weights, mean)
-        self.decoding = replace(first.decoding)
+        self.generation_config = replace(first.generation_config)
         self._members = list(models)
 
     def encode(self, regions: Regions) -> EnsembleMemory:
-        """Each member's memory of the same images."""
-        return _together([model.encode(regions) for model in self._members])
+        """Return each member's memory of the same images."""
+        return _join([model.encode(regions) for model in self._members])
 
 
-def _together(members: Sequence[Memory]) -> EnsembleMemory:
+def _join(members: Sequence[Memory]) -> EnsembleMemory:
     first = members[0]
-    return EnsembleMemory(first.states, first.mask, first.global_feature, first.keys_values, tuple(members))
+    return EnsembleMemory(first.states, first.mask, first.global_feature, first.cross_kv, tuple(members))
 
 
 def _members(memory: Memory) -> tuple[Memory, ...]:
@@ -140,7 +140,11 @@ def _members(memory: Memory) -> tuple[Memory, ...]:
     return memory.members
 
 
-def _vocabulary(model: Decodable) -> object:
-    """What two members must share: their words, or at least how many there are."""
-    words = getattr(model, "vocabulary", None)
-    return words if words is not None else getattr(getattr(model, "config", None), "vocab_size", None)
+def _special_ids(model: SupportsGeneration) -> tuple[int, int]:
+    return model.generation_config.bos_token_id, model.generation_config.eos_token_id
+
+
+def _vocabulary(model: SupportsGeneration) -> object:
+    """Return the vocabulary, or else its size."""
+    vocabulary = getattr(model, "vocabulary", None)
+    return vocabulary if vocabulary is not None else getattr(getattr(model, "config", None), "vocab_size", None)

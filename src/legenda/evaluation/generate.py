@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Decoded, Ensemble
+from legenda.decoding import Ensemble, GenerationOutput
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
 from legenda.regions import Regions
 from legenda.tasks.predict import generate_captions
 
-GenerationCallback = Callable[[np.ndarray, Regions, Decoded], None]
+GenerationCallback = Callable[[np.ndarray, Regions, GenerationOutput], None]
 """Receives the positions of a batch in its split, the regions, and the generated output."""
 
 
@@ -40,7 +40,7 @@ def generate(
     done = 0
     with progress_bar(f"captioning {split.source}") as update:
 
-        def callback(batch: np.ndarray, regions: Regions, output: Decoded) -> None:
+        def callback(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
             nonlocal done
             if attention_callback is not None:
                 attention_callback(batch, regions, output)

@@ -25,7 +25,7 @@ def caption_settings(
         "split": split,
         "beam_size": beam_size,
         "metrics": metrics,
-        "decoding": config["model"].get("decoding"),
+        "generation_config": config["model"].get("generation_config"),
         "data": config.get("data") if data is None else data,
     }
 

@@ -45,7 +45,7 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
     _map_encoder(weights, layers, use_bn, embedded, found)
     _map_decoder(weights, attended, found)
     model = weights.load_into(model)
-    model.decoding = replace(model.decoding, beam_banned_ids=(found["vocab_size"] - 1,))
+    model.generation_config = replace(model.generation_config, beam_suppress_tokens=(found["vocab_size"] - 1,))
     return model
 
 

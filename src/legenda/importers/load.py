@@ -81,7 +81,9 @@ def load(
         words = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
         check_size(model, len(words), source)
         model.vocabulary = words
-        model.decoding = replace(model.decoding, begin_id=words.bos_token_id, end_id=words.eos_token_id)
+        model.generation_config = replace(
+            model.generation_config, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id
+        )
     return model
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legenda.decoding import DecodingRule
+from legenda.decoding import GenerationConfig
 from legenda.errors import UserError
 from legenda.importers.weight_map import HEADS, StateDictMapper
 from legenda.models import Captioner, create_model
@@ -42,7 +42,7 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
     meshed = any(".fc_alpha" in name for name in weights.tensors)
     map_layers = _map_meshed if meshed else _map_mdsan
     model = create_model("meshed" if meshed else "mdsan", **{**sizes, **map_layers(weights, layers), **options})
-    model.decoding = DecodingRule(begin_id=BEGIN, end_id=END, max_length=20)
+    model.generation_config = GenerationConfig(bos_token_id=BEGIN, eos_token_id=END, max_length=20)
     weights.map_module("encoder.fc", "encoder.input")
     weights.map_module("encoder.layer_norm", "encoder.input_norm")
     weights.map("decoder.word_emb.weight", "decoder.embedding.weight")

@@ -21,7 +21,7 @@ from legenda.attention import (
     create_pair_geometry,
     create_self_attention,
 )
-from legenda.decoding.decoder import DecodingRule
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.config import ModelConfig
@@ -112,9 +112,9 @@ class AoANetConfig(AttentionOptions, ModelConfig):
         return self.dim * self.multi_head_scale
 
     @property
-    def decoding(self) -> DecodingRule:
+    def generation_config(self) -> GenerationConfig:
         """Finished captions leave the beam; 20 words at most (section 5 of the release's beam search)."""
-        return DecodingRule(finished="aside", max_length=20)
+        return GenerationConfig(finished_beams="release", max_length=20)
 
     def build_encoder(self) -> AoANetEncoder:
         """Region embedding and refiner."""
@@ -217,7 +217,7 @@ class AoANetEncoder(Encoder):
             x = self.norm(x)
         return Memory(x, mask, self._pool(regions, features, x))
 
-    def forget_summary(self) -> None:
+    def remove_global_branch(self) -> None:
         """Leaves out the embedding of the picture's own vector."""
         self.pooled = None
 

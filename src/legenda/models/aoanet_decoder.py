@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
-from legenda.decoding.decoder import Decoder, pick_rows
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import gather_beams
 from legenda.models.lstm import WordLSTM
 from legenda.regions import Memory
 
@@ -35,18 +36,18 @@ class AoANetState:
     def reorder(self, beams: Int[Tensor, "B K"]) -> AoANetState:
         """The state of rows `beams` of each image."""
         return AoANetState(
-            pick_rows(self.hidden, beams),
-            pick_rows(self.cell, beams),
-            pick_rows(self.context, beams),
-            None if self.second is None else (pick_rows(self.second[0], beams), pick_rows(self.second[1], beams)),
-            None if self.attention is None else pick_rows(self.attention, beams),
+            gather_beams(self.hidden, beams),
+            gather_beams(self.cell, beams),
+            gather_beams(self.context, beams),
+            None if self.second is None else (gather_beams(self.second[0], beams), gather_beams(self.second[1], beams)),
+            None if self.attention is None else gather_beams(self.attention, beams),
         )
 
 
 class AoANetDecoder(Decoder):
     """Word and image through an LSTM, its state asks the regions, and both make the context that chooses the word."""
 
-    steady = True
+    supports_static_state = True
 
     def __init__(self, config: AoANetConfig) -> None:
         super().__init__()
@@ -80,17 +81,17 @@ class AoANetDecoder(Decoder):
             self.aoa = AttentionOnAttention(D, D, D)
         self.output = nn.Linear(D, config.vocab_size, bias=not self.paper)
 
-    def project(self, memory: Memory) -> Memory:
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Keys and values of the regions, shared by all rows; the additive attention's values are the regions."""
         if isinstance(self.attention, AdditiveAttention):
             pair = (self.attention.key(memory.states), memory.states)
         else:
             pair = self.attention.keys_values(memory.states, memory.states)
-        return replace(memory, keys_values=(pair,))
+        return replace(memory, cross_kv=(pair,))
 
-    def start(self, memory: Memory, rows: int) -> AoANetState:
+    def init_state(self, memory: Memory, num_rows: int) -> AoANetState:
         """All zeros."""
-        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
+        zeros = memory.states.new_zeros(len(memory), num_rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
 
     def step(
@@ -103,7 +104,7 @@ class AoANetDecoder(Decoder):
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Word by word, since each context enters the next step; words and output layer are read all at once."""
-        state = self.start(memory, tokens.shape[1])
+        state = self.init_state(memory, tokens.shape[1])
         words, *others = self.lstm.parts()
         contexts = []
         for read in self._read(tokens, words).unbind(dim=2):
@@ -138,7 +139,7 @@ class AoANetDecoder(Decoder):
         return AoANetState(hidden, cell, context, second, attention)
 
     def _look(self, hidden: Float[Tensor, "B K D"], memory: Memory, *, need_weights: bool) -> Attended:
-        keys, values = memory.keys_values[0]
+        keys, values = memory.cross_kv[0]
         if isinstance(self.attention, AdditiveAttention):
             return self.attention(hidden, keys, values, memory.mask)
         asked = hidden if self.query_norm is None else self.query_norm(hidden)

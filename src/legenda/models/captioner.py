@@ -5,7 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.decoder import Decoder, DecodingRule
+from legenda.decoding import beam_search
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
@@ -19,7 +21,7 @@ class Captioner(Model):
     encoder: Encoder
     decoder: Decoder
     config: ModelConfig
-    decoding: DecodingRule
+    generation_config: GenerationConfig
 
     def __init__(self, config: ModelConfig, decoder_config: ModelConfig | None = None) -> None:
         """decoder_config: that of another family's decoder, where `config.decoder` names one."""
@@ -27,11 +29,11 @@ class Captioner(Model):
         self.config = config
         self.encoder = config.build_encoder()
         self.decoder = (decoder_config or config).build_decoder()
-        self.encoder.initialise()
-        self.decoder.initialise()
-        if not self.decoder.reads_summary:
-            self.encoder.forget_summary()
-        self.decoding = (decoder_config or config).decoding
+        self.encoder.reset_parameters()
+        self.decoder.reset_parameters()
+        if not self.decoder.uses_global_feature:
+            self.encoder.remove_global_branch()
+        self.generation_config = (decoder_config or config).generation_config
         self.needs_boxes = self.encoder.needs_boxes
 
     def encode(self, regions: Regions) -> Memory:
@@ -51,7 +53,7 @@ class Captioner(Model):
                 f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
                 "model without geometry, such as transformer"
             )
-        return self.decoder.project(self.encoder(regions)).contiguous()
+        return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of K rows of tokens per image; the first token of a row is the begin id."""
@@ -62,12 +64,10 @@ class Captioner(Model):
 
         Raises UserError when the model has no vocabulary (one that was created, not loaded or trained).
         """
-        from legenda.decoding import beam_search  # the one call against the stream of imports, for convenience
-
         if self.vocabulary is None:
             raise UserError("this model has no vocabulary, so it cannot write words; set model.vocabulary first")
         mode = self.training
         self.eval()
-        found = beam_search(self, regions, beam_size=beam_size, max_length=max_length, results=1)
+        found = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
         self.train(mode)
         return [self.vocabulary.decode(row[0].tolist()) for row in found.tokens]

@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 
 from legenda.config import merge, to_json
-from legenda.decoding.decoder import DecodingRule
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.io import atomic_write, read_json, verified, write_json
 from legenda.models.captioner import Captioner
@@ -42,7 +42,7 @@ def save_weights(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
 
 def describe(model: Model) -> dict[str, Any]:
     """The "model" part of config.json: name, options, rule of search, and whether a vocabulary lies beside it."""
-    rule = {} if model.decoding is None else {"decoding": to_json(model.decoding)}
+    rule = {} if model.generation_config is None else {"generation_config": to_json(model.generation_config)}
     return {
         "name": model.name,
         "options": to_json(model.config),
@@ -72,10 +72,10 @@ def load_any(folder: str | Path) -> Model:
     try:
         section = described["model"]
         model = build_model(section["name"], section["options"])
-        if model.decoding is not None:
-            model.decoding = merge(DecodingRule, section["decoding"], "decoding")
-            if max(model.decoding.ids) >= model.config.vocab_size:
-                raise UserError("decoding names ids outside the vocabulary")
+        if model.generation_config is not None:
+            model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
+            if max(model.generation_config.token_ids) >= model.config.vocab_size:
+                raise UserError("generation_config names token ids outside the vocabulary")
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f'{path} has no usable "model" part with a name and options; save the model again') from error
     except UserError as error:

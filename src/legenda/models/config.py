@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from legenda.decoding.decoder import Decoder, DecodingRule
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.models.encoder import Encoder
 from legenda.models.model import Config
 
@@ -32,9 +33,9 @@ class ModelConfig(Config):
         raise NotImplementedError
 
     @property
-    def decoding(self) -> DecodingRule:
+    def generation_config(self) -> GenerationConfig:
         """How captions are searched for by the release whose decoder this is."""
-        return DecodingRule()
+        return GenerationConfig()
 
     def positive(self, *names: str) -> None:
         """Raises UserError unless the common fields and the named ones are at least 1."""

@@ -13,14 +13,14 @@ class Encoder(nn.Module):
     needs_boxes: bool = False
     """Whether it reads where the regions lie."""
 
-    def initialise(self) -> None:
+    def reset_parameters(self) -> None:
         """Fills the weights anew where torch's own numbers are not the model's; called once both halves stand."""
 
     def place(self, regions: Regions) -> Regions:
         """The regions with boxes, where the encoder knows how regions without boxes lie; as they are otherwise."""
         return regions
 
-    def forget_summary(self) -> None:
+    def remove_global_branch(self) -> None:
         """Leaves out what makes only the global vector, for a decoder that does not read it."""
 
     def forward(self, regions: Regions) -> Memory:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from legenda.attention import sinusoids
 from legenda.attention.distance import Distance
-from legenda.decoding.decoder import Length
+from legenda.decoding.kv_cache import CacheLength
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
@@ -105,16 +105,16 @@ class MdsanDecoder(TransformerDecoder):
         table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
         self.register_buffer("places", nn.init.xavier_uniform_(table) if released else table)
 
-    def initialise(self) -> None:
+    def reset_parameters(self) -> None:
         """Xavier's numbers, words included."""
         xavier(self)
         nn.init.xavier_uniform_(self.embedding.weight)
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState | None:
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
         """No words yet; None where there are not so many places, which matters only if captions become so long."""
-        return super().start_with_room(memory, rows, words) if words < len(self.places) else None
+        return super().init_static_state(memory, num_rows, max_length) if max_length < len(self.places) else None
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         T = tokens.shape[-1]
         if isinstance(first, int) and first + T >= len(self.places):
             raise UserError(

@@ -50,7 +50,7 @@ class MeshedMemory(Memory):
         """The memory of the pictures named by a slice or an index tensor."""
         found = super().__getitem__(index)
         levels = tuple(level[index] for level in self.levels)
-        return MeshedMemory(found.states, found.mask, found.global_feature, found.keys_values, levels)
+        return MeshedMemory(found.states, found.mask, found.global_feature, found.cross_kv, levels)
 
 
 class MeshedEncoder(MdsanEncoder):
@@ -83,7 +83,7 @@ class MeshedLayer(DecoderLayer):
 class MeshedDecoder(MdsanDecoder):
     """MD-SAN's decoder with meshed layers; the attention that it shows is that to the last level."""
 
-    def project(self, memory: Memory) -> Memory:
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Keys and values of all levels `(B, L, H, N, d)` for every layer; of another model's encoder, L times its
         states.
         """
@@ -94,7 +94,7 @@ class MeshedDecoder(MdsanDecoder):
         for layer in self._stack:
             pairs = [layer.image.keys_values(level, level) for level in levels]
             projected.append((torch.stack([k for k, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)))
-        return replace(memory, keys_values=tuple(projected))
+        return replace(memory, cross_kv=tuple(projected))
 
     def _layer(self, config: TransformerConfig, double_norm: bool) -> DecoderLayer:
         return MeshedLayer(config, double_norm=double_norm)

@@ -52,8 +52,8 @@ class Model(nn.Module):
     """Its name in the registry."""
     vocabulary: Any = None
     """Its `Vocabulary`; None where it has no words yet."""
-    decoding: Any = None
-    """The `DecodingRule` by which its sentences are searched for; None where it says none."""
+    generation_config: Any = None
+    """The `GenerationConfig` by which its sentences are searched for; None where it says none."""
     needs_boxes: bool = False
     """Whether it reads where the regions lie."""
 

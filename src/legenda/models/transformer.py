@@ -20,7 +20,8 @@ from legenda.attention import (
     create_self_attention,
     sinusoids,
 )
-from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder, xavier
@@ -128,7 +129,7 @@ class TransformerEncoder(Encoder):
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.geometry = create_pair_geometry(config, config.num_layers)
 
-    def initialise(self) -> None:
+    def reset_parameters(self) -> None:
         """Xavier's numbers."""
         xavier(self)
 
@@ -205,7 +206,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "B K D"],
         said: KeysValues,
-        length: Length,
+        length: CacheLength,
         image: KeysValues,
         mask: Bool[Tensor, "B N"],
         heard: Bool[Tensor, "B K T"] | None = None,
@@ -218,8 +219,8 @@ class DecoderLayer(nn.Module):
         B, K, D = x.shape
         read = self.around_words.before(x).view(B * K, 1, D)
         key, value = self.words.keys_values(read, read)
-        keys = with_word(said[0], key.unflatten(0, (B, K)), 3, length)
-        values = with_word(said[1], value.unflatten(0, (B, K)), 3, length)
+        keys = append_kv(said[0], key.unflatten(0, (B, K)), 3, length)
+        values = append_kv(said[1], value.unflatten(0, (B, K)), 3, length)
         words = self.words.attend(
             self.words.queries(read),
             keys.flatten(0, 1),
@@ -258,8 +259,8 @@ class TransformerState:
     heard: which of these words the next ones may hear; None where they may hear all.
     """
 
-    length: Length
-    keys_values: tuple[KeysValues, ...]
+    length: CacheLength
+    kv_cache: tuple[KeysValues, ...]
     heard: Bool[Tensor, "B K t"] | None = None
     attention: Float[Tensor, "B K H N"] | None = None
 
@@ -267,13 +268,13 @@ class TransformerState:
         """The state of rows `beams` of each image."""
         return replace(
             self,
-            keys_values=tuple((pick_rows(keys, beams), pick_rows(values, beams)) for keys, values in self.keys_values),
-            heard=None if self.heard is None else pick_rows(self.heard, beams),
-            attention=None if self.attention is None else pick_rows(self.attention, beams),
+            kv_cache=tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
+            heard=None if self.heard is None else gather_beams(self.heard, beams),
+            attention=None if self.attention is None else gather_beams(self.attention, beams),
         )
 
 
-def placed_words(x: Float[Tensor, "*rows T D"], first: Length = 0) -> Float[Tensor, "*rows T D"]:
+def placed_words(x: Float[Tensor, "*rows T D"], first: CacheLength = 0) -> Float[Tensor, "*rows T D"]:
     """Embedded words scaled to the length of their places' sinusoids, which are added (Vaswani et al., 2017, 3.4)."""
     T, D = x.shape[-2:]
     place = torch.arange(T, device=x.device, dtype=x.dtype) + first
@@ -283,7 +284,7 @@ def placed_words(x: Float[Tensor, "*rows T D"], first: Length = 0) -> Float[Tens
 class TransformerDecoder(Decoder):
     """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
 
-    reads_summary = False
+    uses_global_feature = False
 
     def __init__(
         self,
@@ -309,7 +310,7 @@ class TransformerDecoder(Decoder):
         self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
         self.output = None if tied else nn.Linear(config.dim, config.vocab_size, bias=output_bias)
 
-    def initialise(self) -> None:
+    def reset_parameters(self) -> None:
         """Xavier's numbers, and words of unit length."""
         xavier(self)
         nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
@@ -321,22 +322,22 @@ class TransformerDecoder(Decoder):
     def _stack(self) -> list[DecoderLayer]:
         return cast("list[DecoderLayer]", list(self.layers))
 
-    def project(self, memory: Memory) -> Memory:
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Keys and values of the image for every layer, shared by all rows."""
         projected = tuple(layer.image.keys_values(memory.states, memory.states) for layer in self._stack)
-        return replace(memory, keys_values=projected)
+        return replace(memory, cross_kv=projected)
 
-    def start(self, memory: Memory, rows: int) -> TransformerState:
+    def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
         """No words yet: empty keys and values."""
-        heard = None if self.pad_id is None else memory.mask.new_zeros(len(memory), rows, 0)
-        return TransformerState(0, no_words(memory, self.num_heads, rows, 0, memory.states.dtype), heard)
+        heard = None if self.pad_id is None else memory.mask.new_zeros(len(memory), num_rows, 0)
+        return TransformerState(0, empty_kv(memory, self.num_heads, num_rows, 0, memory.states.dtype), heard)
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> TransformerState | None:
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
         """No words yet: keys and values of zeros, which no word hears."""
-        heard = memory.mask.new_zeros(len(memory), rows, words)
+        heard = memory.mask.new_zeros(len(memory), num_rows, max_length)
         length = torch.zeros((), dtype=torch.long, device=heard.device)
-        dtype = memory.keys_values[0][0].dtype
-        return TransformerState(length, no_words(memory, self.num_heads, rows, words, dtype), heard)
+        dtype = memory.cross_kv[0][0].dtype
+        return TransformerState(length, empty_kv(memory, self.num_heads, num_rows, max_length, dtype), heard)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
@@ -348,10 +349,10 @@ class TransformerDecoder(Decoder):
         if state.heard is not None:
             # Every word hears itself, so that none is without a key.
             itself = torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)
-            now = later = with_word(state.heard, itself, -1, state.length)
+            now = later = append_kv(state.heard, itself, -1, state.length)
             if self.pad_id is not None:
-                later = with_word(state.heard, tokens.ne(self.pad_id).unsqueeze(-1), -1, state.length)
-        for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
+                later = append_kv(state.heard, tokens.ne(self.pad_id).unsqueeze(-1), -1, state.length)
+        for layer, said, image in zip(self._stack, state.kv_cache, memory.cross_kv, strict=True):
             x, kept, weights = layer.step(x, said, state.length, image, memory.mask, now)
             grown.append(kept)
         attention = None if weights is None else weights.transpose(1, 2)
@@ -363,11 +364,11 @@ class TransformerDecoder(Decoder):
         if self.pad_id is not None:
             itself = torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
             heard = tokens.ne(self.pad_id).unsqueeze(-2) | itself
-        for layer, image in zip(self._stack, memory.keys_values, strict=True):
+        for layer, image in zip(self._stack, memory.cross_kv, strict=True):
             x = layer(x, image, memory.mask, heard)
         return self._logits(x, tokens)
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         """What the first layer reads; `first` is the position of the first token, counted from 0."""
         return self.dropout(placed_words(self.embedding(tokens), first))
 

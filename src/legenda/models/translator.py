@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import AttentionOptions, Geometry
-from legenda.decoding.decoder import DecodingRule
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
 from legenda.models.model import Config, Model
@@ -109,7 +109,7 @@ class Translator(Model):
     """
 
     config: TranslatorConfig
-    decoding: DecodingRule
+    generation_config: GenerationConfig
     subwords: SubwordTokenizer | None = None
     """How text becomes words of the vocabulary; None for a model that was created and not trained or loaded."""
 
@@ -118,8 +118,8 @@ class Translator(Model):
         self.config = config
         self.encoder = WordEncoder(config)
         self.decoder = TransformerDecoder(config.stack(), last_norm=config.norm_first, tied=True)
-        self.decoder.initialise()
-        self.decoding = DecodingRule(finished="aside", length_penalty=0.6, max_length=100)
+        self.decoder.reset_parameters()
+        self.generation_config = GenerationConfig(finished_beams="release", length_penalty=0.6, max_length=100)
 
     def encode(self, source: Int[Tensor, "B N"]) -> Memory:
         """The memory of sentences, whose ids end with the end's and are padded with -1.
@@ -134,7 +134,7 @@ class Translator(Model):
                 f"id {int(source.max())} is outside a vocabulary of {self.config.vocab_size} words; use the model's own"
             )
         words = self.decoder.embedding(source.clamp(min=0))
-        return self.decoder.project(self.encoder(words, mask)).contiguous()
+        return self.decoder.precompute_cross_kv(self.encoder(words, mask)).contiguous()
 
     def forward(self, source: Int[Tensor, "B N"], tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
         """Logits after every prefix of K rows of tokens per sentence; the first token of a row is the begin id."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
-from legenda.decoding.decoder import DecodingRule
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
@@ -77,9 +77,9 @@ class XLinearConfig(ModelConfig):
         return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
 
     @property
-    def decoding(self) -> DecodingRule:
+    def generation_config(self) -> GenerationConfig:
         """Ended captions compete by the sum of their log-probabilities; 16 words and the end at most."""
-        return DecodingRule(max_length=17)
+        return GenerationConfig(max_length=17)
 
     def create_block(self) -> XLinearAttention:
         """One X-Linear block."""
@@ -167,7 +167,7 @@ class XLinearEncoder(Encoder):
         self.summary: nn.Linear | None = nn.Linear((L + 1) * D, D, bias=not config.literal)
         self.summary_norm: nn.Module | None = nn.Identity() if config.literal else nn.LayerNorm(D)
 
-    def forget_summary(self) -> None:
+    def remove_global_branch(self) -> None:
         """Leaves out Eq. 10."""
         self.summary = self.summary_norm = None
 

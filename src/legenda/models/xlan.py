@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from legenda.attention import Attended
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
-from legenda.decoding.decoder import Decoder, pick_rows
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import gather_beams
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
@@ -72,10 +73,10 @@ class XLanState:
         """The state of rows `beams` of each image."""
         return XLanState(
             self.image,
-            pick_rows(self.hidden, beams),
-            pick_rows(self.cell, beams),
-            pick_rows(self.context, beams),
-            None if self.attention is None else pick_rows(self.attention, beams),
+            gather_beams(self.hidden, beams),
+            gather_beams(self.cell, beams),
+            gather_beams(self.context, beams),
+            None if self.attention is None else gather_beams(self.attention, beams),
         )
 
 
@@ -91,7 +92,7 @@ class _Matrices(NamedTuple):
 class XLanDecoder(Decoder):
     """Word, image and context through an LSTM, whose state asks the regions; both make the next context."""
 
-    steady = True
+    supports_static_state = True
 
     def __init__(self, config: XLanConfig) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class XLanDecoder(Decoder):
     def _looks(self) -> list[XLinearAttention | AdditiveAttention]:
         return cast("list[XLinearAttention | AdditiveAttention]", list(self.attention))
 
-    def project(self, memory: Memory) -> Memory:
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Keys and values of the regions for each block, and the vector of each image, shared by all rows."""
         states = memory.states
         projected = tuple(
@@ -131,9 +132,9 @@ class XLanDecoder(Decoder):
         )
         return Memory(states, memory.mask, memory.global_feature, projected)
 
-    def start(self, memory: Memory, rows: int) -> XLanState:
+    def init_state(self, memory: Memory, num_rows: int) -> XLanState:
         """All zeros, and the share of the image in the gates."""
-        return self._start(memory, rows, self._matrices().image)
+        return self._start(memory, num_rows, self._matrices().image)
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
@@ -160,8 +161,8 @@ class XLanDecoder(Decoder):
         image, *context = other.split(self.dim, dim=1)
         return _Matrices(words, image, context[0] if context else image, hidden)
 
-    def _start(self, memory: Memory, rows: int, matrix: Tensor) -> XLanState:
-        zeros = memory.states.new_zeros(len(memory), rows, self.dim)
+    def _start(self, memory: Memory, num_rows: int, matrix: Tensor) -> XLanState:
+        zeros = memory.states.new_zeros(len(memory), num_rows, self.dim)
         return XLanState(F.linear(memory.global_feature, matrix), zeros, zeros, zeros)
 
     def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
@@ -173,7 +174,7 @@ class XLanDecoder(Decoder):
         before = self.context_dropout(state.context)
         hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, (matrices.context, matrices.hidden))
         query, seen, looked = hidden, [hidden], None
-        for attention, (keys, values) in zip(self._looks, memory.keys_values, strict=True):
+        for attention, (keys, values) in zip(self._looks, memory.cross_kv, strict=True):
             found = _look(attention, query, keys, values, memory)
             query, looked = self.dropout(found.values), found.weights
             seen.append(query)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.x_linear import create_act
-from legenda.decoding.decoder import Decoder, Length, no_words, pick_rows, with_word
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
 from legenda.errors import UserError
 from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
@@ -61,7 +62,9 @@ class XTransformerConfig(XLinearConfig):
         return XTransformerDecoder(self)
 
 
-def positions(first: Length, count: int, dim: int, base: float, device: torch.device) -> Float[Tensor, "count dim"]:
+def positions(
+    first: CacheLength, count: int, dim: int, base: float, device: torch.device
+) -> Float[Tensor, "count dim"]:
     """Sine and cosine in turn of places first, first + 1 ...
 
     In float32 whatever the model's precision, as the release's table is: a model in double adds the same numbers.
@@ -105,7 +108,7 @@ class XTransformerLayer(nn.Module):
         query: Float[Tensor, "B K D"],
         x: Float[Tensor, "B K D"],
         said: KeysValues,
-        length: Length,
+        length: CacheLength,
         real: Bool[Tensor, "B K t"],
         image: KeysValues,
         mask: Bool[Tensor, "B N"],
@@ -118,8 +121,8 @@ class XTransformerLayer(nn.Module):
         B, K, D = x.shape
         word = x.view(B * K, 1, D)
         key, value = self.words.keys_values(word, word)
-        keys = with_word(said[0], key.unflatten(0, (B, K)), 3, length)
-        values = with_word(said[1], value.unflatten(0, (B, K)), 3, length)
+        keys = append_kv(said[0], key.unflatten(0, (B, K)), 3, length)
+        values = append_kv(said[1], value.unflatten(0, (B, K)), 3, length)
         asked = self.words.queries(query.view(B * K, 1, D))
         heard = self.words.attend(asked, keys.flatten(0, 1), values.flatten(0, 1), real.flatten(0, 1)).values
         query, x, weights = self._look(heard.view(B, K, D), x, image, mask)
@@ -145,9 +148,9 @@ class XTransformerState:
     the sum of their embeddings; attention: where the last word looked.
     """
 
-    length: Length
+    length: CacheLength
     image: Float[Tensor, "B D"]
-    keys_values: tuple[KeysValues, ...]
+    kv_cache: tuple[KeysValues, ...]
     real: Bool[Tensor, "B K t"]
     total: Float[Tensor, "B K D"]
     attention: Float[Tensor, "B K H N"] | None = None
@@ -157,10 +160,10 @@ class XTransformerState:
         return XTransformerState(
             self.length,
             self.image,
-            tuple((pick_rows(keys, beams), pick_rows(values, beams)) for keys, values in self.keys_values),
-            pick_rows(self.real, beams),
-            pick_rows(self.total, beams),
-            None if self.attention is None else pick_rows(self.attention, beams),
+            tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
+            gather_beams(self.real, beams),
+            gather_beams(self.total, beams),
+            None if self.attention is None else gather_beams(self.attention, beams),
         )
 
 
@@ -189,28 +192,30 @@ class XTransformerDecoder(Decoder):
     def _stack(self) -> list[XTransformerLayer]:
         return cast("list[XTransformerLayer]", list(self.layers))
 
-    def project(self, memory: Memory) -> Memory:
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Keys and values of the image for every layer, and its vector, shared by all rows."""
         projected = tuple(layer.image.keys_values(memory.states, memory.states) for layer in self._stack)
         return Memory(memory.states, memory.mask, memory.global_feature, projected)
 
-    def start(self, memory: Memory, rows: int) -> XTransformerState:
+    def init_state(self, memory: Memory, num_rows: int) -> XTransformerState:
         """No words yet."""
-        return self._start(memory, rows, 0, 0, memory.states.dtype)
+        return self._start(memory, num_rows, 0, 0, memory.states.dtype)
 
-    def start_with_room(self, memory: Memory, rows: int, words: int) -> XTransformerState:
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> XTransformerState:
         """No words yet: keys and values of zeros, which do not count."""
         length = torch.zeros((), dtype=torch.long, device=memory.mask.device)
-        return self._start(memory, rows, words, length, memory.keys_values[0][0].dtype)
+        return self._start(memory, num_rows, max_length, length, memory.cross_kv[0][0].dtype)
 
-    def _start(self, memory: Memory, rows: int, room: int, length: Length, dtype: torch.dtype) -> XTransformerState:
+    def _start(
+        self, memory: Memory, num_rows: int, capacity: int, length: CacheLength, dtype: torch.dtype
+    ) -> XTransformerState:
         B, _, D = memory.states.shape
         return XTransformerState(
             length,
             self.from_image(memory.global_feature),
-            no_words(memory, self.num_heads, rows, room, dtype),
-            memory.mask.new_zeros(B, rows, room),
-            memory.states.new_zeros(B, rows, D),
+            empty_kv(memory, self.num_heads, num_rows, capacity, dtype),
+            memory.mask.new_zeros(B, num_rows, capacity),
+            memory.states.new_zeros(B, num_rows, D),
         )
 
     def step(
@@ -220,11 +225,11 @@ class XTransformerDecoder(Decoder):
         length = state.length
         x = self._embed(tokens.unsqueeze(-1), length).squeeze(2)
         counts = (tokens != 0) | (length == 0)
-        real = with_word(state.real, counts.unsqueeze(-1), -1, length)
+        real = append_kv(state.real, counts.unsqueeze(-1), -1, length)
         total = state.total + x * counts.unsqueeze(-1)
         query = self._ask(state.image.unsqueeze(1), total / real.sum(dim=-1, keepdim=True))
         seen, grown, weights = [query], [], None
-        for layer, said, image in zip(self._stack, state.keys_values, memory.keys_values, strict=True):
+        for layer, said, image in zip(self._stack, state.kv_cache, memory.cross_kv, strict=True):
             query, x, kept, weights = layer.step(query, x, said, length, real, image, memory.mask)
             seen.append(query)
             grown.append(kept)
@@ -240,12 +245,12 @@ class XTransformerDecoder(Decoder):
         image = self.from_image(memory.global_feature)[:, None, None]
         query = self._ask(image, totals / real.cumsum(dim=2).unsqueeze(-1))
         seen = [query]
-        for layer, projected in zip(self._stack, memory.keys_values, strict=True):
+        for layer, projected in zip(self._stack, memory.cross_kv, strict=True):
             query, x = layer(query, x, real, projected, memory.mask)
             seen.append(query)
         return self._choose(seen)
 
-    def _embed(self, tokens: Int[Tensor, "B K T"], first: Length) -> Float[Tensor, "B K T D"]:
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         x = self.embedding(tokens)
         D = x.shape[-1]
         place = positions(first, tokens.shape[-1], D, self.position_base, x.device)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from legenda.decoding import Decoded, beam_search, sample
+from legenda.decoding import GenerationOutput, beam_search, sample
 from legenda.errors import UserError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
@@ -140,15 +140,15 @@ class Engine:
 
 
 @torch.no_grad()
-def _decode(run: CaptionerRun, regions: Regions, wish: Wish) -> Decoded:
+def _decode(run: CaptionerRun, regions: Regions, wish: Wish) -> GenerationOutput:
     if wish.temperature == 0:
         width = max(wish.beam_size, wish.captions)
-        return beam_search(run.model, regions, beam_size=width, results=wish.captions, need_attention=True)
+        return beam_search(run.model, regions, beam_size=width, num_return_sequences=wish.captions, need_attention=True)
     generator = torch.Generator().manual_seed(wish.seed)
     return sample(
         run.model,
         regions,
-        rows=wish.captions,
+        num_samples=wish.captions,
         temperature=wish.temperature,
         generator=generator,
         need_attention=True,

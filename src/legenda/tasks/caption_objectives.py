@@ -53,7 +53,7 @@ class CrossEntropy(CaptionObjective):
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Return input and target tokens; scheduled sampling replaces some inputs by samples of the model."""
-        inputs, targets = shift_right(batch["captions"], self.model.decoding.end_id)
+        inputs, targets = shift_right(batch["captions"], self.model.generation_config.eos_token_id)
         probability = self.config.scheduled_sampling.at(epoch)
         if probability:
             memory = self.model.encode(batch_to_regions(batch))

@@ -40,11 +40,11 @@ class Captioning(Task):
         check_boxes(captioner, data.has_boxes, data.train.source)
         captioner.vocabulary = vocabulary
         unknown = vocabulary.unk_token_id
-        captioner.decoding = replace(
-            captioner.decoding,
-            begin_id=vocabulary.bos_token_id,
-            end_id=vocabulary.eos_token_id,
-            banned_ids=() if unknown is None else (unknown,),
+        captioner.generation_config = replace(
+            captioner.generation_config,
+            bos_token_id=vocabulary.bos_token_id,
+            eos_token_id=vocabulary.eos_token_id,
+            suppress_tokens=() if unknown is None else (unknown,),
         )
         return captioner
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Decoded, Ensemble, beam_search
+from legenda.decoding import Ensemble, GenerationOutput, beam_search
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.models import Captioner
@@ -25,7 +25,7 @@ def generate_captions(
     batch_size: int = 50,
     need_attention: bool = False,
     indices: np.ndarray | None = None,
-    callback: Callable[[np.ndarray, Regions, Decoded], None] | None = None,
+    callback: Callable[[np.ndarray, Regions, GenerationOutput], None] | None = None,
 ) -> dict[str, str]:
     """Return the best caption of each image of a split by its id.
 
@@ -47,7 +47,9 @@ def generate_captions(
             except LegendaError as error:
                 name = getattr(model, "name", "the ensemble")
                 raise DataError(f"{split.source} does not fit {name}: {error}") from error
-            output = beam_search(model, memory, beam_size=beam_size, results=1, need_attention=need_attention)
+            output = beam_search(
+                model, memory, beam_size=beam_size, num_return_sequences=1, need_attention=need_attention
+            )
             for index, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
                 captions[split.ids[index]] = vocabulary.decode(tokens)
             if callback is not None:

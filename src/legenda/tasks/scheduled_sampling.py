@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.decoding.sampling import sample_words
+from legenda.decoding.sampling import sample_token
 from legenda.models import Captioner
 from legenda.regions import Memory
 
@@ -24,8 +24,8 @@ def apply_scheduled_sampling(
     B, K, T = inputs.shape
     replaced = torch.rand(B, K, T, device=inputs.device) < probability
     mixed = inputs.clone()
-    state = model.decoder.start(memory, K)
+    state = model.decoder.init_state(memory, K)
     for t in range(T - 1):
         logits, state = model.decoder.step(mixed[..., t], state, memory)
-        mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_words(logits), inputs[..., t + 1])
+        mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_token(logits), inputs[..., t + 1])
     return mixed

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
-from legenda.decoding.decoder import DecodingRule
+from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
@@ -36,13 +36,13 @@ class SelfCriticalObjective(CaptionObjective):
         self.rewards = rewards
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
-        decoding = model.decoding
-        self.decoding = DecodingRule(
-            begin_id=decoding.begin_id,
-            end_id=decoding.end_id,
-            banned_ids=decoding.banned_ids,
+        config = model.generation_config
+        self.generation_config = GenerationConfig(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=config.eos_token_id,
+            suppress_tokens=config.suppress_tokens,
             max_length=self.settings.max_length,
-            finished=decoding.finished,
+            finished_beams=config.finished_beams,
         )
 
     @property
@@ -52,14 +52,14 @@ class SelfCriticalObjective(CaptionObjective):
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Sample captions, start to compute their rewards, and return the inputs of the differentiated pass."""
-        settings, eos_token_id = self.settings, self.decoding.end_id
+        settings, eos_token_id = self.settings, self.generation_config.eos_token_id
         tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
         rewarded = tokens
         if baseline_tokens is not None:
             rewarded = torch.cat(_pad_to_same_length(tokens, baseline_tokens, eos_token_id), dim=1)
         pending = self.rewards.start(indices, rewarded)
         mask = token_mask(tokens, eos_token_id) & is_sampled.unsqueeze(-1)
-        inputs = F.pad(tokens[..., :-1], (1, 0), value=self.decoding.begin_id)
+        inputs = F.pad(tokens[..., :-1], (1, 0), value=self.generation_config.bos_token_id)
         xe_inputs, xe_targets = None, None
         if settings.xe_weight:
             xe_inputs, xe_targets = shift_right(batch["captions"], eos_token_id)
@@ -82,7 +82,7 @@ class SelfCriticalObjective(CaptionObjective):
         assert inputs is not None
         assert tokens is not None
         memory = self.model.encode(batch_to_regions(batch))
-        log_probs = token_log_probs(self.model.decoder(inputs, memory), tokens, self.decoding.banned_ids)
+        log_probs = token_log_probs(self.model.decoder(inputs, memory), tokens, self.generation_config.suppress_tokens)
         if xe_inputs is None or xe_targets is None:
             return (log_probs,)
         return log_probs, self.sum_cross_entropy(self.model.decoder(xe_inputs, memory), xe_targets)
@@ -97,7 +97,7 @@ class SelfCriticalObjective(CaptionObjective):
             model.eval()
             memory = model.encode(regions)
             if settings.baseline == "greedy":
-                baseline_tokens = greedy(model, memory, rule=self.decoding).tokens
+                baseline_tokens = greedy(model, memory, generation_config=self.generation_config).tokens
         if settings.dropout:
             model.train()
             memory = model.encode(regions)
@@ -109,9 +109,13 @@ class SelfCriticalObjective(CaptionObjective):
     def _sample_tokens(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"]]:
         settings = self.settings
         if settings.sample_method == "multinomial":
-            tokens = sample(self.model, memory, rows=settings.num_samples, rule=self.decoding).tokens
+            tokens = sample(
+                self.model, memory, num_samples=settings.num_samples, generation_config=self.generation_config
+            ).tokens
             return tokens, torch.ones_like(tokens[..., 0], dtype=torch.bool)
-        output = beam_search(self.model, memory, beam_size=settings.num_samples, rule=self.decoding)
+        output = beam_search(
+            self.model, memory, beam_size=settings.num_samples, generation_config=self.generation_config
+        )
         return output.tokens, ~output.scores.isneginf()
 
     def _loss(self, output: tuple[Tensor, ...], pending: Future[np.ndarray], mask: Tensor, is_sampled: Tensor) -> Loss:

@@ -57,7 +57,7 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             source = pad_sequence([torch.tensor(encoded[i]) for i in batch], True, PADDING).to(device)
-            output = beam_search(model, model.encode(source), beam_size=beam_size, results=1)
+            output = beam_search(model, model.encode(source), beam_size=beam_size, num_return_sequences=1)
             for i, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
                 translations[i] = model.write(tokens)
     return translations
@@ -69,6 +69,10 @@ def evaluate_translator(
     """Translate a split; write scores, margins, sacrebleu's signatures and all translations as JSON."""
     translations = dict(zip(split.ids, translate(model, split.sentences, beam_size=beam_size), strict=True))
     scores = score_translations(translations, split.printed, resamples=resamples)
-    settings = {"source": split.source, "beam_size": beam_size, "length_penalty": model.decoding.length_penalty}
+    settings = {
+        "source": split.source,
+        "beam_size": beam_size,
+        "length_penalty": model.generation_config.length_penalty,
+    }
     write_json(path, {**settings, **asdict(scores), "translations": translations})
     return scores

@@ -66,11 +66,11 @@ class Translation(ReportedTask):
         translator.vocabulary = vocabulary
         translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
         unknown = vocabulary.unk_token_id
-        translator.decoding = replace(
-            translator.decoding,
-            begin_id=vocabulary.bos_token_id,
-            end_id=vocabulary.eos_token_id,
-            banned_ids=() if unknown is None else (unknown,),
+        translator.generation_config = replace(
+            translator.generation_config,
+            bos_token_id=vocabulary.bos_token_id,
+            eos_token_id=vocabulary.eos_token_id,
+            suppress_tokens=() if unknown is None else (unknown,),
             max_length=data.max_length + 1,
         )
         return translator
@@ -164,9 +164,9 @@ class TranslationObjective(Objective):
     @torch.no_grad()
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Return the decoder's input tokens: the begin token and all targets but the last."""
-        decoding, target = self.model.decoding, batch["target"]
-        inputs = target.roll(1, dims=1).masked_fill(target == PADDING, decoding.end_id)
-        inputs[:, 0] = decoding.begin_id
+        config, target = self.model.generation_config, batch["target"]
+        inputs = target.roll(1, dims=1).masked_fill(target == PADDING, config.eos_token_id)
+        inputs[:, 0] = config.bos_token_id
         return PreparedBatch((inputs,), (float((target != PADDING).sum()),), lambda total: Loss((total,)))
 
     def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:

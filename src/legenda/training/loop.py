@@ -111,7 +111,7 @@ class TrainingLoop:
             model = build_model(self.initial_model.name, {**vars(self.initial_model.config), **rates})
         model.load_state_dict(self.initial_model.state_dict())
         model.load_words(self.folder)
-        model.decoding = self.initial_model.decoding
+        model.generation_config = self.initial_model.generation_config
         return model
 
     def _stage_is_finished(self) -> bool:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Decoded
+from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.generate import generate
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
@@ -51,7 +51,9 @@ class CaptionAttention:
         return average_heads(self.heads) if self.has_boxes else None
 
 
-def extract_attention(output: Decoded, regions: Regions, vocabulary: Vocabulary, image: int) -> list[CaptionAttention]:
+def extract_attention(
+    output: GenerationOutput, regions: Regions, vocabulary: Vocabulary, image: int
+) -> list[CaptionAttention]:
     """Return the captions of one image of a batch, generated with attention; without rows of infinite score."""
     assert output.attention is not None
     real = regions.mask_or_ones[image]
@@ -83,7 +85,7 @@ def predict_with_attention(
     assert vocabulary is not None  # every run folder has one
     captions: dict[str, CaptionAttention] = {}
 
-    def keep(batch: np.ndarray, regions: Regions, output: Decoded) -> None:
+    def keep(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
         for image, position in enumerate(batch.tolist()):
             captions[split.ids[position]] = extract_attention(output, regions, vocabulary, image)[0]
 
@@ -97,9 +99,9 @@ def check_head(run: CaptionerRun, split: CaptionDataset, head: int) -> None:
     """Raise ConfigError where the attention of the run's decoder has no such head; one decoding step, no search."""
     model = run.model.eval()
     device = next(model.parameters()).device
-    memory = model.decoder.project(model.encode(split.read(np.array([0])).to(device)))
-    tokens = torch.full((1, 1), model.decoding.begin_id, device=device)
-    _, state = model.decoder.step(tokens, model.decoder.start(memory, 1), memory)
+    memory = model.decoder.precompute_cross_kv(model.encode(split.read(np.array([0])).to(device)))
+    tokens = torch.full((1, 1), model.generation_config.bos_token_id, device=device)
+    _, state = model.decoder.step(tokens, model.decoder.init_state(memory, 1), memory)
     assert state.attention is not None
     try:
         average_heads(state.attention[0].cpu().numpy(), head)

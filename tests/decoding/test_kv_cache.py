@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import legenda
-from legenda.decoding.decoder import with_word
+from legenda.decoding.kv_cache import append_kv
 
 
 def test_a_growing_cache_appends_and_a_static_one_writes_at_its_length():
-    cache, word = torch.zeros(2, 3), torch.ones(2, 1, dtype=torch.bfloat16)
-    assert with_word(cache, word.float(), 1, 3).tolist() == [[0, 0, 0, 1]] * 2
-    written = with_word(cache, word, 1, torch.tensor(1))
-    assert written.tolist() == [[0, 1, 0]] * 2
-    assert written.dtype == torch.float32
+    cache, current = torch.zeros(2, 3), torch.ones(2, 1, dtype=torch.bfloat16)
+    assert append_kv(cache, current.float(), 1, 3).tolist() == [[0, 0, 0, 1]] * 2
+    updated = append_kv(cache, current, 1, torch.tensor(1))
+    assert updated.tolist() == [[0, 1, 0]] * 2
+    assert updated.dtype == torch.float32
     assert not cache.any()
 
 
@@ -26,6 +26,6 @@ def test_a_static_cache_has_the_dtype_of_the_keys(name, draw_regions):
     sizes = {key: size for key, size in fields.items() if key in known}
     model = legenda.create_model(name, vocab_size=9, feature_dim=6, **sizes).eval()
     memory = model.encode(draw_regions((5, 3), dim=6))
-    half = replace(memory, keys_values=tuple((k.bfloat16(), v.bfloat16()) for k, v in memory.keys_values))
-    state = model.decoder.start_with_room(half, 2, 4)
-    assert {part.dtype for pair in state.keys_values for part in pair} == {torch.bfloat16}
+    half = replace(memory, cross_kv=tuple((k.bfloat16(), v.bfloat16()) for k, v in memory.cross_kv))
+    state = model.decoder.init_static_state(half, 2, 4)
+    assert {part.dtype for pair in state.kv_cache for part in pair} == {torch.bfloat16}

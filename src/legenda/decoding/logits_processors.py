@@ -1,0 +1,63 @@
+"""Changes to log-probabilities before tokens are chosen; functions with a trailing underscore work in place."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def suppress_tokens_(log_probs: Float[Tensor, "B K V"], token_ids: Int[Tensor, " tokens"]) -> None:
+    """Set the given tokens to -inf."""
+    log_probs.index_fill_(-1, token_ids, float("-inf"))
+
+
+def suppress_immediate_repeat_(log_probs: Float[Tensor, "B K V"], last_tokens: Int[Tensor, "B K"]) -> None:
+    """Set each row's last token to -inf."""
+    log_probs.scatter_(-1, last_tokens.unsqueeze(-1), float("-inf"))
+
+
+def forbid_last_tokens_(
+    log_probs: Float[Tensor, "B K V"],
+    last_tokens: Int[Tensor, "B K"],
+    forbidden: Int[Tensor, " tokens"],
+    eos_token_id: int,
+) -> None:
+    """Set eos to -inf in the rows whose last token is one of `forbidden`."""
+    is_forbidden = last_tokens.unsqueeze(-1).eq(forbidden).any(dim=-1)
+    log_probs[..., eos_token_id].masked_fill_(is_forbidden, float("-inf"))
+
+
+def apply_temperature(log_probs: Float[Tensor, "B K V"], temperature: float) -> Float[Tensor, "B K V"]:
+    """Return the log-probabilities divided by the temperature and normalized again."""
+    return (log_probs / temperature).log_softmax(dim=-1)
+
+
+def penalize_repeated_trigrams(
+    log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], penalty: float
+) -> Float[Tensor, "B K V"]:
+    """Subtract `penalty` for each time that a token has followed the last two tokens of its row before."""
+    if tokens.shape[-1] < 3:
+        return log_probs
+    same = (tokens[..., :-2] == tokens[..., -2:-1]) & (tokens[..., 1:-1] == tokens[..., -1:])
+    repeated = torch.zeros_like(log_probs).scatter_add_(-1, tokens[..., 2:], same.to(log_probs.dtype))
+    return log_probs - penalty * repeated
+
+
+def top_k_top_p_filter(
+    log_probs: Float[Tensor, "B K V"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "B K V"]:
+    """Return -inf for all but the `top_k` likeliest tokens, and then but the fewest whose probabilities reach `top_p`.
+
+    None turns either off. Of equally likely tokens exactly `top_k` are kept.
+    """
+    if top_k is not None and top_k < log_probs.shape[-1]:
+        kept = log_probs.topk(top_k, dim=-1)
+        log_probs = torch.full_like(log_probs, float("-inf")).scatter(-1, kept.indices, kept.values)
+    if top_p is not None and top_p < 1:
+        ordered, tokens = log_probs.sort(dim=-1, descending=True)
+        probs = ordered.softmax(dim=-1)
+        preceding = probs.cumsum(dim=-1) - probs
+        removed = torch.zeros_like(preceding, dtype=torch.bool).scatter(-1, tokens, preceding >= top_p)
+        log_probs = log_probs.masked_fill(removed, float("-inf"))
+    return log_probs

@@ -1,0 +1,222 @@
+"""Options of generation against their definition, evaluated by enumerating all sequences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from legenda.decoding import GenerationConfig, beam_search, greedy, sample
+from legenda.errors import ConfigError
+
+EOS = 0
+
+
+def ranked(model, image, score):
+    """All sequences of an image, best first."""
+    return sorted(model.sequences(image), key=score, reverse=True)
+
+
+def sequences_of(output, image):
+    """The sequences of an image up to eos, without rows that hold no hypothesis."""
+    rows = []
+    for tokens, score in zip(output.tokens[image].tolist(), output.scores[image].tolist(), strict=True):
+        if math.isfinite(score):
+            rows.append(tuple(tokens[: tokens.index(EOS) + 1] if EOS in tokens else tokens))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("normalization", ["power", "gnmt"])
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 1.3])
+def test_released_beams_find_the_true_ranking_with_a_wide_beam(table_model, seed, normalization, penalty):
+    model = table_model(vocab_size=3, max_length=4, images=2, seed=seed)
+    model.with_options(finished_beams="release", length_penalty=penalty, length_normalization=normalization)
+
+    def score(sequence):
+        n = len(sequence.tokens)
+        return sequence.score / ((n if normalization == "power" else (5 + n) / 6) ** penalty)
+
+    count = sum(1 for _ in model.sequences(0))
+    output = beam_search(model, model.regions, beam_size=count)
+    for image in range(2):
+        best = ranked(model, image, score)
+        assert sequences_of(output, image) == [sequence.tokens for sequence in best]
+        expected = torch.tensor([score(sequence) for sequence in best], dtype=torch.float64)
+        torch.testing.assert_close(output.scores[image].double(), expected, atol=1e-5, rtol=0)
+
+
+def search_by_loops(model, image, beam_size):
+    """The search of AoANet's release, hypothesis by hypothesis."""
+    table = model.decoder.logits[image].log_softmax(dim=-1).tolist()
+    V = len(table[0])
+    unfinished, finished = [((), 0.0, 0)], []
+    max_length = model.generation_config.max_length
+    for step in range(max_length):
+        continuations = [
+            ((*tokens, token), score + table[prefix][token], prefix * V + token + 1)
+            for tokens, score, prefix in unfinished
+            for token in range(V)
+        ]
+        chosen = sorted(continuations, key=lambda one: one[1], reverse=True)[:beam_size]
+        finished += [(tokens, score) for tokens, score, _ in chosen if tokens[-1] == EOS or step == max_length - 1]
+        unfinished = [one for one in chosen if one[0][-1] != EOS]
+        if not unfinished:
+            break
+    return sorted(finished, key=lambda one: one[1], reverse=True)[:beam_size]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("beam_size", [1, 2, 3, 5])
+def test_released_beams_are_those_of_aoanet(table_model, seed, beam_size):
+    model = table_model(vocab_size=4, max_length=5, images=2, seed=seed).with_options(finished_beams="release")
+    output = beam_search(model, model.regions, beam_size=beam_size)
+    for image in range(2):
+        expected = search_by_loops(model, image, beam_size)
+        assert sequences_of(output, image) == [tokens for tokens, _ in expected]
+        scores = torch.tensor([score for _, score in expected], dtype=torch.float64)
+        torch.testing.assert_close(output.scores[image, : len(expected)].double(), scores, atol=1e-5, rtol=0)
+        torch.testing.assert_close(output.log_probs[image].sum(dim=-1), output.scores[image], atol=1e-5, rtol=0)
+
+
+def test_kept_and_released_beams_differ(table_model):
+    outputs = {"keep": [], "release": []}
+    for seed in range(12):
+        model = table_model(vocab_size=4, max_length=5, seed=seed)
+        for finished_beams, rows in outputs.items():
+            model.with_options(finished_beams=finished_beams)
+            rows.append(sequences_of(beam_search(model, model.regions, beam_size=3), 0))
+    assert outputs["keep"] != outputs["release"]
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy])
+def test_no_immediate_repeat(table_model, search):
+    model = table_model(vocab_size=3, max_length=6, images=3, seed=1)
+    repeats = [
+        any(a == b != EOS for a, b in itertools.pairwise(row))
+        for image in range(3)
+        for row in sequences_of(search(model, model.regions), image)
+    ]
+    assert any(repeats)
+    config = replace(model.generation_config, no_immediate_repeat=True)
+    for image in range(3):
+        for row in sequences_of(search(model, model.regions, generation_config=config), image):
+            assert all(a != b for a, b in itertools.pairwise(row))
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy])
+def test_forbidden_last_tokens(table_model, search):
+    model = table_model(vocab_size=3, max_length=5, images=4, seed=3)
+    config = replace(model.generation_config, forbidden_last_tokens=(1,))
+    before = [row for image in range(4) for row in sequences_of(search(model, model.regions), image)]
+    assert any(row[-2:] == (1, EOS) for row in before)
+    output = search(model, model.regions, generation_config=config)
+    assert not any(row[-2:] == (1, EOS) for image in range(4) for row in sequences_of(output, image))
+
+
+def test_beam_suppress_tokens(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=8, seed=0)
+    unrestricted = greedy(model, model.regions)
+    model.with_options(beam_suppress_tokens=(2,))
+    assert torch.equal(greedy(model, model.regions).tokens, unrestricted.tokens)
+    assert (unrestricted.tokens == 2).any()
+    assert not (beam_search(model, model.regions).tokens == 2).any()
+
+
+def test_trigram_penalty(table_model):
+    model = table_model(vocab_size=2, max_length=9, seed=4, scale=0.1)
+    config = replace(model.generation_config, trigram_penalty=50.0, suppress_tokens=(EOS,))
+    row = greedy(model, model.regions, generation_config=config).tokens[0, 0].tolist()
+    assert row == [1] * 9  # the only token left, however large the penalty
+    model = table_model(vocab_size=4, max_length=7, seed=4, scale=0.1)
+    config = replace(config, max_length=7)
+    row = greedy(model, model.regions, generation_config=config).tokens[0, 0].tolist()
+    trigrams = list(zip(row, row[1:], row[2:], strict=False))
+    assert len(set(trigrams)) == len(trigrams)
+
+
+@pytest.mark.parametrize(
+    "search", [beam_search, greedy, lambda *a, **k: sample(*a, **k, generator=torch.Generator().manual_seed(0))]
+)
+def test_pad_token_id_follows_eos(table_model, search):
+    model = table_model(vocab_size=4, max_length=4, images=4, seed=2)
+    torch.manual_seed(0)
+    plain = search(model, model.regions)
+    padded = search(model, model.regions, generation_config=replace(model.generation_config, pad_token_id=7))
+    after_eos = (plain.tokens == EOS).cumsum(dim=-1) - (plain.tokens == EOS).long() > 0
+    assert after_eos.any()
+    assert torch.equal(padded.tokens, plain.tokens.masked_fill(after_eos, 7))
+    assert torch.equal(padded.scores, plain.scores)
+
+
+def test_rows_without_a_hypothesis_hold_eos_and_padding(table_model):
+    model = table_model(vocab_size=2, max_length=3).with_options(suppress_tokens=(1,), pad_token_id=7)
+    output = beam_search(model, model.regions, beam_size=3)
+    assert output.scores[0].isneginf().tolist() == [False, True, True]
+    assert output.tokens[0, 1:, 0].tolist() == [EOS, EOS]
+    assert (output.tokens[0, :, 1:] == 7).all()
+
+
+def test_one_group_is_plain_beam_search_and_groups_without_penalty_agree(table_model):
+    model = table_model(vocab_size=4, max_length=4, images=2, seed=2)
+    plain = beam_search(model, model.regions, beam_size=3)
+    grouped = beam_search(model, model.regions, beam_size=3, num_beam_groups=1, diversity_penalty=9.0)
+    assert torch.equal(plain.tokens, grouped.tokens)
+    without = beam_search(model, model.regions, beam_size=3, num_beam_groups=3, diversity_penalty=0.0)
+    best = beam_search(model, model.regions, beam_size=1)
+    for group in range(3):
+        assert torch.equal(without.tokens[:, group], best.tokens[:, 0])
+
+
+def test_a_large_diversity_penalty_separates_the_groups(table_model):
+    model = table_model(vocab_size=5, max_length=4, images=3, seed=2)
+    output = beam_search(model, model.regions, beam_size=3, num_beam_groups=3, diversity_penalty=30.0)
+    for image in range(3):
+        assert len({row[0] for row in output.tokens[image].tolist()}) == 3
+
+
+def test_attention_of_released_hypotheses(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=2, seed=5).with_options(finished_beams="release")
+    output = beam_search(model, model.regions, beam_size=3, need_attention=True)
+    assert output.attention is not None
+    for image in range(2):
+        for row, tokens in enumerate(sequences_of(output, image)):
+            assert output.attention[image, row, : len(tokens), 0].tolist() == model.attention_of(tokens, image)
+            assert (output.attention[image, row, len(tokens) :] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam_size": 0}, "beam_size must be at least 1, not 0"),
+        ({"num_return_sequences": 4}, "num_return_sequences must be between 1 and beam_size=3, not 4"),
+        ({"num_return_sequences": 0}, "num_return_sequences must be between 1 and beam_size=3, not 0"),
+        ({"beam_size": 4, "num_beam_groups": 3}, "num_beam_groups must be a divisor of beam_size=4, not 3"),
+        ({"num_beam_groups": 0}, "num_beam_groups must be a divisor of beam_size=3, not 0"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
+        ({"length_penalty": -0.5}, "length_penalty must be 0 or more, not -0.5"),
+    ],
+)
+def test_invalid_arguments_of_beam_search(table_model, options, message):
+    model = table_model(vocab_size=3, max_length=3)
+    with pytest.raises(ConfigError, match=message):
+        beam_search(model, model.regions, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eos_token_id": -1}, "takes token ids of at least 0, not -1"),
+        ({"pad_token_id": -2}, "takes token ids of at least 0, not -2"),
+        ({"suppress_tokens": 3}, "generation_config takes suppress_tokens as tuple of int, not 3"),
+        ({"finished_beams": "drop"}, "takes finished_beams as one of 'keep', 'release', not 'drop'"),
+        ({"trigram_penalty": -1.0}, "trigram_penalty must be 0 or more"),
+    ],
+)
+def test_invalid_configurations(options, message):
+    with pytest.raises(ConfigError, match=message):
+        GenerationConfig(**options)
