@@ -15,14 +15,14 @@ from legenda.attention import (
     GEOMETRIES,
     NORMS,
     WINDOWS,
-    AttentionOptions,
+    AttentionConfig,
     MultiHeadAttention,
     create_pair_geometry,
     create_self_attention,
 )
 from legenda.attention import multi_head as module
-from legenda.attention.geometry import RelativeBias, relative_waves
-from legenda.attention.multi_branch import Branches
+from legenda.attention.geometry import RelativeBias, sinusoidal_box_embedding
+from legenda.attention.multi_branch import MultiBranchAttention
 
 DIM, HEADS = 16, 2
 ALONE = {
@@ -33,11 +33,11 @@ ALONE = {
     "piecewise": {"distance": "euclidean", "distance_scaling": "quadratic"},
     "swin": {"window": "swin", "window_size": 3},
     "halo": {"window": "halo", "window_size": 2, "window_halo": 1},
-    "branches": {"branches": 2, "branch_drop": 0.3},
+    "branches": {"branches": 2, "drop_branch": 0.3},
     "normed branches": {"branches": 3, "branch_residual": True},
     "heads": {"attention_heads": 4, "head_dim": 6},
     "queries": {"query_head_dim": 12},
-    "talking": {"talking_heads": True, "head_drop": 0.2},
+    "talking": {"talking_heads": True, "drop_head": 0.2},
 }
 
 
@@ -65,7 +65,7 @@ def attended(attention, geometry, regions, layer=1):
     "names", [*itertools.combinations(ALONE, 1), *itertools.combinations(ALONE, 2)], ids=" and ".join
 )
 def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
-    options = AttentionOptions(**{key: value for name in names for key, value in ALONE[name].items()})
+    options = AttentionConfig(**{key: value for name in names for key, value in ALONE[name].items()})
     options.check(DIM)
     attention, geometry = build(options)
     regions = double(draw_regions((6, 3), dim=DIM))
@@ -91,19 +91,17 @@ def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
 @pytest.mark.parametrize("name", ALONE)
 def test_each_changes_what_comes_out(name, draw_regions):
     regions = double(draw_regions((6, 3), dim=DIM))
-    changed = attended(*build(AttentionOptions(**ALONE[name])), regions)
-    assert not torch.allclose(changed, attended(*build(AttentionOptions()), regions))
-    assert AttentionOptions(**ALONE[name]).needs_boxes == (name in list(ALONE)[1:7])
+    changed = attended(*build(AttentionConfig(**ALONE[name])), regions)
+    assert not torch.allclose(changed, attended(*build(AttentionConfig()), regions))
+    assert AttentionConfig(**ALONE[name]).needs_boxes == (name in list(ALONE)[1:7])
 
 
 def test_what_is_not_read_is_not_computed(draw_regions):
     regions = draw_regions((6, 3), dim=DIM)
-    for options in (AttentionOptions(), AttentionOptions(geometry="absolute"), AttentionOptions(branches=3)):
+    for options in (AttentionConfig(), AttentionConfig(geometry="absolute"), AttentionConfig(branches=3)):
         for geometry in create_pair_geometry(options, 3)(regions):
             assert geometry.embedded is geometry.distance is geometry.window is None
-    shared = create_pair_geometry(AttentionOptions(geometry="relative", distance="chebyshev", window="swin"), 3)(
-        regions
-    )
+    shared = create_pair_geometry(AttentionConfig(geometry="relative", distance="chebyshev", window="swin"), 3)(regions)
     assert shared[0].embedded is shared[2].embedded
     assert shared[0].distance is shared[1].distance
     assert shared[0].window is shared[2].window is not shared[1].window
@@ -127,18 +125,18 @@ def test_what_is_not_read_is_not_computed(draw_regions):
 )
 def test_parameters_of_each(options, more):
     with torch.device("meta"):
-        attention = create_self_attention(AttentionOptions(**options), 512, 8, dropout=0.1)
+        attention = create_self_attention(AttentionConfig(**options), 512, 8, dropout=0.1)
     assert sum(parameter.numel() for parameter in attention.parameters()) == 4 * 512 * 513 + more
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("options", [{}, {"attention_heads": 4, "head_dim": 6}, {"branches": 2}])
 def test_heads_that_stay_side_by_side_are_as_wide_as_was_asked(options, draw_regions):
-    attention, geometry = build(AttentionOptions(**options), output=False, inner_dim=24)
+    attention, geometry = build(AttentionConfig(**options), output=False, inner_dim=24)
     assert attended(attention, geometry, double(draw_regions((6, 3), dim=DIM))).shape == (2, 6, 24)
     with pytest.raises(UserError, match="branch_residual"):
         create_self_attention(
-            AttentionOptions(branch_residual=True), DIM, HEADS, dropout=0.1, output=False, inner_dim=24
+            AttentionConfig(branch_residual=True), DIM, HEADS, dropout=0.1, output=False, inner_dim=24
         )
 
 
@@ -170,7 +168,7 @@ def test_talking_heads_by_loops():
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_the_mean_over_all_erased_heads_is_what_evaluation_gives(need_weights, monkeypatch):
     torch.manual_seed(0)
-    attention = MultiHeadAttention(6, 3, head_drop=0.4).double()
+    attention = MultiHeadAttention(6, 3, drop_head=0.4).double()
     x = torch.randn(2, 4, 6, dtype=torch.float64)
     mean = torch.zeros_like(x)
     for kept in itertools.product([0, 1], repeat=3):
@@ -191,7 +189,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
     corners = torch.rand(1, 4, 2, dtype=torch.float64) * 0.5
     boxes = torch.cat([corners, corners + 0.1 + torch.rand(1, 4, 2, dtype=torch.float64) * 0.3], dim=-1)
     x = torch.randn(1, 4, 6, dtype=torch.float64)
-    geometry = create_pair_geometry(AttentionOptions(geometry="relative"), 1)(Regions(x, boxes))[0]
+    geometry = create_pair_geometry(AttentionConfig(geometry="relative"), 1)(Regions(x, boxes))[0]
     found = attention(x, x, x, None, geometry, need_weights=True).weights[0]
     q, k = (linear(x)[0].unflatten(-1, (2, 3)) for linear in (attention.query, attention.key))
     x1, y1, x2, y2 = boxes[0].unbind(dim=-1)
@@ -215,7 +213,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
             factor = max(start + sum(a * b for a, b in zip(row, waves, strict=True)), 1e-6)
             terms.append(factor * math.exp(float(q[i, head] @ k[j, head]) / math.sqrt(3)))
         assert found[head, i].tolist() == pytest.approx([term / sum(terms) for term in terms])
-    assert relative_waves(torch.zeros(1, 2, 2, 4), 16).shape == (1, 2, 2, 16)
+    assert sinusoidal_box_embedding(torch.zeros(1, 2, 2, 4), 16).shape == (1, 2, 2, 16)
 
 
 @pytest.mark.parametrize(
@@ -224,26 +222,26 @@ def test_relative_positions_multiply_the_weights_by_formula():
         ({"geometry": "relatif"}, "choose from none, absolute, relative, content, query, key"),
         ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
         ({"branches": 0}, "branches must be at least 1"),
-        ({"cells": 0}, "cells must be at least 1"),
+        ({"grid_size": 0}, "grid_size must be at least 1"),
         ({"window_size": 0}, "window_size must be at least 1"),
         ({"window_halo": -1}, "window_halo must be 0 or more"),
         ({"head_dim": 0}, "head_dim must be at least 1"),
-        ({"branch_drop": 1.0}, "branch_drop=1.0 must lie in 0..1"),
-        ({"head_drop": -0.1}, "head_drop=-0.1 must lie in 0..1"),
+        ({"drop_branch": 1.0}, "drop_branch=1.0 must lie in 0..1"),
+        ({"drop_head": -0.1}, "drop_head=-0.1 must lie in 0..1"),
         ({"branch_layers": (0,)}, "must name layers from 1 on"),
         ({"attention_heads": 3}, "multiple of attention_heads=3"),
     ],
 )
 def test_options_that_cannot_be(options, told):
     with pytest.raises(UserError, match=told):
-        AttentionOptions(**options).check(DIM)
+        AttentionConfig(**options).check(DIM)
 
 
 def test_branches_hold_whatever_the_other_options_name():
     built = create_self_attention(
-        AttentionOptions(branches=2, norm="in", geometry="query", distance="manhattan"), DIM, HEADS, dropout=0.1
+        AttentionConfig(branches=2, norm="in", geometry="query", distance="manhattan"), DIM, HEADS, dropout=0.1
     )
-    assert isinstance(built, Branches)
+    assert isinstance(built, MultiBranchAttention)
     for branch in built.branches:
         assert branch.query_norm is not None
         assert branch.score_bias is not None
@@ -289,7 +287,7 @@ def test_parts_that_users_register(draw_regions, monkeypatch):
         return MultiHeadAttention(dim, 1, bias=bias)
 
     regions = double(draw_regions((4, 2), dim=DIM))
-    options = AttentionOptions(norm="half", distance="columns", window="same_row", geometry="sizes")
+    options = AttentionConfig(norm="half", distance="columns", window="same_row", geometry="sizes")
     options.check(DIM)
     whole = attended(*build(options), regions, layer=0)
     assert whole.isfinite().all()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from legenda import Regions
 from legenda.attention import Geometry, MultiHeadAttention
 from legenda.attention.distance import DistanceRescale, pair_distances
-from legenda.attention.geometry import cell_places
+from legenda.attention.geometry import grid_positions
 
 GRID = [[column, row] for row in range(7) for column in range(7)]
 
 
-def places_of(regions, cells=7):
-    return cell_places(regions.boxes, regions.mask_or_ones, cells)
+def places_of(regions, grid_size=7):
+    return grid_positions(regions.boxes, regions.mask_or_ones, grid_size)
 
 
 @settings(deadline=None, max_examples=40)
@@ -24,7 +24,7 @@ def places_of(regions, cells=7):
 def test_cells_of_any_grid_lie_at_whole_numbers(rows, columns, dtype):
     regions = Regions.from_grid(torch.zeros(2, rows * columns, 1), rows, columns)
     assert regions.boxes is not None
-    found = cell_places(regions.boxes.to(dtype), regions.mask_or_ones, 7)
+    found = grid_positions(regions.boxes.to(dtype), regions.mask_or_ones, 7)
     expected = torch.tensor([[column, row] for row in range(rows) for column in range(columns)], dtype=found.dtype)
     if rows * columns > 1:
         assert torch.equal(found, expected.expand(2, -1, -1))
@@ -34,18 +34,18 @@ def test_a_grid_in_any_order_with_padding_that_holds_anything():
     order = torch.randperm(49, generator=torch.Generator().manual_seed(0))
     boxes = Regions.from_grid(torch.zeros(1, 49, 1), 7, 7).boxes[:, order]
     mask = torch.arange(49).unsqueeze(0) < 20
-    places = cell_places(boxes.masked_fill(~mask.unsqueeze(-1), float("nan")), mask, 5)
+    places = grid_positions(boxes.masked_fill(~mask.unsqueeze(-1), float("nan")), mask, 5)
     assert torch.equal(places[0, :20], torch.tensor(GRID, dtype=torch.float)[order][:20])
     assert (places[0, 20:] == 0).all()
 
 
 def test_other_regions_lie_at_their_centres():
     boxes = torch.tensor([[[0.0, 0.0, 0.5, 1.0], [0.5, 0.25, 0.9, 0.75], [0.2, 0.2, 0.4, 0.4]]])
-    found = cell_places(boxes, torch.ones(1, 3, dtype=torch.bool), 7)
+    found = grid_positions(boxes, torch.ones(1, 3, dtype=torch.bool), 7)
     torch.testing.assert_close(found, torch.tensor([[[1.75, 3.5], [4.9, 3.5], [2.1, 2.1]]]))
     # Of equal sizes, but not where the cells of a grid would be.
     boxes = torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.25, 0.5, 0.75, 1.0]]])
-    found = cell_places(boxes, torch.ones(1, 2, dtype=torch.bool), 10)
+    found = grid_positions(boxes, torch.ones(1, 2, dtype=torch.bool), 10)
     torch.testing.assert_close(found, torch.tensor([[[2.5, 2.5], [5.0, 7.5]]]))
 
 

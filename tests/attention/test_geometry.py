@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
-from legenda.attention.geometry import FLOOR
+from legenda.attention.geometry import MIN_EXTENT
 
 HEADS, DIM, GEOMETRY = 2, 6, 4
 KINDS = ("content", "query", "key")
@@ -71,7 +71,7 @@ def test_the_pair_turned_round(seed):
     features = relative_geometry(draw_boxes(seed))
     turned = features.transpose(1, 2)
     far = ~torch.eye(4, dtype=torch.bool)
-    off_floor = (features[..., :2] > math.log(FLOOR)) & (turned[..., :2] > math.log(FLOOR))
+    off_floor = (features[..., :2] > math.log(MIN_EXTENT)) & (turned[..., :2] > math.log(MIN_EXTENT))
     both = (features[..., :2] + features[..., 2:] - turned[..., :2])[off_floor]
     torch.testing.assert_close(both, torch.zeros_like(both), atol=1e-10, rtol=0)
     torch.testing.assert_close(features[..., 2:], -turned[..., 2:])

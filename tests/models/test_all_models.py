@@ -52,7 +52,7 @@ VARIANTS = {
 }
 # Any encoder with any attention, and any decoder: one line of configuration each.
 MIXED = {
-    "NG-SAN with branches": ("ngsan", {"branches": 3, "branch_drop": 0.4}),
+    "NG-SAN with branches": ("ngsan", {"branches": 3, "drop_branch": 0.4}),
     "NG-SAN with distances": ("ngsan", {"distance": "manhattan"}),
     "N-SAN with talking heads": ("nsan", {"talking_heads": True}),
     "Transformer with X-Linear attention": ("transformer", {"attention": "x_linear"}),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from legenda import Regions, UserError
-from legenda.attention import Branches, MultiHeadAttention
+from legenda.attention import MultiBranchAttention, MultiHeadAttention
 from legenda.models.checkpoint import load_any
 from legenda.models.co_attention import AttentionPool
 from legenda.models.grounding import Grounder, GroundingConfig
@@ -31,7 +31,7 @@ SMALL = {
 ATTENTIONS = (
     {},
     {"geometry": "query"},
-    {"distance": "manhattan", "branches": 3, "branch_drop": 0.4},
+    {"distance": "manhattan", "branches": 3, "drop_branch": 0.4},
     {"norm": "in"},
     {"attention": "x_linear"},
 )
@@ -83,7 +83,7 @@ def test_grounding_has_no_biases_in_attention():
 
 def test_options_change_the_attention_among_regions_alone():
     model = mcan(**ATTENTIONS[2])
-    assert all(isinstance(layer.attention, Branches) for layer in model.backbone.regions)
+    assert all(isinstance(layer.attention, MultiBranchAttention) for layer in model.backbone.regions)
     others = [layer.attention for layer in model.backbone.words] + [layer.guided for layer in model.backbone.regions]
     assert all(isinstance(attention, MultiHeadAttention) and attention.rescale is None for attention in others)
 

@@ -104,11 +104,11 @@ def copy(ours, theirs, attentions, norms):
 
 def test_what_the_readings_change():
     released, paper = build("mdsan"), build("mdsan_paper")
-    assert released.config.normed_branches
+    assert released.config.branch_norm
     assert released.decoder.layers[0].within_words is not None
-    assert not paper.config.normed_branches
+    assert not paper.config.branch_norm
     assert paper.decoder.layers[0].within_words is paper.decoder.layers[0].within_image is None
-    assert build("mdsan_paper", branch_residual=True).config.normed_branches
+    assert build("mdsan_paper", branch_residual=True).config.branch_norm
     fresh = legenda.create_model("mdsan_paper", **SMALL).decoder.places
     torch.testing.assert_close(fresh, sinusoids(torch.arange(55).float(), DIM))
     random = legenda.create_model("mdsan", vocab_size=WORDS, feature_dim=FEATURES).decoder.places
@@ -183,7 +183,7 @@ def test_a_caption_longer_than_the_table_of_places(draw_regions):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("ngsan", {"branches": 3, "branch_drop": 0.4, "distance": "manhattan"}),
+        ("ngsan", {"branches": 3, "drop_branch": 0.4, "distance": "manhattan"}),
         ("transformer", {"branches": 2, "branch_residual": True, "norm_first": True}),
         ("mdsan", {"norm": "in", "geometry": "query", "norm_first": True}),
         ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "reading": "paper"}),
@@ -210,7 +210,7 @@ def test_training_leaves_branches_out():
     torch.manual_seed(0)
     found = {round(model(regions, tokens)[0, 0, 0, 0].item(), 9) for _ in range(12)}
     assert len(found) > 6
-    plain = build("mdsan", dropout=0.0, branch_drop=0.0)
+    plain = build("mdsan", dropout=0.0, drop_branch=0.0)
     torch.testing.assert_close(plain.train()(regions, tokens), plain.eval()(regions, tokens))
 
 

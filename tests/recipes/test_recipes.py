@@ -122,9 +122,9 @@ def test_tables_of_scores_after_cross_entropy_have_rows_of_one_stage():
 
 def test_what_rows_of_mdsan_change():
     assert RECIPES["mdsan.table4.layers_5"].options == {"num_layers": 5}
-    assert _effective(RECIPES["mdsan.table6.drop_20"], "branch_drop") == 0.2
-    assert _effective(RECIPES["mdsan.table11.heads_40"], "head_drop") == 0.4
-    assert _effective(RECIPES["mdsan.table11.extendqk_30"], "head_drop") == 0.3
+    assert _effective(RECIPES["mdsan.table6.drop_20"], "drop_branch") == 0.2
+    assert _effective(RECIPES["mdsan.table11.heads_40"], "drop_head") == 0.4
+    assert _effective(RECIPES["mdsan.table11.extendqk_30"], "drop_head") == 0.3
     assert RECIPES["mdsan.table5.m3"].model == RECIPES["mdsan.table13.msa"].model == "mdsan_msa"
 
 

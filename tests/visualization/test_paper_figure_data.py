@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.attention import Branches, absolute_geometry
+from legenda.attention import MultiBranchAttention, absolute_geometry
 from legenda.errors import UserError
 from legenda.regions import Regions
 from legenda.visualization.paper_figures.data import (
@@ -132,7 +132,7 @@ def test_self_attention_has_a_row_for_each_branch_and_shows_what_the_layer_used(
     found = self_attention(model, regions, 2)
     assert found.shape == (3, 2, 4, 4)
     np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
-    branches = next(module for module in model.encoder.layers[1].modules() if isinstance(module, Branches))
+    branches = next(module for module in model.encoder.layers[1].modules() if isinstance(module, MultiBranchAttention))
     read: list[torch.Tensor] = []
     handle = branches.register_forward_pre_hook(lambda _, given: read.append(given[0]))
     memory = model.encode(regions)

@@ -3,7 +3,7 @@
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.aoa import AttentionOnAttention
 from legenda.attention.builders import create_pair_geometry, create_self_attention
-from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
+from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig
 from legenda.attention.distance import DISTANCES, DistanceRescale
 from legenda.attention.geometry import (
     Geometry,
@@ -13,8 +13,8 @@ from legenda.attention.geometry import (
     relative_geometry,
     sinusoids,
 )
-from legenda.attention.multi_branch import Branches
-from legenda.attention.multi_head import Attended, MultiHeadAttention
+from legenda.attention.multi_branch import MultiBranchAttention
+from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
 from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
 from legenda.attention.pair_geometry import PairGeometry
 from legenda.attention.windows import WINDOWS
@@ -27,16 +27,16 @@ __all__ = [
     "NORMS",
     "WINDOWS",
     "AdditiveAttention",
-    "Attended",
+    "AttentionConfig",
     "AttentionOnAttention",
-    "AttentionOptions",
-    "Branches",
+    "AttentionOutput",
     "DistanceRescale",
     "Geometry",
     "GeometryBias",
     "GeometryEmbedding",
     "MaskedBatchNorm",
     "MaskedInstanceNorm",
+    "MultiBranchAttention",
     "MultiHeadAttention",
     "PairGeometry",
     "StdLayerNorm",

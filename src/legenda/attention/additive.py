@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.multi_head import Attended
+from legenda.attention.multi_head import AttentionOutput
 
 
 class AdditiveAttention(nn.Module):
@@ -22,7 +22,7 @@ class AdditiveAttention(nn.Module):
         keys: Float[Tensor, "B N A"],
         values: Float[Tensor, "B N D"],
         mask: Bool[Tensor, "B N"] | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends from K queries per image; `keys` went through `self.key` before, once per image.
 
         The weights are `(B, 1, K, N)`: one head.
@@ -32,4 +32,4 @@ class AdditiveAttention(nn.Module):
         if mask is not None:
             scores = scores.masked_fill(~mask.unsqueeze(1), float("-inf"))
         weights = scores.softmax(dim=-1)
-        return Attended(torch.bmm(weights, values), weights.unsqueeze(1))
+        return AttentionOutput(torch.bmm(weights, values), weights.unsqueeze(1))

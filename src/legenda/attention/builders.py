@@ -1,13 +1,13 @@
-"""The attention modules that `AttentionOptions` names."""
+"""The attention modules that `AttentionConfig` names."""
 
 from __future__ import annotations
 
 from torch import nn
 
-from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionOptions
+from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig
 from legenda.attention.distance import DistanceRescale
 from legenda.attention.geometry import GeometryBias, RelativeBias
-from legenda.attention.multi_branch import Branch, Branches
+from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import create_norm
 from legenda.attention.pair_geometry import PairGeometry
@@ -16,7 +16,7 @@ from legenda.errors import ConfigError
 
 
 def create_self_attention(
-    options: AttentionOptions,
+    options: AttentionConfig,
     dim: int,
     num_heads: int,
     *,
@@ -39,16 +39,16 @@ def create_self_attention(
         )
         for _ in range(count)
     ]
-    if options.normed_branches:
+    if options.branch_norm:
         if width != dim:
             raise ConfigError(f"branch_residual needs attention as wide as the model, {dim} channels, not {width}")
         branches = [Branch(attention, dim, dropout) for attention in attentions]
-        return Branches(branches, width, options.branch_drop if count > 1 else 0.0)
-    return attentions[0] if count == 1 else Branches(attentions, width, options.branch_drop)
+        return MultiBranchAttention(branches, width, options.drop_branch if count > 1 else 0.0)
+    return attentions[0] if count == 1 else MultiBranchAttention(attentions, width, options.drop_branch)
 
 
 def create_multi_head(
-    options: AttentionOptions,
+    options: AttentionConfig,
     dim: int,
     num_heads: int,
     *,
@@ -71,7 +71,7 @@ def create_multi_head(
         output=output,
         bias=bias,
         talking=options.talking_heads,
-        head_drop=options.head_drop,
+        drop_head=options.drop_head,
         query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
         key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
         score_bias=_create_bias(options, dim, heads, head_dim),
@@ -83,7 +83,7 @@ def create_multi_head(
 
 
 def create_x_linear(
-    options: AttentionOptions,
+    options: AttentionConfig,
     dim: int,
     num_heads: int,
     *,
@@ -104,34 +104,34 @@ def create_x_linear(
     )
 
 
-def _create_rescale(options: AttentionOptions, num_heads: int) -> nn.Module | None:
+def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | None:
     if options.distance == "none":
         return None
-    return DistanceRescale(num_heads, options.distance_scaling, options.distance_start)
+    return DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
 
 
-def _create_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
+def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
     create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
     return create(options, dim, num_heads, head_dim)
 
 
-def no_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> None:
+def no_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> None:
     """Return no bias, for geometries that the scores do not read."""
 
 
-def create_relative_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
+def create_relative_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
     """Return the bias of relative position embedding (MD-SAN, Table VII)."""
     return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
 
 
-def create_geometry_bias(options: AttentionOptions, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
+def create_geometry_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
     """Return NG-SAN's bias, or the sum of several (NG-SAN, Table 4)."""
     return GeometryBias(
         dim, num_heads, options.geometry_dim, options.biases, head_dim=head_dim, scaled=options.geometry_scaled
     )
 
 
-def create_pair_geometry(options: AttentionOptions, num_layers: int) -> PairGeometry:
+def create_pair_geometry(options: AttentionConfig, num_layers: int) -> PairGeometry:
     """Return what computes the `Geometry` of each layer's attention, as the options name it."""
     return PairGeometry(
         num_layers,
@@ -139,7 +139,7 @@ def create_pair_geometry(options: AttentionOptions, num_layers: int) -> PairGeom
         geometry_dim=options.geometry_dim,
         per_layer=options.geometry_per_layer,
         distance=options.distance,
-        cells=options.cells,
+        grid_size=options.grid_size,
         window=options.window,
         window_size=options.window_size,
         window_halo=options.window_halo,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import nn
 
-from legenda.attention.distance import Distance, Scaling, Start
+from legenda.attention.distance import Distance, DistanceInit, Scaling
 from legenda.attention.geometry import BIASES, Bias, geometric_biases
 from legenda.attention.normalization import Norm, NormOn
 from legenda.attention.windows import Window
@@ -40,7 +40,7 @@ of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionOptions:
+class AttentionConfig:
     """The self-attention among regions; every encoder that has one takes these options, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
@@ -62,9 +62,9 @@ class AttentionOptions:
     """The distance that rescales the scores (MD-SAN, Eq. 6 and Table VII); none leaves them."""
     distance_scaling: Scaling = "sigmoid"
     """How a head's factor depends on the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
-    distance_start: Start = "xavier"
+    distance_init: DistanceInit = "xavier"
     """How the numbers of this function begin: as in the released code's training, or w = 1 and v = 0."""
-    cells: int = 7
+    grid_size: int = 7
     """Distances and windows count cells; regions that are no grid lie in a picture of so many cells each way."""
     window: Window = "none"
     """Local windows that regions look at (MD-SAN, Table IX)."""
@@ -74,7 +74,7 @@ class AttentionOptions:
     """Cells around a block that its regions also see ("halo")."""
     branches: int = 1
     """Attentions whose mean is taken (MD-SAN, Eq. 9)."""
-    branch_drop: float = 0.0
+    drop_branch: float = 0.0
     """Probability that training leaves out each of several branches (MD-SAN, Eqs. 10 and 11)."""
     branch_layers: tuple[int, ...] = ()
     """Layers, counted from 1, that have several branches (MD-SAN, Table XII); empty for all."""
@@ -88,7 +88,7 @@ class AttentionOptions:
     """Channels of queries and keys in each head where they differ from the values' (MD-SAN, Table X, "ExtendQK")."""
     talking_heads: bool = False
     """Linear maps over the heads before and after the softmax (MD-SAN, Table X)."""
-    head_drop: float = 0.0
+    drop_head: float = 0.0
     """Probability that training erases each head: the drop branch technique where heads are the branches (MD-SAN,
     Table XI)."""
 
@@ -101,15 +101,15 @@ class AttentionOptions:
             raise ConfigError(f"geometry='absolute' needs a dim that is a multiple of 8, not {dim}")
         if self.geometry == "relative" and self.geometry_dim % 8:
             raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
-        for name in ("cells", "window_size", "branches", "attention_heads", "head_dim", "query_head_dim"):
+        for name in ("grid_size", "window_size", "branches", "attention_heads", "head_dim", "query_head_dim"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, not {value}")
         changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
-        if self.attention == "x_linear" and (any(changed) or self.head_drop):
+        if self.attention == "x_linear" and (any(changed) or self.drop_head):
             raise ConfigError("attention='x_linear' takes no norm, no talking heads, no sizes of heads; leave them out")
         if self.window_halo < 0:
             raise ConfigError(f"window_halo must be 0 or more, not {self.window_halo}")
-        for name in ("branch_drop", "head_drop"):
+        for name in ("drop_branch", "drop_head"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
         if self.branch_layers and min(self.branch_layers) < 1:
@@ -130,7 +130,7 @@ class AttentionOptions:
         return not self.geometry == self.distance == self.window == "none"
 
     @property
-    def normed_branches(self) -> bool:
+    def branch_norm(self) -> bool:
         """Whether each branch has a residual connection and a layer normalisation of its own."""
         return bool(self.branch_residual)
 

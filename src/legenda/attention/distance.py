@@ -14,9 +14,9 @@ from legenda.attention.geometry import Geometry
 from legenda.plugins import Registry
 
 Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
-Start = Literal["xavier", "one"]
+DistanceInit = Literal["xavier", "one"]
 
-CEILING = 2.0
+MAX_DISTANCE = 2.0
 """The largest factor of the piecewise functions (Eqs. 17 and 18)."""
 
 
@@ -59,7 +59,7 @@ class DistanceRescale(nn.Module):
     0..2 (Eq. 17); quadratic: w r^2 kept within 0..2 (Eq. 18); scalar: w r, our reading of "naive scalar" (Table VIII).
     """
 
-    def __init__(self, num_heads: int, scaling: Scaling = "sigmoid", start: Start = "xavier") -> None:
+    def __init__(self, num_heads: int, scaling: Scaling = "sigmoid", start: DistanceInit = "xavier") -> None:
         """start: "one" begins with w = 1 and v = 0, as the released code declares them; "xavier" with even numbers of
         both signs up to sqrt(6 / (heads + 1)), as it really does, because it fills whatever has two dimensions. The
         piecewise functions begin with the sizes of these numbers, for where w < 0 they are 0 and never learn.
@@ -90,8 +90,8 @@ class DistanceRescale(nn.Module):
                 # Equal to Eq. 7, whose own form overflows where v - w r is large.
                 return (1 + shift.exp()) * torch.sigmoid(weight * apart - shift)
             case "linear":
-                return (weight * apart).clamp(0.0, CEILING)
+                return (weight * apart).clamp(0.0, MAX_DISTANCE)
             case "quadratic":
-                return (weight * apart.square()).clamp(0.0, CEILING)
+                return (weight * apart.square()).clamp(0.0, MAX_DISTANCE)
             case "scalar":
                 return weight * apart

@@ -20,7 +20,7 @@ def geometric_biases(geometry: str) -> tuple[Bias, ...]:
     return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
 
 
-FLOOR = 1e-3
+MIN_EXTENT = 1e-3
 """The least relative distance and the least box side, so that every logarithm is finite."""
 
 _LEAST_FACTOR = 1e-6
@@ -43,22 +43,22 @@ class Geometry:
     window: Bool[Tensor, "B N N"] | None = None
 
 
-def cell_places(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], cells: int) -> Float[Tensor, "B N 2"]:
+def grid_positions(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], grid_size: int) -> Float[Tensor, "B N 2"]:
     """Column and row of each region, in cells.
 
     The cells of a grid lie at whole numbers, whatever the size of the grid; other regions at their centres, in a
-    picture that counts `cells` x `cells` cells. Boxes belong to a grid where all real ones of a picture are of one size
-    that goes a whole number of times into the picture, and lie at multiples of it. Padded regions lie at 0, 0.
+    image of `grid_size` x `grid_size` cells. Boxes belong to a grid where all valid ones of an image have one size, the
+    image's sides are multiples of it, and the boxes lie at multiples of it. Padded regions lie at 0, 0.
     """
     boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
     corner, size = boxes[..., :2], boxes[..., 2:] - boxes[..., :2]
     padding = ~mask.unsqueeze(-1)
     side = size.masked_fill(padding, 0.0).sum(dim=1, keepdim=True) / mask.sum(dim=1)[:, None, None]
-    count = (1 / side.clamp(min=FLOOR)).round()
+    count = (1 / side.clamp(min=MIN_EXTENT)).round()
     index = (corner * count).round()
     beside = torch.maximum((corner * count - index).abs(), (size * count - 1).abs())
     grid = ((beside < _OFF_GRID) | padding).all(dim=-1).all(dim=-1)
-    centre = (corner + size / 2) * cells
+    centre = (corner + size / 2) * grid_size
     return torch.where(grid[:, None, None], index, centre).masked_fill(padding, 0.0)
 
 
@@ -68,17 +68,17 @@ def relative_geometry(
     """The four features of each pair of boxes (NG-SAN, Eq. 8): row i is the query, column j the key.
 
     log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centres, widths and heights,
-    with relative distances of at least `FLOOR`. They are ratios along one axis each, so pixels and fractions of the
-    picture give the same numbers. Padded boxes count as the whole picture, which keeps their gradients finite.
+    with relative distances of at least `MIN_EXTENT`. They are ratios along one axis each, so pixels and fractions of
+    the image give the same numbers. Padded boxes count as the whole image, which keeps their gradients finite.
     """
     if mask is not None:
         whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
         boxes = torch.where(mask.unsqueeze(-1), boxes, whole)
     corner, far = boxes[..., :2], boxes[..., 2:]
-    centre, size = (corner + far) / 2, (far - corner).clamp(min=FLOOR)
+    centre, size = (corner + far) / 2, (far - corner).clamp(min=MIN_EXTENT)
     distance = (centre.unsqueeze(2) - centre.unsqueeze(1)).abs() / size.unsqueeze(2)
     log_size = size.log()
-    return torch.cat([distance.clamp(min=FLOOR).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
+    return torch.cat([distance.clamp(min=MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
 
 
 class GeometryEmbedding(nn.Module):
@@ -144,7 +144,7 @@ class GeometryBias(nn.Module):
         return bias if self.factor == 1.0 else bias * self.factor
 
 
-def relative_waves(relative: Float[Tensor, "B N N 4"], dim: int) -> Float[Tensor, "B N N dim"]:
+def sinusoidal_box_embedding(relative: Float[Tensor, "B N N 4"], dim: int) -> Float[Tensor, "B N N dim"]:
     """Sinusoids of the four features of each pair, `dim / 4` channels each (Herdade et al., 2019, section 3.3).
 
     The features are taken 100 times and the wave lengths rise towards 1000 * 2 pi, as in their code.

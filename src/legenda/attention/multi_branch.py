@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import Attended
+from legenda.attention.multi_head import AttentionOutput
 
 
 class Branch(nn.Module):
@@ -28,13 +28,13 @@ class Branch(nn.Module):
         value: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B S"] | None = None,
         geometry: Geometry | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """norm(query + attention(query, key, value)); the weights are the attention's."""
         attended = self.attention(query, key, value, mask, geometry)
-        return Attended(self.norm(query + self.dropout(attended.values)), attended.weights)
+        return AttentionOutput(self.norm(query + self.dropout(attended.values)), attended.weights)
 
 
-class Branches(nn.Module):
+class MultiBranchAttention(nn.Module):
     """The mean of M attentions of any kind, called as one of them is (Eqs. 9 to 11).
 
     In training each branch is left out with probability `drop`, by one draw per call for the whole batch, and the
@@ -56,7 +56,7 @@ class Branches(nn.Module):
         value: Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B S"] | None = None,
         geometry: Geometry | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """The mean, without weights; see MultiHeadAttention for the arguments."""
         dropping = self.training and self.drop > 0
         # Drawn on the CPU, so that no device has to be waited for to know what is left out.
@@ -65,7 +65,7 @@ class Branches(nn.Module):
         for branch, keep in zip(self.branches, kept, strict=True):
             total = total + (branch(query, key, value, mask, geometry).values if keep else _nothing(branch))
         share = len(self.branches) * ((1 - self.drop) if dropping else 1)
-        return Attended(total / share, None)
+        return AttentionOutput(total / share, None)
 
 
 def _nothing(branch: nn.Module) -> Float[Tensor, ""]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from legenda.attention.geometry import Geometry
 
 
-class Attended(NamedTuple):
+class AttentionOutput(NamedTuple):
     """What attention gives: the attended values `(B, T, D)` and, when asked for, its weights `(B, H, T, S)`."""
 
     values: Tensor
@@ -43,7 +43,7 @@ class MultiHeadAttention(nn.Module):
         output: bool = True,
         bias: bool = True,
         talking: bool = False,
-        head_drop: float = 0.0,
+        drop_head: float = 0.0,
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         score_bias: nn.Module | None = None,
@@ -55,8 +55,8 @@ class MultiHeadAttention(nn.Module):
         output: whether the heads are projected back to `dim`; without it they come out side by side, `inner_dim` wide.
         bias: whether the projections have one.
         talking: linear maps over the heads before and after the softmax (Shazeer et al., 2020, "Talking-heads").
-        head_drop: in training each head is erased with this probability, for a whole batch at once, and the others are
-        divided by 1 - head_drop.
+        drop_head: in training each head is erased with this probability, for a whole batch at once, and the others are
+        divided by 1 - drop_head.
         """
         super().__init__()
         inner_dim = dim if inner_dim is None else inner_dim
@@ -66,7 +66,7 @@ class MultiHeadAttention(nn.Module):
                 raise ValueError(f"dim {channels} cannot be shared out to {num_heads} heads")
         self.num_heads = num_heads
         self.dropout = dropout
-        self.head_drop = head_drop
+        self.drop_head = drop_head
         self.query = nn.Linear(dim, query_dim, bias=bias)
         self.key = nn.Linear(dim, query_dim, bias=bias)
         self.value = nn.Linear(dim, inner_dim, bias=bias)
@@ -89,7 +89,7 @@ class MultiHeadAttention(nn.Module):
         pairs: Bool[Tensor, "B T S"] | None = None,
         causal: bool = False,
         need_weights: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends from T queries to S keys and values.
 
         mask: True where a key is real; with a query norm, keys and queries are the same regions and share it.
@@ -130,7 +130,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "B S"] | None = None,
         *,
         need_weights: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
         if need_weights:
             return self._weighed(queries, keys, values, mask, False, None, None)
@@ -144,7 +144,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
         causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Torch's fused kernel, for scores that are only masked or biased and whose weights nobody asks for."""
         added = None if mask is None and bias is None else _added_scores(queries, keys, mask, causal, bias)
         attended = F.scaled_dot_product_attention(
@@ -155,7 +155,7 @@ class MultiHeadAttention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             is_causal=causal and added is None,  # the kernel takes either, not both
         )
-        return Attended(self._merge(attended), None)
+        return AttentionOutput(self._merge(attended), None)
 
     def _weighed(
         self,
@@ -166,7 +166,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
         geometry: Geometry | None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         scores = queries @ keys.transpose(-2, -1)
         if bias is not None:
             scores = scores + bias
@@ -181,12 +181,12 @@ class MultiHeadAttention(nn.Module):
         if self.mix_weights is not None:
             weights = _across_heads(self.mix_weights, weights)
         dropped = F.dropout(weights, self.dropout, self.training)
-        return Attended(self._merge(dropped @ values), weights)
+        return AttentionOutput(self._merge(dropped @ values), weights)
 
     def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:
-        if self.training and self.head_drop:
-            kept = torch.rand(self.num_heads) >= self.head_drop
-            heads = heads * (kept / (1 - self.head_drop)).to(heads)[:, None, None]
+        if self.training and self.drop_head:
+            kept = torch.rand(self.num_heads) >= self.drop_head
+            heads = heads * (kept / (1 - self.drop_head)).to(heads)[:, None, None]
         return self.output(heads.transpose(1, 2).flatten(2))
 
     def _split(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:

@@ -8,10 +8,10 @@ from legenda.attention.distance import pair_distances
 from legenda.attention.geometry import (
     Geometry,
     GeometryEmbedding,
-    cell_places,
     geometric_biases,
+    grid_positions,
     relative_geometry,
-    relative_waves,
+    sinusoidal_box_embedding,
 )
 from legenda.attention.windows import local_windows
 from legenda.regions import Regions
@@ -22,8 +22,8 @@ class PairGeometry(nn.Module):
 
     geometry: "none", "absolute", "relative" (MD-SAN, Table VII), "content", "query", "key" and sums of them (NG-SAN,
     Table 4), or one that is registered. geometry_dim: channels of its embedding. per_layer: an embedding for each layer
-    instead of one for all. distance, window: by their registered names; both count cells, `cells` each way in an image
-    that is no grid. window_size, window_halo: cells of a window's side, and around it.
+    instead of one for all. distance, window: their registered names; both are in cells, `grid_size` along each side of
+    an image that is no grid. window_size, window_halo: cells of a window's side, and around it.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class PairGeometry(nn.Module):
         geometry_dim: int = 64,
         per_layer: bool = False,
         distance: str = "none",
-        cells: int = 7,
+        grid_size: int = 7,
         window: str = "none",
         window_size: int = 4,
         window_halo: int = 2,
     ) -> None:
         super().__init__()
         self.num_layers, self.geometry, self.geometry_dim = num_layers, geometry, geometry_dim
-        self.distance, self.cells = distance, cells
+        self.distance, self.grid_size = distance, grid_size
         self.window, self.window_size, self.window_halo = window, window_size, window_halo
         count = (num_layers if per_layer else 1) if geometric_biases(geometry) else 0
         self.embeddings = nn.ModuleList(GeometryEmbedding(geometry_dim) for _ in range(count))
@@ -54,8 +54,10 @@ class PairGeometry(nn.Module):
         embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
         if not embedded and self.geometry not in ("none", "absolute"):
             features = relative_geometry(boxes, mask)
-            embedded = [relative_waves(features, self.geometry_dim) if self.geometry == "relative" else features]
-        positions = cell_places(boxes, mask, self.cells)
+            embedded = [
+                sinusoidal_box_embedding(features, self.geometry_dim) if self.geometry == "relative" else features
+            ]
+        positions = grid_positions(boxes, mask, self.grid_size)
         distance = pair_distances(positions, self.distance)
         windows = local_windows(self.window, positions, mask, size=self.window_size, halo=self.window_halo)
         return [

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import Attended, allowed_pairs
+from legenda.attention.multi_head import AttentionOutput, allowed_pairs
 from legenda.attention.pairs import score_pairs
 
 Act = Literal["celu", "relu", "none"]
@@ -75,7 +75,7 @@ class XLinearAttention(nn.Module):
         *,
         causal: bool = False,
         need_weights: bool = False,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends from T queries to S keys and values; the call is that of MultiHeadAttention.
 
         mask: True where a key is real, for all queries or for each; every query needs one such key. geometry: whatever
@@ -86,7 +86,7 @@ class XLinearAttention(nn.Module):
             mask = geometry.window if mask is None else geometry.window & mask.unsqueeze(1)
         keys, values = self.keys_values(key, value)
         found = self._attend(self.queries(query), keys, values, mask, causal, bias, geometry)
-        return found if need_weights else Attended(found.values, None)
+        return found if need_weights else AttentionOutput(found.values, None)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]
@@ -104,7 +104,7 @@ class XLinearAttention(nn.Module):
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S d"],
         mask: Bool[Tensor, "B S"] | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attends with what is embedded already, in a module whose slots are empty; the weights come with it."""
         return self._attend(queries, keys, values, mask, False, None, None)
 
@@ -117,7 +117,7 @@ class XLinearAttention(nn.Module):
         causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
         geometry: Geometry | None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         q, u = queries
         allowed = None if mask is None and not causal else allowed_pairs(q, keys, mask, causal)
         rate = self.dropout.p if self.dropout.training else 0.0
@@ -132,7 +132,7 @@ class XLinearAttention(nn.Module):
         weights = scores.softmax(dim=-1)
         gate = self.channel(pooled).sigmoid().movedim(0, 2)  # Eq. 5, (B, H, T, d)
         attended = u * (weights @ values) * gate  # Eq. 6; u is the same for all n
-        return Attended(attended.transpose(1, 2).flatten(2), weights)
+        return AttentionOutput(attended.transpose(1, 2).flatten(2), weights)
 
 
 class HeadEmbedding(nn.Module):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import (
+    AttentionConfig,
     AttentionOnAttention,
-    AttentionOptions,
     Geometry,
     MaskedBatchNorm,
     MultiHeadAttention,
@@ -32,7 +32,7 @@ from legenda.regions import Memory, Regions, masked_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class AoANetConfig(AttentionOptions, ModelConfig):
+class AoANetConfig(AttentionConfig, ModelConfig):
     """Sizes and switches of AoANet and its ablations; the defaults are those of the released code.
 
     The paper prints less than the release has: `reading="paper"` takes away the ReLU after the region and the word

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import AdditiveAttention, Attended, AttentionOnAttention, MultiHeadAttention, StdLayerNorm
+from legenda.attention import AdditiveAttention, AttentionOnAttention, AttentionOutput, MultiHeadAttention, StdLayerNorm
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import gather_beams
 from legenda.models.lstm import WordLSTM
@@ -138,7 +138,7 @@ class AoANetDecoder(Decoder):
         attention = None if looked is None else looked.transpose(1, 2)
         return AoANetState(hidden, cell, context, second, attention)
 
-    def _look(self, hidden: Float[Tensor, "B K D"], memory: Memory, *, need_weights: bool) -> Attended:
+    def _look(self, hidden: Float[Tensor, "B K D"], memory: Memory, *, need_weights: bool) -> AttentionOutput:
         keys, values = memory.cross_kv[0]
         if isinstance(self.attention, AdditiveAttention):
             return self.attention(hidden, keys, values, memory.mask)

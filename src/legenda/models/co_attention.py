@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import (
-    AttentionOptions,
+    AttentionConfig,
     Geometry,
     MultiHeadAttention,
     StdLayerNorm,
@@ -37,7 +37,7 @@ PAD_ID = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoAttentionConfig(AttentionOptions, Config):
+class CoAttentionConfig(AttentionConfig, Config):
     """Sizes of the words and regions that look at each other; the options of attention are those among the regions."""
 
     feature_dim: int = 2048

@@ -28,7 +28,7 @@ class MdsanConfig(TransformerConfig):
     """The distance that rescales the scores (Eq. 6 and Table VII); none leaves them."""
     branches: int = 3
     """Attentions whose mean is taken (Eq. 9)."""
-    branch_drop: float = 0.4
+    drop_branch: float = 0.4
     """Probability that training leaves out each of several branches (Eqs. 10 and 11)."""
     reading: Literal["released", "paper"] = "released"
     """released: a residual connection and a layer normalisation inside each branch, and two of them around each
@@ -46,7 +46,7 @@ class MdsanConfig(TransformerConfig):
         self.positive("positions")
 
     @property
-    def normed_branches(self) -> bool:
+    def branch_norm(self) -> bool:
         """Whether each branch has a residual connection and a layer normalisation of its own."""
         return self.reading == "released" if self.branch_residual is None else self.branch_residual
 
@@ -66,13 +66,13 @@ class MdsanEncoder(TransformerEncoder):
         super().__init__(config, last_norm=config.norm_first)
         self.input_norm = nn.LayerNorm(config.dim)
         self.zero_rows_are_padding = config.zero_rows_are_padding
-        self.cells = config.cells
+        self.grid_size = config.grid_size
 
     def place(self, regions: Regions) -> Regions:
-        """As many regions as a square of `cells` has are its cells, line by line, unless boxes say where they lie."""
-        if regions.boxes is not None or regions.features.shape[1] != self.cells**2:
+        """Return the regions with the boxes of a grid's cells, where they have none and number `grid_size` squared."""
+        if regions.boxes is not None or regions.features.shape[1] != self.grid_size**2:
             return regions
-        grid = Regions.from_grid(regions.features, self.cells, self.cells, regions.mask)
+        grid = Regions.from_grid(regions.features, self.grid_size, self.grid_size, regions.mask)
         return replace(grid, global_feature=regions.global_feature)
 
     def forward(self, regions: Regions) -> Memory:

@@ -26,7 +26,7 @@ class MeshedConfig(MdsanConfig):
     """The distance that rescales the scores; none leaves them."""
     branches: int = 1
     """Attentions whose mean is taken."""
-    branch_drop: float = 0.0
+    drop_branch: float = 0.0
     """Probability that training leaves out each of several branches."""
     reading: Literal["released", "paper"] = "paper"
     """paper: one residual connection and one layer normalisation around each attention; released: as in MD-SAN."""

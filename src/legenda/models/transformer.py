@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import (
-    AttentionOptions,
+    AttentionConfig,
     Geometry,
     MultiHeadAttention,
     absolute_geometry,
@@ -29,7 +29,7 @@ from legenda.regions import Memory, Regions, masked_mean
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerConfig(AttentionOptions, ModelConfig):
+class TransformerConfig(AttentionConfig, ModelConfig):
     """Sizes and slots of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
 
     The open readings of the paper are settled as follows: post-norm with a last normalisation after each stack (as

@@ -10,7 +10,7 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import AttentionOptions, Geometry
+from legenda.attention import AttentionConfig, Geometry
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.encoder import xavier
@@ -24,7 +24,7 @@ SUBWORDS = "subwords.model"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslatorConfig(AttentionOptions, Config):
+class TranslatorConfig(AttentionConfig, Config):
     """Sizes of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
 
     The options of attention are those of the encoder, as in NG-SAN's Table 8. Words have no boxes, so whatever reads

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import Attended
+from legenda.attention import AttentionOutput
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.decoder import Decoder
@@ -189,7 +189,7 @@ def _look(
     keys: Tensor,
     values: Tensor,
     memory: Memory,
-) -> Attended:
+) -> AttentionOutput:
     if isinstance(attention, XLinearAttention):
         return attention.attend(attention.queries(query), keys, values, memory.mask)
     return attention(query, keys, values, memory.mask)

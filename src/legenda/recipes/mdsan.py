@@ -60,7 +60,7 @@ def mdsan_recipes() -> dict[str, Recipe]:
 
 
 def _named_rows(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """Branches (V), places (VII), scalings (VIII), windows (IX), wider attention (X), and the sum of all (XIII)."""
+    """Branches (V), distances (VII), scalings (VIII), windows (IX), wider attention (X), and the sum of all (XIII)."""
     rows = {
         f"mdsan.{table}.{row}": models[f"coco.mdsan_{model}"]
         for table, named in _NAMED_ROWS.items()
@@ -90,7 +90,7 @@ def _table6(models: Mapping[str, Recipe]) -> list[Recipe]:
             f"mdsan.table6.drop_{percent}",
             models["coco.mdsan_msa"],
             told=f", {percent} % dropped",
-            options={"branch_drop": percent / 100},
+            options={"drop_branch": percent / 100},
         )
         for percent in range(0, 60, 10)
     ]
@@ -104,7 +104,7 @@ def _table11(models: Mapping[str, Recipe]) -> list[Recipe]:
             f"mdsan.table11.{kind}_{percent}",
             models[f"coco.mdsan_{kind}"],
             told=f", {percent} % dropped",
-            options={"head_drop": percent / 100},
+            options={"drop_head": percent / 100},
         )
         for kind in ("heads", "extendqk")
         for percent in (0, 20, 30, 40)
