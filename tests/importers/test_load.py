@@ -66,7 +66,7 @@ def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key
         ("model.pth", b"no checkpoint", "model.pth cannot be read"),
         ("model.npz", b"", "model.npz cannot be read"),
         ("model.safetensors", b"\0" * 20, "model.safetensors cannot be read"),
-        ("model.h5", b"", "model.h5 is no checkpoint"),
+        ("model.h5", b"", "model.h5 is not a checkpoint"),
     ],
 )
 def test_a_file_that_is_no_checkpoint(tmp_path, name, content, told):
@@ -79,7 +79,7 @@ def test_a_file_that_is_no_checkpoint(tmp_path, name, content, told):
 
 def test_a_checkpoint_without_tensors(tmp_path):
     torch.save({"epoch": 1}, tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"model\.pth holds no state dict"):
+    with pytest.raises(UserError, match=r"model\.pth contains no state dict"):
         legenda.importers.load("aoanet", tmp_path / "model.pth")
 
 
@@ -200,7 +200,7 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
 def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_path):
     forged = b"\x80\x03cnumpy\nndarray\n(K\x01\x85cnumpy\ndtype\nX\x01\x00\x00\x00O\x85RC\x08" + bytes(8) + b"tR."
     (tmp_path / "infos.pkl").write_bytes(forged)
-    with pytest.raises(UserError, match="numpy arrays of objects"):
+    with pytest.raises(UserError, match="NumPy arrays of objects"):
         read_pickle(tmp_path / "infos.pkl")
 
 
@@ -209,7 +209,7 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
     [
         ("words.json", "[]", 'no "ix_to_word"'),
         ("words.json", '{"1": "a", "3": "b"}', "ids 1, 2, 3"),
-        ("words.csv", "a", "is no vocabulary of aoanet"),
+        ("words.csv", "a", "is not a vocabulary file of aoanet"),
         ("words.txt", "a\na\n", "is on lines"),
     ],
 )
@@ -230,5 +230,5 @@ def test_a_model_with_its_words_writes_captions(weights, tmp_path, draw_regions)
 
 def test_a_vocabulary_of_another_size_is_refused(weights, tmp_path):
     (tmp_path / "words.txt").write_text("a\nb\n")
-    with pytest.raises(UserError, match=r"the vocabulary has 3 words .* has 51"):
+    with pytest.raises(UserError, match=r"the vocabulary has 3 tokens .* has 51"):
         legenda.importers.load("aoanet", weights, vocabulary=tmp_path / "words.txt")

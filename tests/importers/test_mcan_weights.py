@@ -235,8 +235,8 @@ def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
     [
         ("mcan_a", ("words",), "give answers along with the vocabulary"),
         ("mcan_a", ("answers",), "give vocabulary as the vocabulary"),
-        ("mcan_b", ("words", "answers"), r"vocabulary has 50 words .* has 33"),
-        ("mcan_vg", ("words", "answers"), r"vocabulary has 50 words .* has 41"),
+        ("mcan_b", ("words", "answers"), r"vocabulary has 50 tokens .* has 33"),
+        ("mcan_vg", ("words", "answers"), r"vocabulary has 50 tokens .* has 41"),
     ],
 )
 def test_words_or_answers_that_do_not_fit(name, given, message, words, answers):
@@ -259,7 +259,7 @@ def test_grounding_takes_words_alone(words, answers):
 
 def test_captioners_take_neither_answers_nor_words_of_questions(numbers, words, answers):
     captioner = numbers("abl_base").weights()
-    with pytest.raises(UserError, match="aoanet writes captions and chooses from no answers"):
+    with pytest.raises(UserError, match="aoanet generates captions and does not choose from answers"):
         importers.load("aoanet", captioner, num_heads=4, answers=answers)
     with pytest.raises(UserError, match="not one of questions"):
         importers.load("aoanet", captioner, num_heads=4, vocabulary=words)

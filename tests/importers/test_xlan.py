@@ -298,7 +298,7 @@ def test_a_gap_between_layers_is_named(state):
 
 
 def test_a_wrong_number_of_heads_is_refused(state, kind):
-    with pytest.raises(UserError, match=r"for 4 heads, not 8; give num_heads=4"):
+    with pytest.raises(UserError, match=r"for 4 heads, not 8; give 4"):
         load(kind, state(kind), num_heads=8)
 
 

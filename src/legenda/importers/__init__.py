@@ -1,4 +1,4 @@
-"""Weights of the released codes, as models of ours that give the same captions to the last token."""
+"""Load checkpoints of released codes into Legenda models, which then give the same captions."""
 
 from legenda.importers.load import IMPORTERS, load
 

@@ -1,19 +1,20 @@
-"""Weights of AoANet's released code (husthuaan/AoANet), of every row of its Table 4 that the code can build."""
+"""Weights of AoANet's released code (husthuaan/AoANet), for all rows of its Table 4 that the code can build."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.importers.weight_map import HEADS, StateDictMapper
 from legenda.models import Captioner, create_model
 
 
 def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
-    """The model of a released state dict; which ablation and which sizes, its names and shapes tell.
+    """Return the model of a released state dict, whose names and shapes determine the ablation and all sizes but heads.
 
-    The last word of the release's vocabulary is its unknown word, which beam search does not say (spec, section 5).
+    The last token of the release's vocabulary is its unknown token, which beam search suppresses, as in the release.
+    Raise CheckpointError naming a tensor that is missing, unexpected or misshapen.
     """
     refiner, multi_head = "refiner.layers.{}.", "core.attention.linears.0.weight" in weights
     layers = weights.count(refiner)
@@ -50,13 +51,13 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
 
 
 def _context(weights: StateDictMapper) -> str:
-    """Which of Figure 7's decoders it is."""
+    """Return which of the decoders of Figure 7 the weights belong to."""
     if "core.att2ctx.weight_ih" in weights:
         return "lstm"
     hidden, inputs = weights["core.att2ctx.0.weight"].shape[0], weights.size("core.att_lstm.weight_hh", 1)
     if hidden not in (inputs, 2 * inputs):
-        raise UserError(
-            f"{weights.source} holds core.att2ctx.0.weight with {hidden} rows; {inputs} or twice as many fit"
+        raise CheckpointError(
+            f"{weights.source} holds core.att2ctx.0.weight with {hidden} rows; {inputs} or {2 * inputs} were expected"
         )
     return "linear" if hidden == inputs else "aoa"
 
@@ -64,10 +65,10 @@ def _context(weights: StateDictMapper) -> str:
 def _map_encoder(weights: StateDictMapper, layers: int, use_bn: int, embedded: str, found: dict[str, Any]) -> None:
     weights.map_module(embedded, "encoder.input")
     norms = {1: "input_norm", 4: "embedded_norm"}
-    for place in (0, 4)[:use_bn]:
+    for index in (0, 4)[:use_bn]:
         for name in ("weight", "bias", "running_mean", "running_var"):
-            weights.map(f"att_embed.{place}.{name}", f"encoder.{norms[place or 1]}.{name}")
-        weights.ignore(f"att_embed.{place}.num_batches_tracked")
+            weights.map(f"att_embed.{index}.{name}", f"encoder.{norms[index or 1]}.{name}")
+        weights.ignore(f"att_embed.{index}.num_batches_tracked")
     if not found["mean_feats"]:
         weights.map_module("fc_embed.0", "encoder.pooled")
     for layer in range(layers):

@@ -1,4 +1,4 @@
-"""From a released checkpoint to a model."""
+"""Load a released checkpoint into a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError, ConfigError
 from legenda.importers.mcan import set_vocabulary
 from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import StateDictMapper
@@ -33,7 +33,7 @@ IMPORTERS: Registry[Callable[..., Model]] = Registry(
         "mcan": "legenda.importers.mcan:load_mcan",
     },
 )
-"""The released codes whose weights can be read: AoANet and the ablations of its Table 4 (husthuaan/AoANet), X-LAN and
+"""The released codes whose weights can be loaded: AoANet and the ablations of its Table 4 (husthuaan/AoANet), X-LAN and
 X-Transformer (JDAI-CV/image-captioning), MD-SAN, its plain and its multi-branch form
 (Young499/image-captioning-MDSANet), MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding
 (MILVLG/mmnas). Each is a function of a StateDictMapper, `num_heads` and options of the model that returns the model."""
@@ -50,19 +50,21 @@ def load(
     answers: str | Path | AnswerVocabulary | None = None,
     **options: Any,
 ) -> Model:
-    """A released model, in evaluation mode, as a Legenda model: same log-probabilities, same captions, same answers.
+    """Return a released model as a Legenda model in evaluation mode: same log-probabilities, captions and answers.
 
-    weights: a checkpoint (.pth, .pt, .pkl, .npz, .safetensors), or its tensors under their released names; a "module."
-    before all of them is passed over. Dimensions, layers, branches and which ablation it is are read from names and
-    shapes; what they cannot tell is said here: num_heads (8 unless told; X-Linear blocks tell it themselves, and MCAN
-    has one for every 64 channels), and any option of the model, such as `dropout`.
-    vocabulary: the release's own file of words (see `load_vocab`), or a Vocabulary; without it the model gives tokens
-    only. A captioner has the rule of search of its release, special ids included. For MCAN it is a vocabulary.txt of
-    Legenda, whose words stand in the order in which the release first sees them.
+    kind: a name in IMPORTERS.
+    weights: a checkpoint file (.pth, .pt, .pkl, .npz, .safetensors), or its tensors under their released names; a
+        prefix "module." of all names is removed. Dimensions, layers, branches and the ablation follow from names
+        and shapes.
+    num_heads: 8 by default; X-Linear blocks determine it, and MCAN has one head for every 64 channels.
+    vocabulary: the release's vocabulary file (see `load_vocab`), or a Vocabulary; without it the model generates ids
+        only. For MCAN, a vocabulary.txt of Legenda whose words are in the order of their first occurrence, as in the
+        release. A captioner gets the generation settings of its release, special token ids included.
     answers: for MCAN, its answer_dict.json or another list that `read_answers` reads, or an AnswerVocabulary.
+    options: further options of the model, such as `dropout`.
 
-    Raises UserError for an unknown kind, for a file that cannot be read, and for a tensor that is missing, left over or
-    misshapen, by its released name.
+    Raise ConfigError for an unknown kind, and CheckpointError or DataError for a file that cannot be read and, by its
+    released name, for a tensor that is missing, unexpected or misshapen.
     """
     build = IMPORTERS.get(kind)
     if isinstance(weights, str | Path):
@@ -74,21 +76,21 @@ def load(
         set_vocabulary(model, vocabulary, answers, source)
         return model
     if answers is not None:
-        raise UserError(f"{kind} writes captions and chooses from no answers; leave answers out")
+        raise ConfigError(f"{kind} generates captions and does not choose from answers; leave answers out")
     if isinstance(vocabulary, QuestionVocabulary):
-        raise UserError(f"{kind} writes captions; give the vocabulary of captions, not one of questions")
+        raise ConfigError(f"{kind} generates captions; give a vocabulary of captions, not one of questions")
     if vocabulary is not None:
-        words = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
-        check_size(model, len(words), source)
-        model.vocabulary = words
+        tokens = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
+        check_size(model, len(tokens), source)
+        model.vocabulary = tokens
         model.generation_config = replace(
-            model.generation_config, bos_token_id=words.bos_token_id, eos_token_id=words.eos_token_id
+            model.generation_config, bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
         )
     return model
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint file; a .pth is read without running anything that is in it."""
+    """Return the tensors of a checkpoint file; pickles are read without executing code in them."""
     hint = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
     match path.suffix:
         case ".safetensors":
@@ -101,20 +103,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
             return verified(read, path, hint)
         case ".pth" | ".pt" | ".pkl" | ".bin":
-            # Checkpoints of training hold the state of numpy's random numbers beside the weights.
+            # Training checkpoints also contain the state of NumPy's random number generator.
             with torch.serialization.safe_globals([*_PLAIN]):
                 content = verified(lambda: torch.load(path, map_location="cpu", weights_only=True), path, hint)
             return _state_dict(content, path, hint)
         case _:
-            raise UserError(f"{path} is no checkpoint that can be read; {hint}")
+            raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
 
 
 def _state_dict(content: Any, path: Path, hint: str) -> dict[str, Tensor]:
-    """The tensors of what a checkpoint holds, be it the state dict or a dictionary with one in it."""
+    """Return the state dict that a checkpoint is, or contains under "state_dict" or "model"."""
     if isinstance(content, Mapping):
         for candidate in (content, content.get("state_dict"), content.get("model")):
             if isinstance(candidate, Mapping) and candidate:
                 tensors = {str(name): value for name, value in candidate.items() if isinstance(value, Tensor)}
                 if len(tensors) == len(candidate):
                     return tensors
-    raise UserError(f"{path} holds no state dict; {hint}")
+    raise CheckpointError(f"{path} contains no state dict; {hint}")

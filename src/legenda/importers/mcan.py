@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.datasets.vqa import read_answers
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.importers.vocab import check_size
 from legenda.importers.weight_map import StateDictMapper
 from legenda.models.co_attention import CoAttentionModel
@@ -18,17 +18,17 @@ from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
-"""What the three codes call the layer that reads regions."""
+"""The names of the layer that projects region features in the three codes."""
 
 _Part = tuple[str, str]
-"""The released names of a sub-layer and of its normalisation."""
+"""The released names of a sub-layer and of its normalization."""
 
 
 def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Model:
-    """The model of a release's state dict: for questions, or for grounding where it has scores of regions.
+    """Return the model of a released state dict: for questions, or for grounding where it scores regions.
 
-    All sizes are read from the tensors but the heads: `usual_heads` of them, unless `num_heads` says otherwise. Raises
-    UserError naming the tensor that is missing, too many or of the wrong shape.
+    The tensors determine all sizes except num_heads, by default `usual_heads`. Raise CheckpointError naming a tensor
+    that is missing, unexpected or misshapen.
     """
     image = next((name for name in _IMAGE if f"{name}.weight" in weights), _IMAGE[0])
     dim = weights.size("lstm.weight_hh_l0", 1)
@@ -48,7 +48,7 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
 
 
 def usual_heads(dim: int) -> int:
-    """Heads of a model that wide: of 64 channels, as in all releases, or of 8 where it is narrower than 512."""
+    """Return the usual number of heads: of 64 channels each, as in all releases, or of 8 where dim is below 512."""
     return max(1, dim // (64 if dim >= 512 else 8))
 
 
@@ -58,29 +58,29 @@ def set_vocabulary(
     answers: str | Path | AnswerVocabulary | None,
     source: str,
 ) -> None:
-    """Gives the model its words and, where it is for questions, its answers, or neither.
+    """Set the vocabulary and, for question answering, the answers of a model, or neither.
 
-    Raises UserError where one of both is missing, or is of another size than the model's.
+    Raise ConfigError or DataError where one of them is missing or differs in size from the model's.
     """
     if vocabulary is None and answers is None:
         return
     if vocabulary is None or isinstance(vocabulary, Vocabulary):
-        raise UserError("MCAN reads questions; give vocabulary as the vocabulary.txt of a run that learns questions")
+        raise DataError("MCAN reads questions; give vocabulary as the vocabulary.txt of a run that learns questions")
     words = QuestionVocabulary.load(vocabulary) if isinstance(vocabulary, str | Path) else vocabulary
     check_size(model, len(words), source)
     if isinstance(model, Mcan):
         model.answers = _read_answers(model, answers, source)
     elif answers is not None:
-        raise UserError(f"{model.name} finds boxes and chooses from no answers; leave answers out")
+        raise DataError(f"{model.name} finds boxes and chooses from no answers; leave answers out")
     model.vocabulary = words
 
 
 def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, source: str) -> AnswerVocabulary:
     if answers is None:
-        raise UserError("MCAN chooses from answers; give answers along with the vocabulary")
+        raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
     told = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
     if len(told) != model.config.answers:
-        raise UserError(
+        raise DataError(
             f"the list has {len(told)} answers but there are {model.config.answers} in {source}; give those that the "
             "model was trained with"
         )
@@ -110,7 +110,7 @@ def _load_mcan(weights: StateDictMapper, found: dict[str, Any], options: dict[st
 
 
 def _load_grounder(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:
-    """The release's network of cells, each with operations in a row, where they are those of MCAN."""
+    """Map the release's network of cells, each a sequence of operations, where it is MCAN."""
     words, regions = "backnone.cells_enc.0.dag.{}.", "backnone.cells_dec.0.dag.{}."
     for layer in range(layers := weights.count(words) // 2):
         for stack, target_key, parts in (
@@ -141,7 +141,7 @@ def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
 
 
 def _map_layer(weights: StateDictMapper, parts: Sequence[_Part], target_key: str, *, bias: bool) -> None:
-    """One attention, or two for regions, and a feed-forward layer. bias: whether the attentions have biases."""
+    """Map one attention, or two for regions, and a feed-forward layer; bias: whether attentions have biases."""
     *attentions, (feed_forward, last_norm) = parts
     for (attention, norm), name in zip(attentions, ("attention", "guided"), strict=False):
         for released, own in (("q", "query"), ("k", "key"), ("v", "value"), ("merge", "output")):

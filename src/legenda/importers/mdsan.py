@@ -5,28 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from legenda.decoding import GenerationConfig
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.importers.weight_map import HEADS, StateDictMapper
 from legenda.models import Captioner, create_model
 
 PAD, BEGIN, END = 1, 2, 3
-"""Ids of the release's vocabulary; 0 is the unknown word."""
+"""Special token ids of the release's vocabulary; 0 is the unknown token."""
 
 
 def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
-    """The model of a state dict of Young499/image-captioning-MDSANet.
+    """Return the model of a state dict of Young499/image-captioning-MDSANet.
 
-    Sizes, layers, branches of each layer, and whether distances rescale the scores are read from the tensors;
-    `options` are further ones of the model. A state dict of aimagelab/meshed-memory-transformer without memory slots
-    gives `meshed`. The state of a search that the releases keep among their buffers is passed over. Raises UserError
-    naming the tensor that is missing, left over, or of the wrong shape.
+    The tensors determine sizes, layers, branches of each layer, and whether distances rescale the scores; `options` are
+    further options of the model. A state dict of aimagelab/meshed-memory-transformer without memory slots gives the
+    model `meshed`. The state of a search among the releases' buffers is ignored. Raise CheckpointError naming a tensor
+    that is missing, unexpected or misshapen.
     """
     layers = weights.count("encoder.layers.{}.")
-    told = weights.count("decoder.layers.{}.")
-    if layers != told or not layers:
-        raise UserError(
-            f"{weights.source} has {layers} layers in the encoder and {told} in the decoder; give the state dict of a "
-            "released MD-SAN, which has as many in both"
+    decoder_layers = weights.count("decoder.layers.{}.")
+    if layers != decoder_layers or not layers:
+        raise CheckpointError(
+            f"{weights.source} has {layers} layers in the encoder and {decoder_layers} in the decoder; give the state "
+            "dict of a released MD-SAN, which has as many in both"
         )
     weights.ignore(*(name for name, value in weights.tensors.items() if ".running_" in name or not value.numel()))
     sizes = {
@@ -57,11 +57,11 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
 
 
 def _map_mdsan(weights: StateDictMapper, layers: int) -> dict[str, Any]:
-    """Hands over what only MD-SAN has, and tells its distances and branches."""
+    """Map the tensors that only MD-SAN has, and return its options for distances and branches."""
     branches = [max(1, weights.count(f"encoder.layers.{layer}.mhatts.{{}}.")) for layer in range(layers)]
     several = tuple(layer + 1 for layer, count in enumerate(branches) if count > 1)
     if set(branches) - {1, max(branches)}:
-        raise UserError(f"{weights.source} has {branches} branches in its layers; layers have one or equally many")
+        raise CheckpointError(f"{weights.source} has {branches} branches in its layers; expected one or equally many")
     learned = [name for name in weights.tensors if name.endswith((".attention.W", ".attention.V"))]
     for name in learned:  # heads x 1 x 1 there
         if weights.tensors[name].shape[1:] == (1, 1):
@@ -87,7 +87,7 @@ def _map_mdsan(weights: StateDictMapper, layers: int) -> dict[str, Any]:
 
 
 def _map_meshed(weights: StateDictMapper, layers: int) -> dict[str, Any]:
-    """Hands over what only the Meshed Transformer has."""
+    """Map the tensors that only the Meshed Transformer has."""
     for layer in range(layers):
         name = f"encoder.layers.{layer}"
         _map_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.around_attention.norm")
@@ -100,6 +100,6 @@ def _map_meshed(weights: StateDictMapper, layers: int) -> dict[str, Any]:
 
 
 def _map_attention(weights: StateDictMapper, source_key: str, target_key: str, norm: str) -> None:
-    for their, our in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
-        weights.map_module(f"{source_key}.attention.fc_{their}", f"{target_key}.{our}")
+    for source, target in (("q", "query"), ("k", "key"), ("v", "value"), ("o", "output")):
+        weights.map_module(f"{source_key}.attention.fc_{source}", f"{target_key}.{target}")
     weights.map_module(f"{source_key}.layer_norm", norm)

@@ -1,4 +1,4 @@
-"""Pickles of the released codes, read without running anything that is in them."""
+"""Read pickles of the released codes without executing code in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import collections
 from pathlib import Path
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.io import Unpickler, read_plain_pickle
 
 
 class Plain:
-    """An object of a class that is not ours: its attributes, and none of its methods."""
+    """A stand-in for an object of a released code's class: its attributes, and none of its methods."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -21,30 +21,30 @@ class Plain:
 
 
 def _rebuilt(kind: type, base: type, state: Any) -> Any:
-    """What old protocols call to make an object: here only one of the plain kinds, empty."""
+    """Replace copyreg._reconstructor, with which old protocols create objects; return an empty plain object."""
     if base is not object or state is not None or kind not in (argparse.Namespace, Plain):
-        raise UserError(f"it builds {kind.__name__} in a way that plain data does not need")
+        raise CheckpointError(f"it builds {kind.__name__} as plain data does not; give a file of plain data")
     return kind()
 
 
 def _bytes(text: str, encoding: str) -> bytes:
-    """How protocol 2 writes bytes."""
+    """Replace _codecs.encode, with which protocol 2 stores bytes."""
     return text.encode("latin-1" if encoding.startswith("latin") else "utf-8")
 
 
 def _dtype(code: str, *rest: Any) -> Any:
-    """A numpy type of numbers or text; one of objects would make pointers of bytes."""
+    """Return a NumPy dtype of numbers or text; objects would turn bytes into pointers."""
     import numpy
 
     made = numpy.dtype(code, *rest)
     if made.hasobject:
-        raise UserError("it holds numpy arrays of objects, which are no plain data and are not read")
+        raise CheckpointError("it contains NumPy arrays of objects, which are not plain data; give a file without them")
     return made
 
 
 class _ReleasesUnpickler(Unpickler):
-    """Knows also options, ordered and counting dictionaries, numpy's arrays, and the releases' own vocabulary classes,
-    of which only the attributes are wanted.
+    """Allow also argparse namespaces, ordered dicts, counters, NumPy arrays, and the attributes of the releases'
+    vocabulary classes.
     """
 
     allowed = Unpickler.allowed | {
@@ -75,10 +75,10 @@ class _ReleasesUnpickler(Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of plain data holds: numbers, texts, containers and numpy arrays.
+    """Return the contents of a pickle of plain data: numbers, strings, containers and NumPy arrays.
 
-    Objects of the released codes' own vocabulary classes come as their bare attributes. Raises UserError, naming the
-    file, for anything else in it: nothing that a pickle names is imported or called but what stands in the list above.
+    Objects of the released codes' vocabulary classes become objects with their attributes only. Raise LegendaError,
+    naming the file, for anything else: only the names in the list above are imported or called.
     """
     hint = "give the release's own file, or its vocabulary as a text with one word a line"
     return read_plain_pickle(path, hint, _ReleasesUnpickler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.importers.weight_map import StateDictMapper
 from legenda.models import Captioner, create_model
 
@@ -13,19 +13,19 @@ _MAPS = {"attention_basic.0": "pair", "attention_last": "spatial", "attention_la
 
 
 def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
-    """X-LAN from its release's state dict, any number of blocks in encoder (0 too) and decoder.
+    """Return X-LAN from its released state dict, with any number of blocks in encoder (also 0) and decoder.
 
-    All sizes are read from the shapes, the heads too: `num_heads` is only checked. What they cannot tell is taken as
-    released unless `options` say otherwise, as in `act="relu"`. Raises UserError naming the tensor that is missing,
-    too many or of the wrong shape.
+    The shapes determine all sizes, the heads included: `num_heads` is only checked. Other options are as released,
+    unless `options` override them, as in `act="relu"`. Raise CheckpointError naming a tensor that is missing,
+    unexpected or misshapen.
     """
     blocks = [f"encoder_layers.layers.{i}.encoder_attn" for i in range(weights.count("encoder_layers.layers.{}."))]
-    looks = [f"attention.layers.{i}.encoder_attn" for i in range(weights.count("attention.layers.{}."))]
+    attentions = [f"attention.layers.{i}.encoder_attn" for i in range(weights.count("attention.layers.{}."))]
     norm = region_norm(weights)
     found = {
         "vocab_size": weights.size("word_embed.0.weight"),
         "num_layers": len(blocks),
-        "decoder_layers": len(looks),
+        "decoder_layers": len(attentions),
         "region_norm": norm is not None,
         **sizes(weights, "attention.layers.0.encoder_attn", num_heads),
     }
@@ -40,8 +40,8 @@ def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
     weights.map("word_embed.0.weight", "decoder.embedding.weight")
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         weights.map(f"att_lstm.{name}", f"decoder.lstm.{name}")
-    for i, look in enumerate(looks):
-        map_block(weights, look, f"decoder.attention.{i}")
+    for i, attention in enumerate(attentions):
+        map_block(weights, attention, f"decoder.attention.{i}")
     weights.map_module("attention.proj", "decoder.gather.0")
     weights.map_module("attention.layer_norm", "decoder.gather.1")
     weights.map_module("att2ctx.0", "decoder.to_context")
@@ -50,34 +50,34 @@ def load_xlan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
 
 
 def sizes(weights: StateDictMapper, block: str, num_heads: int | None) -> dict[str, int]:
-    """The sizes that both models have; W_B of a block, which its heads share, tells how wide a head is."""
+    """Return the sizes that both models have; W_B of a block, shared by its heads, has the width of a head."""
     dim, feature_dim = (weights.size("att_embed.0.weight", axis) for axis in (0, 1))
     name = f"{block}.attn_net.attention_basic.0.weight"
     mid_dim, head_dim = (weights.size(name, axis) for axis in (0, 1))
     if not head_dim or dim % head_dim:
-        raise UserError(f"{weights.source} holds {name} for heads of {head_dim} channels, which do not make up {dim}")
+        raise CheckpointError(f"{weights.source} holds {name} for heads of {head_dim} channels, no divisor of {dim}")
     heads = dim // head_dim
     if num_heads not in (None, heads):
-        raise UserError(f"{weights.source} holds {name} for {heads} heads, not {num_heads}; give num_heads={heads}")
+        raise CheckpointError(f"{weights.source} holds {name} for {heads} heads, not {num_heads}; give {heads}")
     return {"feature_dim": feature_dim, "dim": dim, "num_heads": heads, "mid_dim": mid_dim}
 
 
 def region_norm(weights: StateDictMapper) -> str | None:
-    """The layer normalisation of the regions, whose number depends on whether there is dropout; None for none."""
+    """Return the name of the regions' layer normalization, which depends on dropout, or None."""
     return next((name for name in ("att_embed.2", "att_embed.3") if f"{name}.weight" in weights), None)
 
 
 def map_regions(weights: StateDictMapper, norm: str | None) -> None:
-    """Hands over the region embedding."""
+    """Map the region embedding."""
     weights.map_module("att_embed.0", "encoder.input")
     if norm is not None:
         weights.map_module(norm, "encoder.norm")
 
 
 def map_block(weights: StateDictMapper, source_key: str, target_key: str) -> None:
-    """Hands over an X-Linear block."""
-    for released, own in _EMBEDDINGS.items():
-        weights.map_module(f"{source_key}.{released}.0", f"{target_key}.{own}.linear")
-        weights.map_module(f"{source_key}.{released}.2", f"{target_key}.{own}.norm")
-    for released, own in _MAPS.items():
-        weights.map_module(f"{source_key}.attn_net.{released}", f"{target_key}.{own}")
+    """Map an X-Linear block."""
+    for source, target in _EMBEDDINGS.items():
+        weights.map_module(f"{source_key}.{source}.0", f"{target_key}.{target}.linear")
+        weights.map_module(f"{source_key}.{source}.2", f"{target_key}.{target}.norm")
+    for source, target in _MAPS.items():
+        weights.map_module(f"{source_key}.attn_net.{source}", f"{target_key}.{target}")

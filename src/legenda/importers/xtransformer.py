@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import map_block, map_regions, region_norm, sizes
 from legenda.models import Captioner, create_model
@@ -14,10 +14,10 @@ from legenda.models.xtransformer import positions
 
 
 def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:
-    """X-Transformer from its release's state dict, any number of layers; see `load_xlan`.
+    """Return X-Transformer from its released state dict, with any number of layers; see `load_xlan`.
 
-    The table of positions is not kept but computed: UserError where the checkpoint's is not the one that its length
-    implies.
+    Positional embeddings are computed, not loaded: raise CheckpointError where the checkpoint's differ from those that
+    follow from its length.
     """
     encoder = [f"encoder.layers.{i}" for i in range(weights.count("encoder.layers.{}."))]
     decoder = [f"decoder.layers.{i}" for i in range(weights.count("decoder.layers.{}."))]
@@ -68,7 +68,7 @@ def _position_base(weights: StateDictMapper, dim: int) -> float:
     base = 2.0 * length
     expected = positions(0, length, dim, base, table.device).unsqueeze(0)
     if table.shape != expected.shape or not torch.allclose(table.float(), expected, rtol=0, atol=1e-3):
-        raise UserError(f"{weights.source} holds {name} that are not the sinusoids of {length} positions")
+        raise CheckpointError(f"{weights.source} holds {name} that are not the sinusoids of {length} positions")
     weights.ignore(name)
     return base
 
