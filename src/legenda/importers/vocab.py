@@ -47,7 +47,7 @@ def check_size(model: Model, vocab_size: int, source: str) -> None:
     expected = model.config.vocab_size
     if vocab_size != expected:
         raise DataError(
-            f"the vocabulary has {vocab_size} tokens, special ones included, but {source} has {expected}; give "
+            f"the vocabulary has {vocab_size} tokens including special ones, but {source} has {expected}; give "
             "the file that the model was trained with"
         )
 
