@@ -73,6 +73,7 @@ def on_two(
     return ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
 def test_a_killed_run_in_shares_is_resumed_exactly(tmp_path, whole_in_shares):
     """Killed in the second epoch, after the state at the end of the first."""
@@ -91,7 +92,7 @@ def whole_in_shares(tmp_path_factory) -> tuple[Path, str]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_train_as_one(tmp_path, request, strategy):
     if strategy == "fsdp":
         together, said = request.getfixturevalue("whole_in_shares")
@@ -123,6 +124,7 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
     """Each draws captions of its own; what they learn of them is the same."""

@@ -84,15 +84,15 @@ def test_both_stages_are_in_the_history(completed_run):
     ("name", "call", "done"),
     [
         ("cross_entropy", 5, True),  # between the two parts of a step of the first stage
-        ("save_state", 4, True),  # the first stage is over, the second not begun
-        ("load_weights", 1, True),
-        ("save_state", 5, False),
+        pytest.param("save_state", 4, True, marks=pytest.mark.slow),  # the first stage is over, the second not begun
+        pytest.param("load_weights", 1, True, marks=pytest.mark.slow),
+        pytest.param("save_state", 5, False, marks=pytest.mark.slow),
         ("save_state", 5, True),  # the second stage has begun, with no step
-        ("sample", 2, True),
+        pytest.param("sample", 2, True, marks=pytest.mark.slow),
         ("sample", 6, True),  # after a state within the second stage
-        ("save_weights", 2, True),
-        ("save_state", 7, False),
-        ("save_state", 9, False),  # all done, the end not saved
+        pytest.param("save_weights", 2, True, marks=pytest.mark.slow),
+        pytest.param("save_state", 7, False, marks=pytest.mark.slow),
+        pytest.param("save_state", 9, False, marks=pytest.mark.slow),  # all done, the end not saved
     ],
 )
 def test_a_stopped_run_ends_as_one_that_was_never_stopped(completed_run, tmp_path, monkeypatch, name, call, done):
@@ -129,7 +129,7 @@ test_stages.run(test_stages.Path({folder!r}), test_stages.FIRST, fine_tuning=tes
 """
 
 
-@pytest.mark.parametrize("call", [1, 8])
+@pytest.mark.parametrize("call", [pytest.param(1, marks=pytest.mark.slow), 8])
 def test_a_process_killed_in_self_critical_training_is_resumed_exactly(completed_run, tmp_path, call):
     folder = tmp_path / "run"
     code = KILLED.format(tests=str(Path(__file__).parent), folder=str(folder), call=call)
