@@ -303,7 +303,7 @@ def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photogr
     (tmp_path / "withheld.json").write_text(json.dumps(dataset))
     run = tmp_path / "run"
     shutil.copytree(photographs / "run", run, ignore=shutil.ignore_patterns("evaluation*"))
-    named = f"--annotations {tmp_path / 'missing_targets.json'} --features {photographs / 'features.safetensors'}"
+    named = f"--annotations {tmp_path / 'withheld.json'} --features {photographs / 'features.safetensors'}"
     code, out, _ = run_command(f"evaluate {run} --split test {named} --metrics auto")
     assert code == 0
     assert out.splitlines() == [
