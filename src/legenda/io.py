@@ -1,5 +1,8 @@
-"""Files: atomic writing, JSON and text, and pickles of plain data, in which nothing is run."""
+"""Files: atomic writes, text and JSON with errors of one sentence, and pickles of plain data only."""
 
+from __future__ import annotations
+
+import gzip
 import json
 import os
 import pickle
@@ -9,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """Yields a temporary path in the same folder; on a clean exit it is renamed to `path`, else removed.
+    """Yield a temporary path in the same folder; rename it to `path` on a clean exit, else remove it.
 
-    Raises UserError, naming the file, when the system refuses the write (read-only folder, full disk).
+    Raises DataError, naming the file, when the system refuses the write (read-only folder, full disk).
     """
     path = Path(path)
     partial: Path | None = None
@@ -29,7 +32,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         partial.chmod(0o666 & ~_umask())
         partial.replace(path)
     except OSError as error:
-        raise UserError(
+        raise DataError(
             f"{path} could not be written ({error.strerror or error}); free some space or name another folder"
         ) from error
     finally:
@@ -44,52 +47,61 @@ def _umask() -> int:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes `text` in UTF-8, whole or not at all."""
+    """Write `text` in UTF-8, atomically."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes `value` as indented JSON, whole or not at all."""
+    """Write `value` as indented JSON, atomically."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_text(path: str | Path, hint: str = "check the path") -> str:
-    """Reads a UTF-8 text file; UserError names the file and the `remedy` when that fails."""
+    """Read a UTF-8 text file, decompressed if its name ends in .gz.
+
+    Raises DataError with the file and the `hint` when that fails.
+    """
+    path = Path(path)
     try:
-        return Path(path).read_text(encoding="utf-8")
+        if path.suffix == ".gz":
+            return verified(lambda: gzip.decompress(path.read_bytes()).decode(), path, hint)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a UTF-8 text file; {hint}") from error
+        raise DataError(f"{path} is not a UTF-8 text file; {hint}") from error
 
 
 def read_json(path: str | Path, hint: str = "check the path") -> Any:
-    """Reads a JSON file; UserError names the file, the line and the `remedy` when that fails."""
+    """Read a JSON file, decompressed if its name ends in .gz.
+
+    Raises DataError with the file, the line and the `hint` when that fails.
+    """
     return parse_json(read_text(path, hint), path, hint)
 
 
 def parse_json(text: str, path: str | Path, hint: str) -> Any:
-    """Parses JSON that came from `path`."""
+    """Parse JSON; `path` names its source in errors."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
+        raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
 
 
 def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
-    """Runs `read`, a library's reader of a binary file, and turns its failure into a UserError about `path`."""
+    """Return `read()`, where `read` is a library's reader of `path`; raise DataError with the `hint` when it fails."""
     try:
         return read()
     except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist; {hint}") from error
-    except Exception as error:  # readers of foreign files fail in every way there is
+        raise DataError(f"{path} does not exist; {hint}") from error
+    except Exception as error:  # readers of damaged files raise exceptions of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} cannot be read ({reason}); {hint}") from error
+        raise DataError(f"{path} cannot be read ({reason}); {hint}") from error
 
 
 class Unpickler(pickle.Unpickler):
-    """Allow plain containers and numbers, and refuse every other name before it is imported."""
+    """Unpickle plain containers and numbers; refuse every other global before it is imported."""
 
     allowed: ClassVar[dict[tuple[str, str], Any]] = {
         ("builtins", "long"): int,
@@ -102,24 +114,23 @@ class Unpickler(pickle.Unpickler):
         ("builtins", "dict"): dict,
         ("builtins", "str"): str,
     }
-    """What each module and name in a pickle stands for."""
+    """The object that replaces each global, by module and name."""
 
     def find_class(self, module: str, name: str) -> Any:
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         if (module, name) not in self.allowed:
-            raise UserError(f"it holds {module}.{name}, which is no plain data and is not run")
+            raise DataError(f"it holds {module}.{name}, which is not plain data and is not imported")
         return self.allowed[module, name]
 
 
-def read_plain_pickle(path: Path, hint: str, reader: type[Unpickler] = Unpickler) -> Any:
-    """Return what a pickle of plain data holds: numbers, texts and containers, and what else the `reader` allows.
+def read_plain_pickle(path: Path, hint: str, unpickler: type[Unpickler] = Unpickler) -> Any:
+    """Return the content of a pickle of plain data: numbers, strings, containers, and what else `unpickler` allows.
 
-    Raises UserError, naming the file, for anything else in it: nothing that a pickle names is imported or called but
-    what the reader allows.
+    Raises DataError, naming the file, for anything else: only the globals that the unpickler allows are used.
     """
 
     def read() -> Any:
         with path.open("rb") as file:
-            return reader(file, encoding="latin-1").load()
+            return unpickler(file, encoding="latin-1").load()
 
     return verified(read, path, hint)

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, VqaData
-from legenda.datasets.questions import EncodedQuestions, QuestionDataset, encode_tokens, question_rows
+from legenda.datasets.questions import EncodedQuestions, QuestionDataset, question_rows
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.vqa import PEOPLE, Question
 from legenda.errors import UserError
 from legenda.features.writer import write_store
 from legenda.metrics.vqa import Annotation
+from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 DIM = 5

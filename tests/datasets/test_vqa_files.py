@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from legenda.datasets.vqa import (
-    read_answers,
     read_daquar,
     read_main_answers,
     read_vqa,
@@ -108,30 +107,6 @@ def test_daquar_by_hand(tmp_path):
 def test_faults_in_daquar_are_named(tmp_path, rows, problem):
     with pytest.raises(UserError, match=problem):
         read_daquar(written(tmp_path / "data.csv", rows))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [["", "net", "pitcher"], {"net": 1, "": 0, "pitcher": 2}, [{"net": 1, "": 0, "pitcher": 2}, {"0": ""}]],
-    ids=["list", "numbers", "release"],
-)
-def test_a_list_of_answers_in_every_form(tmp_path, content):
-    assert read_answers(written(tmp_path / "answers.json", content)).tokens == ("", "net", "pitcher")
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ({"net": 0, "bed": 2}, "does not number its answers"),
-        ({"net": "0"}, "gives an answer no whole number"),
-        ([], "holds no list of answers"),
-        (["net", 3], "holds no list of answers"),
-        (["net", "net"], "'net' is on lines 1 and 2"),
-    ],
-)
-def test_faults_in_a_list_of_answers_are_named(tmp_path, content, problem):
-    with pytest.raises(UserError, match=rf"answers.json .*{problem}"):
-        read_answers(written(tmp_path / "answers.json", content))
 
 
 WORDS = ("<pad>", "<unk>", "red", "blue")

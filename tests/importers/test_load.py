@@ -143,7 +143,7 @@ def test_anything_else_is_refused_before_it_is_imported(tmp_path, evil):
     except (pickle.PicklingError, AttributeError):
         path = tmp_path / "vocab.pkl"
         path.write_bytes(b"c__main__\nCounter\n.")
-    with pytest.raises(UserError, match=r"vocab\.pkl cannot be read \(it holds .* which is no plain data"):
+    with pytest.raises(UserError, match=r"vocab\.pkl cannot be read \(it holds .* which is not plain data"):
         read_pickle(path)
     assert not TRACE.exists()
 

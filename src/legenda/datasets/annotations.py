@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from legenda.datasets.karpathy import CaptionedImage, check_once, parse_karpathy, read_plain_or_gzipped
+from legenda.datasets.karpathy import CaptionedImage, check_once, parse_karpathy
 from legenda.datasets.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
 from legenda.errors import UserError
-from legenda.io import parse_json, read_text, verified
+from legenda.io import parse_json, read_json, read_text, verified
 
 Restval = Literal["train", "apart"]
 
@@ -74,7 +74,7 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
     images: list[CaptionedImage] = []
     captions_of: dict[int, str] = {}
     for file in files:
-        content = parse_json(read_plain_or_gzipped(file, _HINT), file, _HINT)
+        content = read_json(file, _HINT)
         if isinstance(content, dict) and "annotations" in content:
             images += _coco_images(content, file, captions_of)
         elif is_vatex(content):
@@ -138,7 +138,7 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
     """Place, file, caption and split of every row."""
-    text = read_plain_or_gzipped(path, _HINT).removeprefix("\ufeff")
+    text = read_text(path, _HINT).removeprefix("\ufeff")
     if kind == ".jsonl":
         for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
             if line.strip():

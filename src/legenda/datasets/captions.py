@@ -18,6 +18,7 @@ from torch import Tensor
 from legenda.datasets.annotations import Restval, read_annotations
 from legenda.datasets.karpathy import CaptionedImage
 from legenda.datasets.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
+from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.tokens import TokenizedCaptions, count_words
 from legenda.errors import UserError
 from legenda.features.base import FeatureStore
@@ -104,17 +105,12 @@ class ScenesData(SceneCounts):
 
 def scene_captions(made: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; captions of it are also judged for truth."""
-    features, boxes, mask = (torch.from_numpy(array) for array in (made.features, made.boxes, made.mask))
     scenes = {scene.identity: scene for scene in made.scenes}
-
-    def read(positions: np.ndarray) -> Regions:
-        chosen = torch.from_numpy(positions)
-        return Regions(features[chosen], boxes[chosen], mask[chosen])
 
     def score(captions: Mapping[str, str]) -> dict[str, float | None]:
         return truth_scores(captions, scenes)
 
-    return CaptionDataset(tuple(scenes), made.captions, read, "scenes", "scenes", score)
+    return CaptionDataset(tuple(scenes), made.captions, scene_reader(made), "scenes", "scenes", score)
 
 
 @dataclass(frozen=True, kw_only=True)

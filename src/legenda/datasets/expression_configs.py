@@ -12,9 +12,10 @@ from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
 from legenda.datasets.scenes.expressions import MOST_WORDS, refer
 from legenda.datasets.scenes.pixels import SIDE
+from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.vqa import read_word_vectors
 from legenda.errors import UserError
-from legenda.features.concat import ConcatFeatureStore, scene_reader
+from legenda.features.concat import ConcatFeatureStore
 from legenda.text.vocabulary import QuestionVocabulary
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from legenda.datasets.refcoco import Expression
 from legenda.errors import UserError
-from legenda.features.concat import ConcatFeatureStore, Reader
+from legenda.features.concat import ConcatFeatureStore, RegionReader
 from legenda.metrics.boxes import grounding_accuracy
 from legenda.text.vocabulary import QuestionVocabulary
 
@@ -24,7 +24,7 @@ class ExpressionDataset:
     """
 
     expressions: tuple[Expression, ...]
-    read: Reader
+    read: RegionReader
     source: str
     extractor: str
 

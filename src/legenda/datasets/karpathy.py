@@ -1,13 +1,12 @@
 """Captioned images from Karpathy's annotation files (dataset_coco.json, dataset_flickr8k.json and their like)."""
 
-import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from legenda.errors import UserError
-from legenda.io import parse_json, read_text, verified
+from legenda.io import read_json
 
 _HINT = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
 
@@ -35,7 +34,7 @@ def read_karpathy(path: str | Path, *, restval: str = "train") -> list[Captioned
     Raises UserError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
     """
     path = Path(path)
-    return parse_karpathy(parse_json(read_plain_or_gzipped(path, _HINT), path, _HINT), path, restval=restval)
+    return parse_karpathy(read_json(path, _HINT), path, restval=restval)
 
 
 def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
@@ -47,13 +46,6 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
-
-
-def read_plain_or_gzipped(path: Path, hint: str) -> str:
-    """Reads a UTF-8 text file, gzipped where its name ends in .gz; UserError names the file and the `remedy`."""
-    if path.suffix != ".gz":
-        return read_text(path, hint)
-    return verified(lambda: gzip.decompress(path.read_bytes()).decode(), path, hint)
 
 
 def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:

@@ -12,19 +12,20 @@ from legenda.datasets.questions import QuestionDataModule, QuestionDataset, stor
 from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
 from legenda.datasets.scenes.questions import MOST_WORDS, ask
+from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.vqa import (
     PEOPLE,
     Question,
-    read_answers,
     read_daquar,
     read_main_answers,
     read_vqa,
     read_word_vectors,
 )
 from legenda.errors import UserError
-from legenda.features.concat import ConcatFeatureStore, scene_reader
+from legenda.features.concat import ConcatFeatureStore
 from legenda.io import read_text
 from legenda.metrics.vqa import Annotation
+from legenda.text.answers import read_answers
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from legenda.datasets.vqa import Question
 from legenda.errors import UserError
-from legenda.features.concat import ConcatFeatureStore, Reader
+from legenda.features.concat import ConcatFeatureStore, RegionReader
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
+from legenda.text.encoding import encode_tokens
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
@@ -29,7 +30,7 @@ class QuestionDataset:
     """
 
     questions: tuple[Question, ...]
-    read: Reader
+    read: RegionReader
     source: str
     extractor: str
     by_type: bool = False
@@ -84,15 +85,6 @@ def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -
     """Questions about pictures whose features are in stores."""
     read = store.reader([question.image for question in questions])
     return QuestionDataset(tuple(questions), read, store.source, store.extractor)
-
-
-def encode_tokens(texts: Iterable[Sequence[str]], vocabulary: QuestionVocabulary, length: int) -> Int[Tensor, "Q L"]:
-    """Tokenized texts as rows of `length` ids, cut at the end and padded with 0."""
-    ids = [vocabulary.encode(tokens[:length]) for tokens in texts]
-    rows = np.zeros((len(ids), length), np.int64)
-    for row, own in zip(rows, ids, strict=True):
-        row[: len(own)] = own
-    return torch.from_numpy(rows)
 
 
 def question_rows(

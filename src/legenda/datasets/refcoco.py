@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from legenda.datasets.annotations import read_annotations
-from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.io import parse_json, read_plain_pickle
+from legenda.io import read_json, read_plain_pickle
 from legenda.text.questions import tokenize_question
 
 Box = tuple[float, float, float, float]
@@ -83,7 +82,7 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
 
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
     """The sizes of pictures and the boxes of things, by their numbers."""
-    content = parse_json(read_plain_or_gzipped(path, _INSTANCES), path, _INSTANCES)
+    content = read_json(path, _INSTANCES)
     sizes: dict[int, tuple[float, float]] = {}
     boxes: dict[int, Box] = {}
     where = "the file"
@@ -115,7 +114,7 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
     Raises UserError, naming the file and the picture, for what is missing.
     """
     path = Path(phrases)
-    content = parse_json(read_plain_or_gzipped(path, _ENTITIES), path, _ENTITIES)
+    content = read_json(path, _ENTITIES)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no object with a picture's file name as its key; {_ENTITIES}")
     splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}

@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
-from legenda.io import parse_json, verified, write_json
+from legenda.io import read_json, read_text, verified, write_json
 from legenda.metrics.vqa import Annotation, normalize_answer, read_annotation
-from legenda.text.vocabulary import AnswerVocabulary
 
 PEOPLE = 10
 """How many people answer a question of VQA; a single answer counts as that of all of them."""
 
 _QUESTIONS = "name a file of questions as the VQA data set has them"
 _ANNOTATIONS = "name a file of annotations as the VQA data set has them"
-_ANSWERS = "give a JSON list of answers, or an object from answers to their numbers"
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def _read_annotations(path: Path) -> dict[str, Annotation]:
 
 
 def _list(path: Path, key: str, hint: str) -> list[Any]:
-    content = parse_json(read_plain_or_gzipped(path, hint), path, hint)
+    content = read_json(path, hint)
     entries = content.get(key) if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise UserError(f"{path} has no list '{key}'; {hint}")
@@ -112,7 +109,7 @@ def read_daquar(path: str | Path) -> list[Question]:
     Raises UserError, naming the file and the row, for what is missing.
     """
     path = Path(path)
-    text = read_plain_or_gzipped(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
+    text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows = verified(lambda: list(reader), path, "check its quotation marks")
     found = []
@@ -128,28 +125,6 @@ def read_daquar(path: str | Path) -> list[Question]:
     if not found:
         raise UserError(f"{path} holds no questions; name a CSV of DAQUAR")
     return found
-
-
-def read_answers(path: str | Path) -> AnswerVocabulary:
-    """Reads a list of answers from JSON: a list of texts, an object from answers to numbers, or the two objects, from
-    answers to numbers and back, of MCAN's and OpenVQA's answer_dict.json.
-
-    Raises UserError, naming the file, where the numbers are not 0, 1, 2 and so on.
-    """
-    path = Path(path)
-    content = parse_json(read_plain_or_gzipped(path, _ANSWERS), path, _ANSWERS)
-    if isinstance(content, list) and content and isinstance(content[0], dict):
-        content = content[0]
-    if isinstance(content, dict):
-        if not all(type(number) is int for number in content.values()):
-            raise UserError(f"{path} gives an answer no whole number; {_ANSWERS}")
-        numbered = sorted(content.items(), key=lambda pair: pair[1])
-        if [number for _, number in numbered] != list(range(len(numbered))):
-            raise UserError(f"{path} does not number its answers 0, 1, 2 and so on; {_ANSWERS}")
-        content = [answer for answer, _ in numbered]
-    if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
-        raise UserError(f"{path} holds no list of answers; {_ANSWERS}")
-    return verified(lambda: AnswerVocabulary(tuple(content)), path, _ANSWERS)
 
 
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.karpathy import parse_karpathy, read_plain_or_gzipped
+from legenda.datasets.karpathy import parse_karpathy
 from legenda.errors import DataError
-from legenda.io import verified
+from legenda.io import read_text, verified
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
 _REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [captions]}"
@@ -75,7 +75,7 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
 
 
 def _content(path: Path, hint: str) -> Any:
-    text = read_plain_or_gzipped(path, hint)
+    text = read_text(path, hint)
     return verified(lambda: json.loads(text, object_pairs_hook=_unique), path, hint)
 
 

@@ -10,27 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from legenda.datasets.scenes import SceneSplit
 from legenda.errors import UserError
 from legenda.features.base import FeatureStore
 from legenda.features.detections import DetectionStore
 from legenda.features.open import open_features
 from legenda.regions import Regions
 
-Reader = Callable[[np.ndarray], Regions]
+RegionReader = Callable[[np.ndarray], Regions]
 """From positions in a split to the regions of their pictures, one row each."""
-
-
-def scene_reader(made: SceneSplit, scenes: Sequence[int]) -> Reader:
-    """A reader of the regions of drawn scenes, given the scene of each position."""
-    features, boxes, mask = (torch.from_numpy(array) for array in (made.features, made.boxes, made.mask))
-    places = np.asarray(scenes)
-
-    def read(positions: np.ndarray) -> Regions:
-        chosen = torch.from_numpy(places[positions])
-        return Regions(features[chosen], boxes[chosen], mask[chosen])
-
-    return read
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +69,7 @@ class ConcatFeatureStore:
         """The stores' paths, for messages."""
         return ", ".join(str(store.path) for store in self.stores)
 
-    def reader(self, images: Sequence[str]) -> Reader:
+    def reader(self, images: Sequence[str]) -> RegionReader:
         """A reader of the regions of these pictures by their positions in `images`.
 
         A picture is known by its id in a store or by COCO's number: "9" is also COCO_train2014_000000000009.

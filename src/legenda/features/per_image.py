@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.datasets.karpathy import read_plain_or_gzipped
 from legenda.errors import UserError
 from legenda.features.base import UNNAMED, RegionArrays, find_positions
 from legenda.features.validate import as_floats, validate_regions
-from legenda.io import parse_json
+from legenda.io import read_json
 
 Sizes = Mapping[str, tuple[float, float]]
 """Width and height of pictures by id, in pixels."""
@@ -163,7 +162,7 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
         if not files:
             raise UserError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in read_sizes(file).items()}
-    content = parse_json(read_plain_or_gzipped(path, hint), path, hint)
+    content = read_json(path, hint)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list):
         raise UserError(f"{path} has no list 'images'; {hint}")

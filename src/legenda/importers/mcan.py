@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.vqa import read_answers
 from legenda.errors import DataError
 from legenda.importers.vocab import check_size
 from legenda.importers.weight_map import StateDictMapper
@@ -15,6 +14,7 @@ from legenda.models.mcan import Mcan
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.text import Vocabulary
+from legenda.text.answers import read_answers
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")

@@ -25,11 +25,11 @@ from legenda.attention import (
     create_pair_geometry,
     create_self_attention,
 )
-from legenda.datasets.questions import encode_tokens
 from legenda.errors import UserError
 from legenda.models.model import VOCABULARY, Config, Model
 from legenda.models.transformer import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
+from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import QuestionVocabulary
 
 PAD_ID = 0

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
-from legenda.datasets.questions import encode_tokens
 from legenda.errors import ConfigError
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, GroundingConfig, in_pixels
@@ -26,6 +25,7 @@ from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
+from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import QuestionVocabulary
 
 

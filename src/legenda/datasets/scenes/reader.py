@@ -1,0 +1,24 @@
+"""Regions of drawn scenes, read by position."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from legenda.datasets.scenes.dataset import SceneSplit
+from legenda.features.concat import RegionReader
+from legenda.regions import Regions
+
+
+def scene_reader(split: SceneSplit, scenes: Sequence[int] | None = None) -> RegionReader:
+    """Return a function from positions `(B,)` to the Regions of their scenes.
+
+    scenes: the index of the scene of each position; None where the positions are those of the scenes.
+    """
+    regions = Regions.from_numpy(split.features, split.boxes, split.mask)
+    index = np.arange(len(split.scenes)) if scenes is None else np.asarray(scenes)
+
+    def read(positions: np.ndarray) -> Regions:
+        return regions[torch.from_numpy(index[positions])]
+
+    return read
