@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.extractors.base import load_extractor
+from legenda.extractors import load_extractor
 from legenda.features.writer import write_store
 
 VIEWS, LEAST_SIDE, LEAST_LEFT, TOGETHER = 3, 0.65, 0.3, 32

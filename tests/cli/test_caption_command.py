@@ -185,12 +185,12 @@ def test_an_empty_folder_is_a_mistake(scenes_run, run_command, tmp_path):
         f"caption {tmp_path} --model {scenes_run}",
         f"extract {tmp_path} --extractor scenes --out {tmp_path}/f",
     ):
-        assert f"{tmp_path} holds no picture" in mistake(run_command(command))
+        assert f"{tmp_path} holds no image" in mistake(run_command(command))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_picture_at_all_is_a_mistake(scenes_run, run_command):
-    assert "name at least one picture" in mistake(run_command(f"caption --model {scenes_run}"))
+    assert "name at least one image" in mistake(run_command(f"caption --model {scenes_run}"))
 
 
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])

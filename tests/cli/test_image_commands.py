@@ -126,7 +126,7 @@ def test_the_standard_input_lists_pictures(run, pictures, run_command, monkeypat
     _, out, _ = run_command(f"caption - --model {run}")
     assert [line.split(":")[0] for line in out.splitlines()] == [str(second), str(first)]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert "the standard input names no picture" in run_command(f"caption - --model {run}")[2]
+    assert "the standard input names no image" in run_command(f"caption - --model {run}")[2]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_urls_are_fetched_only_when_allowed(run, pictures, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
     code, out, err = run_command(f"caption {url} --model {run}")
     assert (code, out) == (2, "")
-    assert f"{url} is a URL, and nothing is fetched unless --allow-urls says so" in err
+    assert f"{url} is a URL; add --allow-urls to download it" in err
     code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
     _, expected, _ = run_command(f"caption {pictures / Path(url).name} --model {run}")
@@ -201,7 +201,8 @@ def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tm
     code, _, err = run_command(f"extract {pictures} --extractor bottom-up --out {tmp_path / 'f'}")
     assert code == 2
     assert "bottom-up needs its weights" in err
-    assert "no half precision; name scenes alone" in run_command(f"extract {pictures} --extractor scenes --half")[2]
+    _, _, err = run_command(f"extract {pictures} --extractor scenes --precision fp16")
+    assert "scenes has no models and no --precision" in err
 
 
 def test_workers_change_nothing(run_command, pictures, tmp_path):

@@ -7,21 +7,21 @@ from PIL import Image
 from safetensors.torch import save_file
 from torchvision.ops import nms
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
 from legenda.extractors.bottom_up import (
     BottomUp,
-    cell_anchors,
-    choose_regions,
+    base_anchors,
+    decode_deltas,
     extract_regions,
-    fill,
+    grid_anchors,
     load_bottom_up,
-    overlapped,
-    place_anchors,
-    shift_boxes,
+    load_weights,
+    select_boxes,
+    suppressed,
 )
 
-TINY = {"width": 2, "blocks": (1, 1, 1, 1), "proposer": 4, "classes": 7, "attributes": 5, "embedding": 3}
+TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
 
 
 def tiny(seed: int = 0) -> BottomUp:
@@ -29,15 +29,15 @@ def tiny(seed: int = 0) -> BottomUp:
     return BottomUp(**TINY, attribute_width=6).eval()
 
 
-def picture(width: int, height: int) -> Image.Image:
+def image(width: int, height: int) -> Image.Image:
     return Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8))
 
 
-def test_names_and_shapes_are_those_of_the_public_weights():
+def test_state_dict_matches_the_public_weights():
     with torch.device("meta"):
         state = BottomUp().state_dict()
     shapes = {name: tuple(value.shape) for name, value in state.items()}
-    # of bua-caffe-frcn-r101_with_attributes.pth, as its program builds it
+    # of bua-caffe-frcn-r101_with_attributes.pth
     expected = {
         "backbone.stem.conv1.weight": (64, 3, 7, 7),
         "backbone.stem.conv1.norm.running_var": (64,),
@@ -59,50 +59,50 @@ def test_names_and_shapes_are_those_of_the_public_weights():
     assert sum(name.startswith("backbone.res4.") and name.endswith("conv2.weight") for name in shapes) == 23
 
 
-def test_anchors_are_caffes():
+def test_anchors_are_those_of_caffe():
     # the table that py-faster-rcnn's generate_anchors.py prints in its source, less one: pixels count from 0 here
     known = [[-84, -40, 99, 55], [-176, -88, 191, 103], [-360, -184, 375, 199], [-56, -56, 71, 71]]
     known += [[-120, -120, 135, 135], [-248, -248, 263, 263], [-36, -80, 51, 95], [-80, -168, 95, 183]]
-    anchors = cell_anchors()
+    anchors = base_anchors()
     assert anchors.shape == (12, 4)
     assert anchors[[1, 2, 3, 5, 6, 7, 9, 10]].tolist() == known
-    placed = place_anchors(2, 3).reshape(2, 3, 12, 4)
+    placed = grid_anchors(2, 3).reshape(2, 3, 12, 4)
     torch.testing.assert_close(placed[1, 2], anchors + torch.tensor([32.0, 16.0, 32.0, 16.0]))
 
 
-def test_boxes_are_shifted_and_stretched():
+def test_deltas_move_and_scale_boxes():
     boxes = torch.tensor([[0.0, 0.0, 9.0, 19.0]])
-    assert shift_boxes(boxes, torch.zeros(1, 4)).tolist() == [[0, 0, 10, 20]]
-    moved = shift_boxes(boxes, torch.tensor([[0.5, -0.25, torch.log(torch.tensor(2.0)), 0.0]]))
+    assert decode_deltas(boxes, torch.zeros(1, 4)).tolist() == [[0, 0, 10, 20]]
+    moved = decode_deltas(boxes, torch.tensor([[0.5, -0.25, torch.log(torch.tensor(2.0)), 0.0]]))
     torch.testing.assert_close(moved, torch.tensor([[0.0, -5.0, 20.0, 15.0]]))
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_all_classes_at_once_keep_what_each_alone_keeps(seed):
+def test_suppression_of_all_classes_matches_nms_per_class(seed):
     torch.manual_seed(seed)
     corners = torch.rand(30, 2) * 60
     boxes = torch.cat([corners, corners + 5 + torch.rand(30, 2) * 40], dim=1)
-    chances = torch.rand(30, 6)
-    out = overlapped(boxes, chances)
+    probs = torch.rand(30, 6)
+    out = suppressed(boxes, probs)
     for kind in range(6):
-        kept = nms(boxes + torch.tensor([0.0, 0, 1, 1]), chances[:, kind], 0.3)
+        kept = nms(boxes + torch.tensor([0.0, 0, 1, 1]), probs[:, kind], 0.3)
         assert sorted(kept.tolist()) == (~out[:, kind]).nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize(("sure", "expected"), [(0, 10), (5, 10), (40, 40), (130, 100)])
-def test_ten_to_a_hundred_regions_are_chosen(sure, expected):
+def test_10_to_100_regions_are_selected(sure, expected):
     far = torch.arange(150.0).unsqueeze(1) * 100
     boxes = torch.cat([far, far, far + 10, far + 10], dim=1)
-    chances = torch.full((150, 2), 0.01)
-    chances[:sure, 1] = 0.5 + torch.arange(sure) / 1000
-    chosen = choose_regions(boxes, chances)
-    assert len(chosen) == expected
-    assert len(set(chosen.tolist()) & set(range(sure))) == min(sure, expected)
+    probs = torch.full((150, 2), 0.01)
+    probs[:sure, 1] = 0.5 + torch.arange(sure) / 1000
+    selected = select_boxes(boxes, probs)
+    assert len(selected) == expected
+    assert len(set(selected.tolist()) & set(range(sure))) == min(sure, expected)
 
 
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (300, 20), (1, 1), (2, 400)])
-def test_pictures_of_every_shape_have_regions_within_them(size):
-    ((features, boxes),) = extract_regions(tiny(), [picture(*size)])
+def test_boxes_lie_within_images_of_every_shape(size):
+    ((features, boxes),) = extract_regions(tiny(), [image(*size)])
     assert boxes is not None
     assert 1 <= len(features) <= 100
     assert features.shape[1] == 64
@@ -111,40 +111,40 @@ def test_pictures_of_every_shape_have_regions_within_them(size):
     assert (boxes[:, 2:] > boxes[:, :2]).all()
 
 
-def test_attributes_are_told_of_regions():
+def test_attribute_probabilities_sum_to_one():
     model = tiny()
     classes, attributes = model.attributes(torch.randn(4, 64))
     assert (classes.shape, attributes.shape) == ((4, 7), (4, 5))
     torch.testing.assert_close(attributes.sum(dim=1), torch.ones(4))
 
 
-def test_weights_go_in_under_their_names(tmp_path):
+def test_weights_are_loaded_by_name(tmp_path):
     source, target = tiny(1), tiny(2)
     state = {name: value for name, value in source.state_dict().items() if "num_batches" not in name}
-    fill(target, state, tmp_path / "w.pth")
-    first, second = (extract_regions(model, [picture(80, 60)])[0] for model in (source, target))
+    load_weights(target, state, tmp_path / "w.pth")
+    first, second = (extract_regions(model, [image(80, 60)])[0] for model in (source, target))
     np.testing.assert_array_equal(first[0], second[0])
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
-def test_other_weights_are_refused_by_name(tmp_path, name):
+def test_weights_of_other_shapes_raise(tmp_path, name):
     path = tmp_path / name
     state = {"backbone.stem.conv1.weight": torch.zeros(2, 3, 7, 7)}
     if name.endswith("pth"):
         torch.save({"model": state}, path)
     else:
         save_file(state, path)
-    with pytest.raises(UserError, match=rf"{name} has \(2, 3, 7, 7\) as backbone.stem.conv1.weight, where \(64, 3"):
+    with pytest.raises(LegendaError, match=rf"{name} has \(2, 3, 7, 7\) as backbone.stem.conv1.weight, where \(64, 3"):
         load_bottom_up(path)
 
 
-def test_missing_unreadable_and_dangerous_weights_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"gone\.pth does not exist; name bua-caffe"):
+def test_missing_damaged_and_executable_weights_raise(tmp_path):
+    with pytest.raises(LegendaError, match=r"gone\.pth does not exist; name bua-caffe"):
         load_extractor(f"bottom-up:{tmp_path / 'gone.pth'}")
-    with pytest.raises(UserError, match="bottom-up needs its weights"):
+    with pytest.raises(LegendaError, match="bottom-up needs its weights"):
         load_extractor("bottom-up")
     (tmp_path / "text.pth").write_text("no weights")
     torch.save({"model": Image.Image}, tmp_path / "code.pth")
     for name in ("text.pth", "code.pth"):
-        with pytest.raises(UserError, match=rf"{name} cannot be read"):
+        with pytest.raises(LegendaError, match=rf"{name} cannot be read"):
             load_extractor(f"bottom-up:{tmp_path / name}")

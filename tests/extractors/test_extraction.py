@@ -1,4 +1,4 @@
-"""A user's extractor, from a Python file to a feature store."""
+"""Extraction with a user's Python file into a feature store."""
 
 from pathlib import Path
 
@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.extractors.registry import EXTRACTORS
 from legenda.features import PackedFeatureStore
 
-COLOURS = '''
-"""Each picture's mean colour, whole and by halves."""
+COLORS = '''
+"""Each image's mean color, of the image and of its halves."""
 import numpy as np
 
-def extract(pictures):
+def extract(images):
     given = []
-    for picture in pictures:
-        pixels = np.asarray(picture, np.float32) / 255
+    for image in images:
+        pixels = np.asarray(image, np.float32) / 255
         middle = pixels.shape[1] // 2
         halves = [pixels, pixels[:, :middle], pixels[:, middle:]]
         boxes = np.array([[0, 0, 1, 1], [0, 0, 0.5, 1], [0.5, 0, 1, 1]])
@@ -28,28 +28,28 @@ def extract(pictures):
 
 
 @pytest.fixture
-def pictures(tmp_path) -> list[Path]:
-    """Seven pictures, red from 0 to 180 on the left and blue 90 on the right."""
+def images(tmp_path) -> list[Path]:
+    """Seven images, red from 0 to 180 on the left and blue 90 on the right."""
     paths = []
     for number in range(7):
         pixels = np.zeros((4, 6, 3), np.uint8)
         pixels[:, :3, 0], pixels[:, 3:, 2] = number * 30, 90
-        paths.append(tmp_path / "pictures" / f"p{number}.png")
+        paths.append(tmp_path / "images" / f"p{number}.png")
         paths[-1].parent.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(paths[-1])
     return paths
 
 
-def write_extractor(folder: Path, source: str = COLOURS, name: str = "colours.py") -> Path:
+def write_extractor(folder: Path, source: str = COLORS, name: str = "colours.py") -> Path:
     (folder / name).write_text(source)
     return folder / name
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 32])
-def test_a_users_file_makes_a_store(tmp_path, pictures, batch_size):
+def test_a_python_file_extracts_a_store(tmp_path, images, batch_size):
     steps: list[tuple[int, int]] = []
     report = extract_store(
-        pictures,
+        images,
         load_extractor(write_extractor(tmp_path)),
         tmp_path / "f.safetensors",
         batch_size=batch_size,
@@ -59,7 +59,7 @@ def test_a_users_file_makes_a_store(tmp_path, pictures, batch_size):
     assert report.seconds > 0
     assert steps == [(min(first + batch_size, 7), 7) for first in range(0, 7, batch_size)]
     store = PackedFeatureStore.open(tmp_path / "f.safetensors")
-    assert store.ids == tuple(path.stem for path in pictures)
+    assert store.ids == tuple(path.stem for path in images)
     read = store.read(["p6", "p2"])
     expected = np.array([[90, 0, 45], [180, 0, 0], [0, 0, 90]]) / 255
     np.testing.assert_allclose(read.features[0], expected, rtol=2**-11)
@@ -68,15 +68,15 @@ def test_a_users_file_makes_a_store(tmp_path, pictures, batch_size):
     assert read.boxes[1].tolist() == [[0, 0, 1, 1], [0, 0, 0.5, 1], [0.5, 0, 1, 1]]
 
 
-def test_the_name_tells_versions_of_a_file_apart(tmp_path):
+def test_the_name_changes_with_the_file(tmp_path):
     first = load_extractor(write_extractor(tmp_path))
     assert load_extractor(write_extractor(tmp_path)).name == first.name
-    second = load_extractor(write_extractor(tmp_path, COLOURS + "\n# changed\n"))
+    second = load_extractor(write_extractor(tmp_path, COLORS + "\n# changed\n"))
     assert first.name.startswith("colours-")
     assert first.name != second.name
 
 
-def test_loading_leaves_nothing_beside_the_file(tmp_path):
+def test_loading_writes_no_files(tmp_path):
     load_extractor(write_extractor(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["colours.py"]
 
@@ -90,126 +90,126 @@ from dataclasses import dataclass
 class Mean:
     x: int
 
-def extract(pictures): return [Mean(1)]
+def extract(images): return [Mean(1)]
 """
     (mean,) = load_extractor(write_extractor(tmp_path, source)).extract([])
     assert repr(mean) == "Mean(x=1)"
 
 
-def no_regions(pictures: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
-    return [(np.ones((1, 2)), None) for _ in pictures]
+def no_regions(images: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
+    return [(np.ones((1, 2)), None) for _ in images]
 
 
-def test_a_registered_extractor_goes_by_its_name(tmp_path, pictures, monkeypatch):
+def test_registered_extractors_are_found_by_name(tmp_path, images, monkeypatch):
     monkeypatch.setattr(EXTRACTORS, "_entries", dict(EXTRACTORS._entries))
-    EXTRACTORS.add("ones", lambda model, half: Extractor("ones" + model * half, no_regions))
+    EXTRACTORS.add("ones", lambda model, **_: Extractor(f"ones{model}", no_regions))
     extractor = load_extractor("ones")
-    extract_store(pictures, extractor, tmp_path / "f.safetensors")
+    extract_store(images, extractor, tmp_path / "f.safetensors")
     store = PackedFeatureStore.open(tmp_path / "f.safetensors")
     assert (store.extractor, store.has_boxes, store.feature_dim) == ("ones", False, 2)
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("import a_module_nobody_has", "fails while it is loaded .*No module named 'a_module_nobody_has'"),
         ("def extract(:", "fails while it is loaded .SyntaxError"),
         ("raise SystemExit(3)", "fails while it is loaded .SystemExit: 3"),
         ("x = 1 / 0", "fails while it is loaded .ZeroDivisionError"),
-        ("def extrakt(pictures): return []", r"defines no function extract\(pictures\)"),
+        ("def extrakt(images): return []", r"defines no function extract\(images\)"),
         ("extract = 3", "defines no function extract"),
         ("\0", "fails while it is loaded"),
     ],
 )
-def test_a_faulty_file_is_named_in_one_sentence(tmp_path, source, said):
-    with pytest.raises(UserError, match=rf"mine\.py {said}") as error:
+def test_a_file_that_fails_raises_one_sentence(tmp_path, source, message):
+    with pytest.raises(LegendaError, match=rf"mine\.py {message}") as error:
         load_extractor(write_extractor(tmp_path, source, "mine.py"))
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_extractor_is_named_with_those_there_are(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, scenes, torchvision"):
+def test_a_missing_file_raises_with_the_registered_names(tmp_path):
+    with pytest.raises(LegendaError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, scenes, torchvision"):
         load_extractor(tmp_path / "absent.py")
 
 
-def test_broken_pictures_are_skipped_and_listed(tmp_path, pictures):
-    pictures[0].write_text("no picture")
-    pictures[4].write_bytes(pictures[4].read_bytes()[:50])
+def test_unreadable_images_are_skipped_and_reported(tmp_path, images):
+    images[0].write_text("no image")
+    images[4].write_bytes(images[4].read_bytes()[:50])
     extractor = load_extractor(write_extractor(tmp_path))
-    report = extract_store(pictures, extractor, tmp_path / "f.safetensors", batch_size=1)
+    report = extract_store(images, extractor, tmp_path / "f.safetensors", batch_size=1)
     assert report.images == 5
-    assert [path for path, _ in report.skipped] == [pictures[0], pictures[4]]
+    assert [path for path, _ in report.skipped] == [images[0], images[4]]
     assert all(path.name in reason for path, reason in report.skipped)
     assert PackedFeatureStore.open(tmp_path / "f.safetensors").ids == ("p1", "p2", "p3", "p5", "p6")
 
 
-def test_only_broken_pictures_are_an_error(tmp_path, pictures):
-    for path in pictures:
-        path.write_text("no picture")
-    with pytest.raises(UserError, match=r"none of the 7 pictures can be read; the first: .*p0\.png"):
-        extract_store(pictures, Extractor("ones", no_regions), tmp_path / "f.safetensors")
+def test_only_unreadable_images_raise(tmp_path, images):
+    for path in images:
+        path.write_text("no image")
+    with pytest.raises(LegendaError, match=r"none of the 7 images can be read; the first: .*p0\.png"):
+        extract_store(images, Extractor("ones", no_regions), tmp_path / "f.safetensors")
     assert not (tmp_path / "f.safetensors").exists()
 
 
-def test_two_pictures_of_one_name_are_an_error_before_any_work(tmp_path, pictures):
+def test_duplicate_ids_raise_before_extraction(tmp_path, images):
     other = tmp_path / "others" / "p3.jpg"
 
     def unused(_: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
         raise AssertionError("called")
 
-    with pytest.raises(UserError, match=r"p3\.png and .*others/p3\.jpg would share the id 'p3'"):
-        extract_store([*pictures, other], Extractor("unused", unused), tmp_path / "f.safetensors")
+    with pytest.raises(LegendaError, match=r"p3\.png and .*others/p3\.jpg would share the id 'p3'"):
+        extract_store([*images, other], Extractor("unused", unused), tmp_path / "f.safetensors")
 
 
-def test_a_batch_of_none_is_refused(tmp_path, pictures):
-    with pytest.raises(UserError, match="batch_size is 0"):
-        extract_store(pictures, Extractor("ones", no_regions), tmp_path / "f.safetensors", batch_size=0)
+def test_batch_size_0_raises(tmp_path, images):
+    with pytest.raises(LegendaError, match="batch_size is 0"):
+        extract_store(images, Extractor("ones", no_regions), tmp_path / "f.safetensors", batch_size=0)
 
 
 REGIONS = np.ones((2, 3))
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("result", "message"),
     [
-        (None, r"mine-1, given 3 pictures \(p0.png to p2.png\), gave a NoneType; it must give a list"),
-        ([(REGIONS, None)] * 2, r"gave a list of 2; it must give a list with one entry per picture"),
-        ([REGIONS] * 3, r"gave \(ndarray\) for p0.png"),
-        ([(REGIONS, None), (REGIONS.tolist(), None), (REGIONS, None)], r"gave \(list, NoneType\) for p1.png"),
-        ([(REGIONS, None, None)] * 3, r"gave \(ndarray, NoneType, NoneType\) for p0.png"),
-        ([(np.ones(3), None)] * 3, r"mine-1, .* gave features of shape \(3,\), .* for p0\.png; mend it"),
-        ([(REGIONS, np.ones((2, 3)))] * 3, r"mine-1, .* gave boxes of shape \(2, 3\) for 2 regions for p0\.png"),
-        ([(REGIONS * np.nan, None)] * 3, r"mine-1, .* gave features that are NaN or infinite for p0\.png; mend it"),
+        (None, r"mine-1, called with 3 images \(p0.png to p2.png\), returned a NoneType; it must return a list"),
+        ([(REGIONS, None)] * 2, r"returned a list of 2; it must return a list with one entry per image"),
+        ([REGIONS] * 3, r"returned \(ndarray\) for p0.png"),
+        ([(REGIONS, None), (REGIONS.tolist(), None), (REGIONS, None)], r"returned \(list, NoneType\) for p1.png"),
+        ([(REGIONS, None, None)] * 3, r"returned \(ndarray, NoneType, NoneType\) for p0.png"),
+        ([(np.ones(3), None)] * 3, r"mine-1, .* returned features of shape \(3,\), .* for p0\.png; correct it"),
+        ([(REGIONS, np.ones((2, 3)))] * 3, r"mine-1, .* returned boxes of shape \(2, 3\) for 2 regions for p0\.png"),
+        ([(REGIONS * np.nan, None)] * 3, r"mine-1, .* returned features that are NaN or infinite for p0\.png"),
         ([(REGIONS, None), (REGIONS[:0], None), (REGIONS, None)], r"at least one region is needed for p1\.png"),
         ([(REGIONS, np.full((2, 4), 3.0))] * 3, r"the box \[3\.0, .*\], which leaves 0\.\.1 for p0\.png"),
         ([(REGIONS, np.full((2, 4), 0.5))] * 3, r"the box \[0\.5, .*\], which is empty .* for p0\.png"),
         ([(REGIONS, None), (np.ones((2, 4)), None), (REGIONS, None)], r"image 'p1' of extractor mine-1 has .*width 4"),
     ],
 )
-def test_an_extractor_that_gives_no_regions_is_named(tmp_path, pictures, answer, said):
-    extractor = Extractor("mine-1", lambda pictures: answer if len(pictures) == 3 else [])
-    with pytest.raises(UserError, match=said):
-        extract_store(pictures, extractor, tmp_path / "f.safetensors", batch_size=3)
+def test_invalid_regions_raise(tmp_path, images, result, message):
+    extractor = Extractor("mine-1", lambda images: result if len(images) == 3 else [])
+    with pytest.raises(LegendaError, match=message):
+        extract_store(images, extractor, tmp_path / "f.safetensors", batch_size=3)
     assert not (tmp_path / "f.safetensors").exists()
 
 
 @pytest.mark.parametrize("fault", [OSError("no weights"), RuntimeError("out of memory\nmore lines")])
-def test_an_extractor_that_fails_is_named_with_its_reason(tmp_path, pictures, fault):
+def test_a_failing_extractor_raises_with_the_reason(tmp_path, images, fault):
     def extract(_: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
         raise fault
 
     reason = f"{type(fault).__name__}: {str(fault).splitlines()[0]}"
-    with pytest.raises(UserError, match=rf"mine-1, given 7 pictures .* failed \({reason}\)"):
-        extract_store(pictures, Extractor("mine-1", extract), tmp_path / "f.safetensors")
+    with pytest.raises(LegendaError, match=rf"mine-1, called with 7 images .* failed \({reason}\)"):
+        extract_store(images, Extractor("mine-1", extract), tmp_path / "f.safetensors")
 
 
-def test_an_extractor_gets_rgb_pictures(tmp_path):
-    Image.new("L", (5, 4), 9).save(tmp_path / "grey.png")
+def test_extractors_receive_rgb_images(tmp_path):
+    Image.new("L", (5, 4), 9).save(tmp_path / "gray.png")
     seen: list[tuple[str, tuple[int, int]]] = []
 
-    def extract(pictures: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
-        seen.extend((picture.mode, picture.size) for picture in pictures)
-        return no_regions(pictures)
+    def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
+        seen.extend((image.mode, image.size) for image in images)
+        return no_regions(images)
 
-    extract_store([str(tmp_path / "grey.png")], Extractor("mine-1", extract), tmp_path / "f.safetensors")
+    extract_store([str(tmp_path / "gray.png")], Extractor("mine-1", extract), tmp_path / "f.safetensors")
     assert seen == [("RGB", (5, 4))]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.extractors import extract_store, load_extractor
 from legenda.extractors.registry import is_registered, needs_no_file
 from legenda.extractors.torchvision_backend import make_extract
@@ -22,7 +22,7 @@ def _offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-def picture(seed: int, size: tuple[int, int] = (50, 40)) -> Image.Image:
+def image(seed: int, size: tuple[int, int] = (50, 40)) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8))
 
 
@@ -70,8 +70,8 @@ def test_any_backbone_gives_a_grid_with_the_boxes_of_its_cells(tmp_path, kind):
     backbones()[kind]().save_pretrained(tmp_path)
     processor(tmp_path)
     extractor = load_extractor(f"hf:{tmp_path}")
-    both = extractor.extract([picture(0), picture(1)])
-    (one,) = extractor.extract([picture(1)])
+    both = extractor.extract([image(0), image(1)])
+    (one,) = extractor.extract([image(1)])
     cells = CELLS.get(kind, 16)
     for features, boxes in both:
         assert features.shape == (cells, 16)
@@ -131,13 +131,13 @@ def rt_detr() -> torch.nn.Module:
 
 
 @pytest.mark.parametrize(("make", "kind"), [(detr, "DetrImageProcessor"), (rt_detr, "RTDetrImageProcessor")])
-def test_a_detr_gives_the_regions_of_its_queries(tmp_path, make, kind):
+def test_a_detr_returns_the_regions_of_its_queries(tmp_path, make, kind):
     torch.manual_seed(0)
     make().save_pretrained(tmp_path)
     size = {"height": 64, "width": 64} if kind.startswith("RT") else {"shortest_edge": 48, "longest_edge": 80}
     processor(tmp_path, image_processor_type=kind, size=size)
     extractor = load_extractor(f"hf:{tmp_path}")
-    for features, boxes in extractor.extract([picture(0), picture(1, (30, 60))]):
+    for features, boxes in extractor.extract([image(0), image(1, (30, 60))]):
         assert boxes is not None
         assert 1 <= len(features) == len(boxes) <= 14
         assert features.shape[1] == 16
@@ -165,10 +165,10 @@ def faster_rcnn() -> torch.nn.Module:
     )  # fmt: skip
 
 
-def test_a_faster_rcnn_gives_the_features_of_its_boxes():
+def test_a_faster_rcnn_returns_the_features_of_its_boxes():
     extract = make_extract(faster_rcnn())
-    (features, boxes), (_, others) = extract([picture(0), picture(1)])
-    (alone, alone_boxes) = extract([picture(0)])[0]
+    (features, boxes), (_, others) = extract([image(0), image(1)])
+    (alone, alone_boxes) = extract([image(0)])[0]
     assert features.shape[1] == 12
     assert boxes is not None
     assert others is not None
@@ -178,40 +178,40 @@ def test_a_faster_rcnn_gives_the_features_of_its_boxes():
     np.testing.assert_allclose(alone, features, atol=1e-4)
 
 
-def test_a_faster_rcnn_that_sees_nothing_gives_the_whole_picture():
+def test_a_faster_rcnn_without_detections_returns_the_image_as_box():
     model = faster_rcnn()
     with torch.no_grad():
         model.roi_heads.box_predictor.cls_score.bias[0] = 100.0
-    ((features, boxes),) = make_extract(model)([picture(0)])
+    ((features, boxes),) = make_extract(model)([image(0)])
     assert features.shape == (1, 12)
     assert boxes is not None
     assert boxes.tolist() == [[0, 0, 1, 1]]
 
 
-def test_a_name_tells_model_weights_and_precision(tmp_path):
+def test_the_stored_name_has_weights_and_precision(tmp_path):
     torch.manual_seed(0)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     processor(tmp_path / "mine")
     name = load_extractor(f"hf:{tmp_path / 'mine'}").name
-    half = load_extractor(f"hf:{tmp_path / 'mine'}", half=True)
+    fp16 = load_extractor(f"hf:{tmp_path / 'mine'}", precision="fp16")
     assert name.startswith("hf:mine@")
-    assert half.name == f"{name}@half"
-    assert half.extract([picture(0)])[0][0].dtype == np.float32
+    assert fp16.name == f"{name}@fp16"
+    assert fp16.extract([image(0)])[0][0].dtype == np.float32
     torch.manual_seed(1)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     assert load_extractor(f"hf:{tmp_path / 'mine'}").name != name
-    assert [needs_no_file(n) for n in (name, "hf:facebook/dinov2-base", "torchvision:x@half", "bottom-up@12")] == [
+    assert [needs_no_file(n) for n in (name, "hf:facebook/dinov2-base", "torchvision:x@fp16", "bottom-up@12")] == [
         False, True, True, False,
     ]  # fmt: skip
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
 
 
-def test_a_store_is_made_by_name(tmp_path):
+def test_a_store_is_extracted_by_name(tmp_path):
     torch.manual_seed(0)
     backbones()["dinov2"]().save_pretrained(tmp_path / "mine")
     processor(tmp_path / "mine")
     for number in range(3):
-        picture(number).save(tmp_path / f"{number}.png")
+        image(number).save(tmp_path / f"{number}.png")
     extractor = load_extractor(f"hf:{tmp_path / 'mine'}")
     report = extract_store(
         [tmp_path / f"{n}.png" for n in range(3)], extractor, tmp_path / "f.safetensors", batch_size=2
@@ -220,7 +220,7 @@ def test_a_store_is_made_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
         ("hf:", "cannot be loaded"),
@@ -228,6 +228,6 @@ def test_a_store_is_made_by_name(tmp_path):
         ("torchvision:fasterrcnn_resnet50_fpn:gone.pth", r"gone\.pth cannot be read|gone\.pth does not exist"),
     ],
 )
-def test_what_cannot_be_had_is_named(name, said):
-    with pytest.raises(UserError, match=said):
+def test_models_that_cannot_be_loaded_raise(name, message):
+    with pytest.raises(LegendaError, match=message):
         load_extractor(name)

@@ -1,4 +1,4 @@
-"""Every kind of picture becomes upright 8-bit RGB; what is none is named."""
+"""Finding image files, and reading all types as upright 8-bit RGB."""
 
 import struct
 import zlib
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.extractors import find_images, read_image
 
 
-def save(path: Path, picture: Image.Image, **options) -> Path:
+def save(path: Path, image: Image.Image, **options) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path, **options)
+    image.save(path, **options)
     return path
 
 
@@ -49,25 +49,25 @@ def test_a_folder_named_like_a_pattern_is_a_folder(tmp_path):
     assert find_images([path.parent]) == [path]
 
 
-@pytest.mark.parametrize(("name", "said"), [("empty", "no picture"), ("*.jpg", "no picture"), ("no.jpg", "not exist")])
-def test_a_path_without_pictures_is_named(tmp_path, name, said):
+@pytest.mark.parametrize(("name", "message"), [("empty", "no image"), ("*.jpg", "no image"), ("no.jpg", "not exist")])
+def test_a_path_without_images_raises(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(LegendaError, match=message) as error:
         find_images([str(tmp_path / name)])
     assert name in str(error.value)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "bmp", "gif", "tif"])
-def test_each_format_gives_rgb_of_the_same_size(tmp_path, suffix):
+def test_each_format_is_read_as_rgb(tmp_path, suffix):
     read = read_image(save(tmp_path / f"a.{suffix}", solid((200, 30, 60))))
     assert (read.mode, read.size) == ("RGB", (4, 3))
     assert np.abs(np.asarray(read, int) - (200, 30, 60)).max() <= 4
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_photograph_is_turned_upright(tmp_path, orientation):
+def test_exif_orientation_is_applied(tmp_path, orientation):
     upright = np.zeros((16, 24, 3), np.uint8)
-    upright[:8, :8] = 255  # one white corner: no two orientations look alike
+    upright[:8, :8] = 255  # one white corner: no two orientations are equal
     # how the sensor stored it, by the EXIF standard's table of row 0 and column 0
     stored = {
         1: upright,
@@ -85,7 +85,7 @@ def test_a_photograph_is_turned_upright(tmp_path, orientation):
     np.testing.assert_array_equal(np.asarray(read_image(path)), upright)
 
 
-def test_grey_of_16_bits_is_scaled(tmp_path):
+def test_gray_of_16_bits_is_scaled(tmp_path):
     levels = np.array([[0, 256, 32768, 65535]], np.uint16)
     for name in ("a.png", "a.tif"):
         read = read_image(save(tmp_path / name, Image.fromarray(levels)))
@@ -93,7 +93,7 @@ def test_grey_of_16_bits_is_scaled(tmp_path):
 
 
 def write_png16(path: Path, color_type: int, samples: list[int]) -> Path:
-    """One pixel of 16-bit samples; Pillow itself writes only grey of that depth."""
+    """One pixel of 16-bit samples; Pillow itself writes only gray of that depth."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -111,10 +111,10 @@ def write_png16(path: Path, color_type: int, samples: list[int]) -> Path:
     [
         (2, [0x80FF, 0x10FF, 0xFFFF], (128, 16, 255)),  # RGB
         (6, [0x8000, 0, 0, 0], (255, 255, 255)),  # RGBA
-        (4, [0, 0xFFFF], (0, 0, 0)),  # grey with alpha
+        (4, [0, 0xFFFF], (0, 0, 0)),  # gray with alpha
     ],
 )
-def test_colour_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
+def test_color_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
     assert read_image(write_png16(tmp_path / "a.png", color_type, samples)).getpixel((0, 0)) == expected
 
 
@@ -128,12 +128,12 @@ def test_colour_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
         (np.array([[0, 1_000_000, 2_000_000]], np.int32), [0, 128, 255]),
     ],
 )
-def test_grey_of_32_bits_is_scaled(tmp_path, levels, expected):
+def test_gray_of_32_bits_is_scaled(tmp_path, levels, expected):
     read = np.asarray(read_image(save(tmp_path / "a.tif", Image.fromarray(levels))))
     assert read[0, :, 0].tolist() == expected
 
 
-def test_transparency_is_laid_over_white(tmp_path):
+def test_transparency_is_blended_with_white(tmp_path):
     clear_red = save(tmp_path / "a.png", solid((255, 0, 0, 0), "RGBA"))
     half_black = save(tmp_path / "b.png", solid((0, 128), "LA"))
     palette = solid(0, "P")
@@ -146,7 +146,7 @@ def test_transparency_is_laid_over_white(tmp_path):
     assert read_image(keyed).getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_palette_grey_bits_and_cmyk_become_rgb(tmp_path):
+def test_palette_gray_bits_and_cmyk_become_rgb(tmp_path):
     palette = solid(1, "P")
     palette.putpalette([0, 0, 0, 10, 20, 30])
     assert read_image(save(tmp_path / "p.png", palette)).getpixel((0, 0)) == (10, 20, 30)
@@ -157,7 +157,7 @@ def test_palette_grey_bits_and_cmyk_become_rgb(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["gif", "webp", "png"])
-def test_an_animation_gives_its_first_frame(tmp_path, suffix):
+def test_the_first_frame_of_an_animation_is_read(tmp_path, suffix):
     frames = [solid("red"), solid("lime"), solid("blue")]
     path = save(tmp_path / f"a.{suffix}", frames[0], save_all=True, append_images=frames[1:], duration=100)
     assert np.argmax(read_image(path).getpixel((0, 0))) == 0
@@ -165,45 +165,45 @@ def test_an_animation_gives_its_first_frame(tmp_path, suffix):
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tif"])
-def test_a_truncated_picture_is_refused_unless_only_its_trailer_is_lost(tmp_path, suffix):
+def test_a_truncated_image_raises_unless_only_its_trailer_is_missing(tmp_path, suffix):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8))
     whole, cut = save(tmp_path / f"whole.{suffix}", noise), tmp_path / f"cut.{suffix}"
     content, pixels = whole.read_bytes(), np.asarray(read_image(whole))
-    said: list[str] = []
+    messages: list[str] = []
     for length in range(0, len(content), 11):
         cut.write_bytes(content[:length])
         try:
             read = read_image(cut)
-        except UserError as error:
-            said.append(str(error))
+        except LegendaError as error:
+            messages.append(str(error))
         else:
             assert length > len(content) * 0.9
             np.testing.assert_array_equal(np.asarray(read), pixels)
-    assert len(said) > 20
-    assert all(f"cut.{suffix}" in text and text.endswith("leave it out") and "\n" not in text for text in said)
+    assert len(messages) > 20
+    assert all(f"cut.{suffix}" in text and text.endswith("leave it out") and "\n" not in text for text in messages)
 
 
-def test_a_text_named_like_a_picture_is_refused(tmp_path):
-    (tmp_path / "a.jpg").write_text("no picture")
-    with pytest.raises(UserError, match=r"a\.jpg is not a picture of a known kind; save it again as JPEG or PNG"):
+def test_a_text_named_like_a_image_is_refused(tmp_path):
+    (tmp_path / "a.jpg").write_text("no image")
+    with pytest.raises(LegendaError, match=r"a\.jpg is not an image of a known type; save it again as JPEG or PNG"):
         read_image(tmp_path / "a.jpg")
 
 
-def test_nan_grey_is_refused(tmp_path):
+def test_nan_gray_levels_raise(tmp_path):
     path = save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), np.nan, np.float32)))
-    with pytest.raises(UserError, match=r"a\.tif.*NaN"):
+    with pytest.raises(LegendaError, match=r"a\.tif.*NaN"):
         read_image(path)
 
 
-def test_a_missing_picture_and_a_folder_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.jpg does not exist"):
+def test_a_missing_image_and_a_folder_raise(tmp_path):
+    with pytest.raises(LegendaError, match=r"absent\.jpg does not exist"):
         read_image(tmp_path / "absent.jpg")
-    with pytest.raises(UserError, match=f"{tmp_path.name} cannot be read"):
+    with pytest.raises(LegendaError, match=f"{tmp_path.name} cannot be read"):
         read_image(tmp_path)
 
 
-def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
+def test_a_decompression_bomb_raises(tmp_path, monkeypatch):
     path = save(tmp_path / "bomb.png", solid(0, "L", (100, 100)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
-    with pytest.raises(UserError, match=r"bomb\.png has too many pixels.*scale it down"):
+    with pytest.raises(LegendaError, match=r"bomb\.png has too many pixels.*scale it down"):
         read_image(path)

@@ -111,8 +111,8 @@ def test_the_sheet_is_a_picture_with_a_tile_a_word(client):
 @pytest.mark.parametrize(
     ("data", "fields", "code", "message"),
     [
-        (b"no picture", {}, 422, "holiday.jpg is not a picture of a known kind"),
-        (b"", {}, 422, "holiday.jpg is not a picture of a known kind"),
+        (b"no picture", {}, 422, "holiday.jpg is not an image of a known type"),
+        (b"", {}, 422, "holiday.jpg is not an image of a known type"),
         (_png(_scene())[:900], {}, 422, "holiday.jpg"),
         (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the picture shows 0 things"),
         (bytes(300_000), {}, 413, "the picture is too large"),

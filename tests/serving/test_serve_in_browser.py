@@ -123,7 +123,7 @@ def test_a_wrong_file_is_refused_in_words_and_the_next_is_captioned(page, scene_
     wrong = tmp_path / "letter.txt"
     wrong.write_text("dear server")
     _upload(page, wrong)
-    sync_api.expect(page.get_by_role("alert")).to_contain_text("letter.txt is not a picture of a known kind")
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("letter.txt is not an image of a known type")
     large = tmp_path / "large.png"
     noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3), dtype=np.uint8)
     Image.fromarray(noise).save(large)

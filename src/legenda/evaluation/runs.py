@@ -11,8 +11,8 @@ import legenda
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import UserError
-from legenda.extractors.base import load_extractor
-from legenda.extractors.registry import Extractor, is_registered, needs_no_file
+from legenda.extractors.base import Extractor
+from legenda.extractors.registry import is_registered, load_extractor, needs_no_file
 from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import CONFIG, load_any

@@ -1,9 +1,9 @@
-"""Pictures: finding and reading them, and turning them into stored regions."""
+"""Images: finding and reading them, and extracting the features of their regions into stores."""
 
-from legenda.extractors.base import load_extractor, run_extractor
+from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.extraction import ExtractionReport, extract_store
 from legenda.extractors.images import find_images, read_image
-from legenda.extractors.registry import EXTRACTORS, Extractor
+from legenda.extractors.registry import EXTRACTORS, load_extractor
 
 __all__ = [
     "EXTRACTORS",

@@ -1,69 +1,52 @@
-"""From pictures to a feature store with an extractor: a Python file of the user's, or one of our own."""
+"""Extractors: functions from images to region features, and a checked call of one."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from legenda.errors import UserError
-from legenda.extractors.registry import EXTRACTORS, Extractor, is_registered, load_by_name
+from legenda.errors import DataError
 from legenda.features.validate import validate_regions
-from legenda.plugins import reason_of, run_source
+from legenda.plugins import reason_of
+
+ImageRegions = tuple[np.ndarray, np.ndarray | None]
+"""Features (n, D) and boxes (n, 4) of one image, x1 y1 x2 y2 in 0..1, or None."""
+Extract = Callable[[list[Image.Image]], list[ImageRegions]]
+"""A function from RGB images to the regions of each."""
 
 
-def load_extractor(path: str | Path, *, half: bool = False) -> Extractor:
-    """Return an extractor: a registered one by its name, or that of a Python file that defines
+@dataclass(frozen=True)
+class Extractor:
+    """A function from images to regions, and the name that is stored with its features."""
 
-        extract(pictures: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]
+    name: str
+    extract: Extract
 
-    A file's extractor is named by its stem and the first 8 digits of its SHA-256, so that stores tell versions apart.
-    half: compute in half precision, for registered ones. Raises UserError when the file is missing, fails while it is
-    loaded, or has no function `extract`.
+
+def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequence[Path]) -> list[ImageRegions]:
+    """Call the extractor on a batch and check types, shapes and values of the result.
+
+    `paths` name the images in errors. Raises DataError when the extractor fails or returns anything but regions.
     """
-    if is_registered(str(path)):
-        return load_by_name(str(path), half=half)
-    if half:
-        raise UserError("half precision is for extractors with a name, such as hf:MODEL; set it in your own file")
-    path = Path(path)
+    where = f"the extractor {extractor.name}, called with {len(images)} images ({paths[0].name} to {paths[-1].name}),"
     try:
-        source = path.read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(pictures), "
-            f"or one of: {', '.join(sorted(EXTRACTORS))}"
-        ) from error
-    name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
-    extract = getattr(run_source(path, source, f"legenda_extractor_{name}"), "extract", None)
-    if not callable(extract):
-        raise UserError(f"{path} defines no function extract(pictures); add it")
-    return Extractor(name, extract)
-
-
-def run_extractor(
-    extractor: Extractor, pictures: list[Image.Image], paths: Sequence[Path]
-) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """One call of the extractor, its answer checked for form and values.
-
-    `paths` name the pictures in errors. Raises UserError when the extractor fails or gives something else.
-    """
-    where = f"the extractor {extractor.name}, given {len(pictures)} pictures ({paths[0].name} to {paths[-1].name}),"
-    try:
-        given = extractor.extract(pictures)
+        regions = extractor.extract(images)
     except Exception as error:
-        raise UserError(f"{where} failed ({reason_of(error)}); mend it") from error
-    if not isinstance(given, list) or len(given) != len(pictures):
-        count = f" of {len(given)}" if isinstance(given, list | tuple) else ""
-        raise UserError(f"{where} gave a {type(given).__name__}{count}; it must give a list with one entry per picture")
-    for path, entry in zip(paths, given, strict=True):
-        kinds = [type(part).__name__ for part in entry] if isinstance(entry, tuple | list) else [type(entry).__name__]
-        if kinds not in (["ndarray", "ndarray"], ["ndarray", "NoneType"]):
-            raise UserError(
-                f"{where} gave ({', '.join(kinds)}) for {path.name}; "
-                "it must give a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
+        raise DataError(f"{where} failed ({reason_of(error)}); correct it") from error
+    if not isinstance(regions, list) or len(regions) != len(images):
+        count = f" of {len(regions)}" if isinstance(regions, list | tuple) else ""
+        found = f"{type(regions).__name__}{count}"
+        raise DataError(f"{where} returned a {found}; it must return a list with one entry per image")
+    for path, entry in zip(paths, regions, strict=True):
+        types = [type(part).__name__ for part in entry] if isinstance(entry, tuple | list) else [type(entry).__name__]
+        if types not in (["ndarray", "ndarray"], ["ndarray", "NoneType"]):
+            raise DataError(
+                f"{where} returned ({', '.join(types)}) for {path.name}; "
+                "it must return a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
             )
         fault = validate_regions(*entry)
         if fault is not None:
-            raise UserError(f"{where} gave {fault} for {path.name}; mend it")
-    return given
+            raise DataError(f"{where} returned {fault} for {path.name}; correct it")
+    return regions

@@ -1,9 +1,9 @@
 """Bottom-Up attention's detector: Faster R-CNN on ResNet-101, trained on Visual Genome with 1,600 classes and 400
-attributes (Anderson et al., CVPR 2018), whose region features all four papers read.
+attributes (Anderson et al., CVPR 2018). All four papers use its region features.
 
-The network and its names are those of MILVLG/bottom-up-attention.pytorch, whose
-`bua-caffe-frcn-r101_with_attributes.pth` holds the Caffe weights of the original; so are the rules of choosing regions.
-Boxes are Caffe's: corners are pixels, a box from 3 to 3 is one pixel wide.
+The network, its parameter names and the selection of regions follow MILVLG/bottom-up-attention.pytorch, whose
+`bua-caffe-frcn-r101_with_attributes.pth` holds the original Caffe weights. Box corners are inclusive pixel indices, as
+in Caffe: a box from 3 to 3 is one pixel wide.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.ops import box_iou, nms, roi_pool
 
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
+from legenda.extractors.base import ImageRegions
 from legenda.extractors.device import best_device
+from legenda.extractors.selection import MAX_REGIONS, MIN_CONFIDENCE, MIN_REGIONS
 from legenda.io import verified
 
 MEAN = (102.9801, 115.9465, 122.7717)
-"""Of blue, green and red, taken off before scaling."""
+"""Mean pixel in BGR order, subtracted before the image is resized."""
 SHORT_SIDE, LONG_SIDE = 600, 1000
 STRIDE = 16
-LEAST, MOST, CONFIDENT = 10, 100, 0.2
-"""Regions of a picture: those of at least this confidence, but no fewer and no more."""
-_PROPOSALS, _RANKED, _SMALLEST = 300, 6_000, 16
-_PROPOSAL_OVERLAP, _CLASS_OVERLAP = 0.7, 0.3
-_SCALE_LIMIT = math.log(1000 / 16)
+_MAX_PROPOSALS, _PRE_NMS_PROPOSALS, _MIN_BOX_SIDE = 300, 6_000, 16
+_PROPOSAL_IOU, _CLASS_IOU = 0.7, 0.3
+_MAX_LOG_SCALE = math.log(1000 / 16)
 _HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
 
 
 class _Conv(nn.Conv2d):
-    """A convolution and its normalisation, under one name as in Detectron2."""
+    """A convolution with its batch normalization as a submodule, as in Detectron2."""
 
     def __init__(self, inner: int, outer: int, size: int, stride: int = 1, dilation: int = 1) -> None:
         super().__init__(inner, outer, size, stride, dilation * (size // 2), dilation, bias=False)
@@ -50,7 +50,7 @@ class _Bottleneck(nn.Module):
     def __init__(self, inner: int, middle: int, outer: int, stride: int, dilation: int) -> None:
         super().__init__()
         self.shortcut = None if inner == outer else _Conv(inner, outer, 1, stride)
-        self.conv1 = _Conv(inner, middle, 1, stride)  # the stride is in the first convolution, as in Caffe's
+        self.conv1 = _Conv(inner, middle, 1, stride)  # stride in the first convolution, as in Caffe
         self.conv2 = _Conv(middle, middle, 3, dilation=dilation)
         self.conv3 = _Conv(middle, outer, 1)
 
@@ -85,25 +85,25 @@ class _Backbone(nn.Module):
         return self.res4(self.res3(self.res2(self.stem(x))))
 
 
-class _Proposer(nn.Module):
-    """The region proposal network's head: 12 anchors a place, a pair of scores and four shifts each."""
+class _RPNHead(nn.Module):
+    """The head of the region proposal network: two logits and four deltas for each of 12 anchors per cell."""
 
     def __init__(self, inner: int, middle: int) -> None:
         super().__init__()
-        anchors = len(cell_anchors())
+        anchors = len(base_anchors())
         self.conv = nn.Conv2d(inner, middle, 3, padding=1)
         self.objectness_logits = nn.Conv2d(middle, 2 * anchors, 1)
         self.anchor_deltas = nn.Conv2d(middle, 4 * anchors, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities (H * W * 12) of being a thing, and shifts (H * W * 12, 4), of one map (1, C, H, W)."""
+        """Return objectness probabilities (H * W * 12,) and deltas (H * W * 12, 4) of one feature map (1, C, H, W)."""
         hidden = F.relu(self.conv(x))
         pairs = self.objectness_logits(hidden)[0].unflatten(0, (2, -1)).softmax(dim=0)[1]  # (12, H, W)
-        shifts = self.anchor_deltas(hidden)[0].unflatten(0, (-1, 4))  # (12, 4, H, W)
-        return pairs.permute(1, 2, 0).flatten(), shifts.permute(2, 3, 0, 1).reshape(-1, 4)
+        deltas = self.anchor_deltas(hidden)[0].unflatten(0, (-1, 4))  # (12, 4, H, W)
+        return pairs.permute(1, 2, 0).flatten(), deltas.permute(2, 3, 0, 1).reshape(-1, 4)
 
 
-class _Predictor(nn.Module):
+class _BoxPredictor(nn.Module):
     def __init__(self, inner: int, classes: int, attributes: int, embedding: int, middle: int) -> None:
         super().__init__()
         self.cls_score = nn.Linear(inner, classes)
@@ -113,30 +113,27 @@ class _Predictor(nn.Module):
         self.attr_linear2 = nn.Linear(middle, attributes)
 
 
-class _Generator(nn.Module):
+class _RPN(nn.Module):
     def __init__(self, inner: int, middle: int) -> None:
         super().__init__()
-        self.rpn_head = _Proposer(inner, middle)
+        self.rpn_head = _RPNHead(inner, middle)
 
 
-class _Heads(nn.Module):
-    def __init__(self, res5: nn.Sequential, box_predictor: _Predictor) -> None:
+class _RoIHeads(nn.Module):
+    def __init__(self, res5: nn.Sequential, box_predictor: _BoxPredictor) -> None:
         super().__init__()
         self.res5, self.box_predictor = res5, box_predictor
 
 
 class BottomUp(nn.Module):
-    """The detector. The defaults are those of the public weights; `width` 64 is that of every ResNet.
-
-    `forward` gives regions of one picture; `attributes` names what a region is like.
-    """
+    """The detector; the defaults are the sizes of the public weights."""
 
     def __init__(
         self,
         *,
         width: int = 64,
         blocks: tuple[int, int, int, int] = (3, 4, 23, 3),
-        proposer: int = 512,
+        rpn_width: int = 512,
         classes: int = 1601,
         attributes: int = 401,
         embedding: int = 256,
@@ -144,25 +141,25 @@ class BottomUp(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = _Backbone(width, blocks[:3])
-        self.proposal_generator = _Generator(16 * width, proposer)
+        self.proposal_generator = _RPN(16 * width, rpn_width)
         res5 = _stage(blocks[3], 16 * width, 8 * width, 1, dilation=2)
-        self.roi_heads = _Heads(res5, _Predictor(32 * width, classes, attributes, embedding, attribute_width))
+        self.roi_heads = _RoIHeads(res5, _BoxPredictor(32 * width, classes, attributes, embedding, attribute_width))
 
-    def forward(self, picture: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """Features (n, 2048) and boxes (n, 4) in pixels of the scaled picture (3, H, W), BGR less the mean.
+    def forward(self, image: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """Return features (n, 2048) and boxes (n, 4) in pixels of the resized image (3, H, W), BGR minus MEAN.
 
-        scale: how much larger it is than the picture that was given.
+        scale: the ratio of its size to that of the original image.
         """
-        maps = self.backbone(picture.unsqueeze(0))
-        boxes = self._propose(maps, picture.shape[-2:], scale)
+        maps = self.backbone(image.unsqueeze(0))
+        boxes = self._propose(maps, image.shape[-2:], scale)
         pooled = roi_pool(maps, [boxes.to(maps.dtype)], 14, 1 / STRIDE)
         features = self.roi_heads.res5(pooled).mean(dim=(2, 3))
-        chances = self.roi_heads.box_predictor.cls_score(features).float().softmax(dim=-1)[:, 1:]
-        chosen = choose_regions(boxes, chances)
-        return features[chosen], boxes[chosen]
+        probs = self.roi_heads.box_predictor.cls_score(features).float().softmax(dim=-1)[:, 1:]
+        selected = select_boxes(boxes, probs)
+        return features[selected], boxes[selected]
 
     def attributes(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Chances of the classes (n, 1601), the first of them no thing, and of the attributes (n, 401), none first."""
+        """Return probabilities of the classes (n, 1601) and attributes (n, 401); index 0 of both is "none"."""
         predictor = self.roi_heads.box_predictor
         classes = predictor.cls_score(features)
         joined = torch.cat([features, predictor.cls_embed(classes.argmax(dim=-1))], dim=-1)
@@ -170,26 +167,26 @@ class BottomUp(nn.Module):
         return classes.softmax(dim=-1), predictor.attr_linear2(hidden).softmax(dim=-1)
 
     def _propose(self, maps: Tensor, size: torch.Size, scale: float) -> Tensor:
-        """At most 300 boxes (n, 4), the likeliest things that overlap little."""
-        chances, shifts = self.proposal_generator.rpn_head(maps)
-        boxes = shift_boxes(place_anchors(*maps.shape[-2:]).to(maps.device), shifts.float())
+        """Return at most 300 boxes (n, 4) after non-maximum suppression."""
+        probs, deltas = self.proposal_generator.rpn_head(maps)
+        boxes = decode_deltas(grid_anchors(*maps.shape[-2:]).to(maps.device), deltas.float())
         height, width = size
         limit = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
         boxes = boxes.clamp(min=0).minimum(limit)
         sides = boxes[:, 2:] - boxes[:, :2]
-        large = ((sides > 0) & (sides + 1 > _SMALLEST * scale)).all(dim=1)
-        if not large.any():  # a picture smaller than the smallest box: the whole of it
+        large = ((sides > 0) & (sides + 1 > _MIN_BOX_SIDE * scale)).all(dim=1)
+        if not large.any():  # the image is smaller than the smallest box
             return torch.cat([torch.zeros_like(limit[:2]), limit[2:].clamp(min=1)]).unsqueeze(0)
-        boxes, chances = boxes[large], chances.float()[large]
-        order = chances.argsort(descending=True)[:_RANKED]
-        kept = nms(boxes[order] + boxes.new_tensor([0, 0, 1, 1]), chances[order], _PROPOSAL_OVERLAP)
-        return boxes[order][kept[:_PROPOSALS]]
+        boxes, probs = boxes[large], probs.float()[large]
+        order = probs.argsort(descending=True)[:_PRE_NMS_PROPOSALS]
+        kept = nms(boxes[order] + boxes.new_tensor([0, 0, 1, 1]), probs[order], _PROPOSAL_IOU)
+        return boxes[order][kept[:_MAX_PROPOSALS]]
 
 
-def cell_anchors() -> Tensor:
-    """Boxes (12, 4) around the first place: shapes 1:2, 1:1 and 2:1, each of 64, 128, 256 and 512 pixels.
+def base_anchors() -> Tensor:
+    """Return the anchors (12, 4) of the first cell: ratios 1:2, 1:1 and 2:1, each of 64, 128, 256 and 512 pixels.
 
-    Caffe's, with its rounding: a square of 16 pixels is reshaped first and scaled then.
+    Rounded as in Caffe: a square of 16 pixels is reshaped first and scaled afterwards.
     """
     anchors = []
     middle = (STRIDE - 1) / 2
@@ -202,49 +199,48 @@ def cell_anchors() -> Tensor:
     return torch.tensor(anchors)
 
 
-def place_anchors(rows: int, columns: int) -> Tensor:
-    """The anchors of every place of a map (rows * columns * 12, 4), line by line."""
-    down, right = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-    corners = torch.stack([right, down, right, down], dim=-1).reshape(-1, 1, 4) * STRIDE
-    return (corners + cell_anchors()).reshape(-1, 4)
+def grid_anchors(height: int, width: int) -> Tensor:
+    """Return the anchors of every cell of a feature map (height * width * 12, 4) in row-major order."""
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    corners = torch.stack([x, y, x, y], dim=-1).reshape(-1, 1, 4) * STRIDE
+    return (corners + base_anchors()).reshape(-1, 4)
 
 
-def shift_boxes(boxes: Tensor, shifts: Tensor) -> Tensor:
-    """Boxes (n, 4) moved by shares of their size and stretched by powers of e (n, 4), as R-CNN predicts them."""
+def decode_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
+    """Apply R-CNN's deltas (n, 4), shifts relative to the size and log scales, to boxes (n, 4)."""
     sizes = boxes[:, 2:] - boxes[:, :2] + 1
-    centres = boxes[:, :2] + sizes / 2 + shifts[:, :2] * sizes
-    halves = sizes * shifts[:, 2:].clamp(max=_SCALE_LIMIT).exp() / 2
-    return torch.cat([centres - halves, centres + halves], dim=1)
+    centers = boxes[:, :2] + sizes / 2 + deltas[:, :2] * sizes
+    halves = sizes * deltas[:, 2:].clamp(max=_MAX_LOG_SCALE).exp() / 2
+    return torch.cat([centers - halves, centers + halves], dim=1)
 
 
-def choose_regions(boxes: Tensor, chances: Tensor) -> Tensor:
-    """Which boxes (n, 4) are regions, by the greatest chance (n, C) of a class in which none better overlaps them."""
-    confidence = chances.masked_fill(overlapped(boxes, chances), 0.0).amax(dim=1)
-    sure = (confidence >= CONFIDENT).nonzero().flatten()
-    if LEAST <= len(sure) <= MOST:
-        return sure
-    return confidence.argsort(descending=True)[: LEAST if len(sure) < LEAST else MOST]
+def select_boxes(boxes: Tensor, probs: Tensor) -> Tensor:
+    """Return the indices of the selected boxes (n, 4) by class probabilities (n, C) after suppression per class."""
+    confidence = probs.masked_fill(suppressed(boxes, probs), 0.0).amax(dim=1)
+    confident = (confidence >= MIN_CONFIDENCE).nonzero().flatten()
+    if MIN_REGIONS <= len(confident) <= MAX_REGIONS:
+        return confident
+    return confidence.argsort(descending=True)[: MIN_REGIONS if len(confident) < MIN_REGIONS else MAX_REGIONS]
 
 
-def overlapped(boxes: Tensor, chances: Tensor) -> Tensor:
-    """Where a likelier box of the same class that stays overlaps one by more than 0.3: (n, C), all classes at once."""
+def suppressed(boxes: Tensor, probs: Tensor) -> Tensor:
+    """Return the mask (n, C) of boxes that non-maximum suppression removes, for all classes at once."""
     edges = boxes + boxes.new_tensor([0, 0, 1, 1])
-    close = box_iou(edges, edges) > _CLASS_OVERLAP  # (n, n)
-    order = chances.argsort(dim=0, descending=True)  # (n, C)
-    out = torch.zeros(chances.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
-    classes = torch.arange(chances.shape[1], device=boxes.device)
-    for place in range(len(boxes)):
-        box = order[place]
-        stays = ~out[classes, box]
-        own = F.one_hot(box, len(boxes)).bool()
-        out |= close[box] & stays.unsqueeze(1) & ~own
-    return out.T
+    close = box_iou(edges, edges) > _CLASS_IOU  # (n, n)
+    order = probs.argsort(dim=0, descending=True)  # (n, C)
+    removed = torch.zeros(probs.shape[1], len(boxes), dtype=torch.bool, device=boxes.device)
+    classes = torch.arange(probs.shape[1], device=boxes.device)
+    for box in order:  # (C,): the next box of each class
+        kept = ~removed[classes, box]
+        itself = F.one_hot(box, len(boxes)).bool()
+        removed |= close[box] & kept.unsqueeze(1) & ~itself
+    return removed.T
 
 
 def load_bottom_up(weights: Path, *, half: bool = False) -> tuple[BottomUp, str]:
-    """The detector with the public weights, and the first digits of their SHA-256.
+    """Return the detector with the public weights, and the first 8 hex digits of their SHA-256 digest.
 
-    Raises UserError, naming the file, when it is missing or holds other weights; nothing in it is executed.
+    Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
     """
     digest = hashlib.sha256(verified(weights.read_bytes, weights, _HINT)).hexdigest()[:8]
     if weights.suffix == ".safetensors":
@@ -256,36 +252,36 @@ def load_bottom_up(weights: Path, *, half: bool = False) -> tuple[BottomUp, str]
     state = state.get("model", state) if isinstance(state, dict) else {}
     with torch.device("meta"):
         model = BottomUp()
-    fill(model, state, weights)
+    load_weights(model, state, weights)
     return model.eval().to(best_device(), torch.float16 if half else torch.float32), digest
 
 
-def fill(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Puts weights under their names into a model; UserError names one that is missing or of another shape."""
-    wanted = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
-    for name, value in wanted.items():
-        given = state.get(name)
-        if not isinstance(given, Tensor) or given.shape != value.shape:
-            shape = tuple(given.shape) if isinstance(given, Tensor) else "nothing"
-            raise UserError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {_HINT}")
+def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
+    expected = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
+    for name, value in expected.items():
+        found = state.get(name)
+        if not isinstance(found, Tensor) or found.shape != value.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else "nothing"
+            raise CheckpointError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {_HINT}")
     counters = {n: torch.zeros((), dtype=torch.long) for n in model.state_dict() if n.endswith("num_batches_tracked")}
-    model.load_state_dict({**counters, **{name: state[name].float() for name in wanted}}, assign=True)
+    model.load_state_dict({**counters, **{name: state[name].float() for name in expected}}, assign=True)
 
 
 @torch.inference_mode()
-def extract_regions(model: BottomUp, pictures: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Features (n, 2048) and boxes (n, 4) in 0..1 of each RGB picture, 10 to 100 of them."""
-    own = next(model.parameters())
-    given: list[tuple[np.ndarray, np.ndarray | None]] = []
-    for picture in pictures:
-        short, long = sorted(picture.size)
+def extract_regions(model: BottomUp, images: list[Image.Image]) -> list[ImageRegions]:
+    """Return features (n, 2048) and boxes (n, 4) in 0..1 of each RGB image, 10 <= n <= 100."""
+    parameter = next(model.parameters())
+    regions: list[ImageRegions] = []
+    for image in images:
+        short, long = sorted(image.size)
         scale = SHORT_SIDE / short
         if round(scale * long) > LONG_SIDE:
             scale = LONG_SIDE / long
-        pixels = torch.from_numpy(np.asarray(picture, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
+        pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
         size = [max(1, round(side * scale)) for side in pixels.shape[:2]]
-        scaled = F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), size, mode="bilinear")[0]
-        features, boxes = model(scaled.to(own), scale)
-        whole = boxes.new_tensor([size[1], size[0], size[1], size[0]])
-        given.append((features.float().cpu().numpy(), (boxes / whole).clamp(0, 1).cpu().numpy()))
-    return given
+        resized = F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), size, mode="bilinear")[0]
+        features, boxes = model(resized.to(parameter), scale)
+        frame = boxes.new_tensor([size[1], size[0], size[1], size[0]])
+        regions.append((features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()))
+    return regions

@@ -1,4 +1,4 @@
-"""Finding pictures on disk and reading any of them as upright RGB."""
+"""Image files: finding them, and reading any of them as upright 8-bit RGB."""
 
 import glob
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 from legenda.io import verified
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
@@ -15,81 +15,78 @@ _HINT = "save it again as JPEG or PNG, or leave it out"
 
 
 def find_images(paths: Sequence[str | Path]) -> list[Path]:
-    """The pictures behind files, folders (with all folders below, in sorted order) and patterns such as `photos/*.jpg`.
+    """Return the images among files, folders (recursively, sorted) and patterns such as `photos/*.jpg`, each once.
 
-    A file named outright is taken whatever its suffix; folders and patterns give those in SUFFIXES. None comes twice.
-    Raises UserError, naming the path, when it does not exist or holds no picture, and when nothing is given.
+    A file is taken with any suffix; folders and patterns select those in SUFFIXES.
+    Raises ConfigError when `paths` is empty, and DataError for a path that does not exist or holds no image.
     """
     if not paths:
-        raise UserError("name at least one picture, folder or pattern")
+        raise ConfigError("name at least one image, folder or pattern")
     found: dict[Path, None] = {}
-    for given in paths:
-        path = Path(given)
+    for name in paths:
+        path = Path(name)
         if path.is_file():
             found[path] = None
             continue
         if path.is_dir():
             candidates = path.rglob("*")
-        elif glob.has_magic(str(given)):
-            names = glob.iglob(str(given), recursive=True)  # noqa: PTH207 - takes absolute patterns too
+        elif glob.has_magic(str(name)):
+            names = glob.iglob(str(name), recursive=True)  # noqa: PTH207 - takes absolute patterns too
             candidates = map(Path, names)
         else:
-            raise UserError(f"{path} does not exist; name a picture, a folder of pictures or a pattern such as '*.jpg'")
-        pictures = sorted(file for file in candidates if _looks_like_picture(file))
-        if not pictures:
-            raise UserError(f"{path} holds no picture; name one with pictures of the kinds {_kinds()}")
-        found.update(dict.fromkeys(pictures))
+            raise DataError(f"{path} does not exist; name an image, a folder of images or a pattern such as '*.jpg'")
+        images = sorted(file for file in candidates if _is_image_file(file))
+        if not images:
+            suffixes = ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
+            raise DataError(f"{path} holds no image; name files of these types: {suffixes}")
+        found.update(dict.fromkeys(images))
     return list(found)
 
 
-def _looks_like_picture(path: Path) -> bool:
-    # names with a leading dot are other programs' side files, such as ._photo.jpg
+def _is_image_file(path: Path) -> bool:
+    # names with a leading dot are metadata files of other programs, such as ._photo.jpg
     return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
 
 
-def _kinds() -> str:
-    return ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
-
-
 def read_image(path: str | Path) -> Image.Image:
-    """Reads a picture as 8-bit RGB: turned upright by its EXIF mark, transparency laid over white, first frame only.
+    """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 
-    Grey levels of 16 bits are scaled down to 8; 32-bit grey is scaled from 16 bits or 0..1 where its values fit there,
-    else from its own lowest and highest value.
-    Raises UserError, naming the file and the remedy, when it is missing, broken, truncated, no picture, or has more
-    pixels than Pillow deems safe (about 179 million).
+    16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
+    minimum and maximum.
+    Raises DataError, naming the file and the remedy, when it is missing, damaged, not an image, or has more pixels
+    than Pillow considers safe (about 179 million).
     """
 
     def read() -> Image.Image:
-        with Image.open(path) as picture:
-            return _to_rgb(ImageOps.exif_transpose(picture))
+        with Image.open(path) as image:
+            return _to_rgb(ImageOps.exif_transpose(image))
 
     try:
         return verified(read, path, _HINT)
-    except UserError as error:
+    except DataError as error:
         if isinstance(error.__cause__, Image.UnidentifiedImageError):
-            raise UserError(f"{path} is not a picture of a known kind; {_HINT}") from error
+            raise DataError(f"{path} is not an image of a known type; {_HINT}") from error
         if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise UserError(f"{path} has too many pixels to be read safely; scale it down or leave it out") from error
+            raise DataError(f"{path} has too many pixels to be read safely; scale it down or leave it out") from error
         raise
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        return _deep_grey(picture).convert("RGB")
-    if picture.has_transparency_data:
-        opaque = Image.new("RGBA", picture.size, "white")
-        opaque.alpha_composite(picture.convert("RGBA"))
-        picture = opaque
-    return picture.convert("RGB")
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return _to_8_bits(image).convert("RGB")
+    if image.has_transparency_data:
+        opaque = Image.new("RGBA", image.size, "white")
+        opaque.alpha_composite(image.convert("RGBA"))
+        image = opaque
+    return image.convert("RGB")
 
 
-def _deep_grey(picture: Image.Image) -> Image.Image:
-    """Grey of 16 or 32 bits, brought to 0..255."""
-    levels = np.asarray(picture).astype(np.float64)
+def _to_8_bits(image: Image.Image) -> Image.Image:
+    """Scale gray levels of 16 or 32 bits to 0..255."""
+    levels = np.asarray(image).astype(np.float64)
     if not np.isfinite(levels).all():
-        raise ValueError("it holds NaN or infinite grey levels")
-    low, high = 0.0, 1.0 if picture.mode == "F" else 65535.0
+        raise ValueError("it holds NaN or infinite gray levels")
+    low, high = 0.0, 1.0 if image.mode == "F" else 65535.0
     if levels.min() < low or levels.max() > high:
         low, high = levels.min(), levels.max()
     scaled = (levels - low) * (255 / (high - low or 1))

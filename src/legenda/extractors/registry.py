@@ -1,33 +1,19 @@
-"""Extractors by name: `hf:MODEL`, `torchvision:MODEL`, `bottom-up:WEIGHTS`, `scenes`, and those that users register."""
+"""Extractors by name: `hf:MODEL`, `torchvision:MODEL`, `bottom-up:WEIGHTS`, `scenes`, registered ones, Python files."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-import numpy as np
-from PIL import Image
+from legenda.errors import ConfigError, DataError
+from legenda.extractors.base import Extractor
+from legenda.plugins import Registry, run_source
 
-from legenda.errors import UserError
-from legenda.plugins import Registry
-
-Extract = Callable[[list[Image.Image]], list[tuple[np.ndarray, np.ndarray | None]]]
-
-
-@dataclass(frozen=True)
-class Extractor:
-    """What turns images into regions.
-
-    name: stored with the features; extract: RGB images to, for each, features (n, D) and boxes (n, 4) or None,
-    boxes as x1 y1 x2 y2 in 0..1 of the image.
-    """
-
-    name: str
-    extract: Extract
-
+Precision = Literal["fp32", "fp16"]
+_FP16_SUFFIX = "@fp16"
 
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
     "extractor",
@@ -38,94 +24,118 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
         "scenes": "legenda.extractors.registry:load_scenes_extractor",
     },
 )
-"""Extractors by the kind before the colon of their names: a function of what follows the colon and of `half`, whether
-to compute in half precision, that returns an Extractor. The name of this is stored with the features and must load it
-again, unless it holds a digest after an "@"."""
+"""Functions that return an Extractor, by the part of the name before the colon.
+
+Each takes the part after the colon and `precision`. The name of the Extractor is stored with the features and must
+load it again, unless it holds a digest after an "@".
+"""
 
 
 def is_registered(name: str) -> bool:
-    """Return whether a name, as it is given or as it is stored, is that of a registered extractor, not of a file."""
+    """Return whether the name, as typed or as stored with features, is that of a registered extractor, not a file."""
     return _split(name)[0] in EXTRACTORS
 
 
 def needs_no_file(name: str) -> bool:
-    """Return whether a stored extractor's name alone is enough to load it again."""
-    return is_registered(name) and "@" not in name.removesuffix("@half")
+    """Return whether the extractor can be loaded again from the name that is stored with its features."""
+    return is_registered(name) and "@" not in name.removesuffix(_FP16_SUFFIX)
 
 
-def load_by_name(name: str, *, half: bool = False) -> Extractor:
-    """Return the extractor of that name.
+def load_extractor(name: str | Path, *, precision: Precision = "fp32") -> Extractor:
+    """Load a registered extractor by name, or the extractor of a Python file.
 
-    hf:MODEL           a backbone or DETR of transformers, on Hugging Face's hub or in a folder;
-    torchvision:MODEL  one of its Faster R-CNNs, with its published weights, or with :FILE those of a file;
-    bottom-up:FILE     Bottom-Up attention's detector with its public PyTorch weights;
-    scenes             for images of the embedded scenes.
+    hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
+    torchvision:MODEL  a Faster R-CNN of torchvision with its published weights, or, followed by :FILE, those of a file;
+    bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
+    scenes             for images of the embedded scenes;
+    FILE               a Python file that defines
+                       extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    half: compute in half precision; the name that is stored with the features ends in "@half" then. Raises UserError
-    when the extra `vision` is not installed, or the model or its weights cannot be loaded.
+    precision: that of a registered extractor's model. The name stored with the features ends in "@fp16" where it is
+    that, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
+    Raises ConfigError or DataError when the extractor cannot be loaded.
     """
-    kind, model = _split(name.removesuffix("@half"))
-    return EXTRACTORS.get(kind)(model, half=half or name.endswith("@half"))
+    if is_registered(str(name)):
+        backend, model = _split(str(name).removesuffix(_FP16_SUFFIX))
+        return EXTRACTORS.get(backend)(model, precision="fp16" if str(name).endswith(_FP16_SUFFIX) else precision)
+    if precision != "fp32":
+        raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
+    return _load_file(Path(name))
 
 
-def load_bottom_up_extractor(weights: str, *, half: bool) -> Extractor:
+def _load_file(path: Path) -> Extractor:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); name a Python file with a function extract(images), "
+            f"or one of: {', '.join(sorted(EXTRACTORS))}"
+        ) from error
+    name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
+    extract = getattr(run_source(path, source, f"legenda_extractor_{name}"), "extract", None)
+    if not callable(extract):
+        raise DataError(f"{path} defines no function extract(images); add it")
+    return Extractor(name, extract)
+
+
+def load_bottom_up_extractor(weights: str, *, precision: Precision) -> Extractor:
     """Return Bottom-Up attention's detector with the weights of a file."""
-    _check_installed()
+    _require_torchvision()
     from legenda.extractors.bottom_up import extract_regions, load_bottom_up
 
     if not weights:
-        raise UserError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
-    detector, digest = load_bottom_up(Path(weights), half=half)
-    return Extractor(f"bottom-up@{digest}{_mark(half)}", partial(extract_regions, detector))
+        raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
+    detector, digest = load_bottom_up(Path(weights), half=precision == "fp16")
+    return Extractor(f"bottom-up@{digest}{_suffix(precision)}", partial(extract_regions, detector))
 
 
-def load_torchvision_extractor(model: str, *, half: bool) -> Extractor:
+def load_torchvision_extractor(model: str, *, precision: Precision) -> Extractor:
     """Return a detector of torchvision, MODEL or MODEL:FILE."""
-    _check_installed()
+    _require_torchvision()
     from legenda.extractors.torchvision_backend import load_torchvision
 
     model, _, weights = model.partition(":")
-    name = f"torchvision:{model}@{_digest([Path(weights)])}" if weights else f"torchvision:{model}"
-    return Extractor(name + _mark(half), load_torchvision(model, Path(weights) if weights else None, half=half))
+    digest = f"@{_digest([Path(weights)])}" if weights else ""
+    extract = load_torchvision(model, Path(weights) if weights else None, half=precision == "fp16")
+    return Extractor(f"torchvision:{model}{digest}{_suffix(precision)}", extract)
 
 
-def load_hf_extractor(model: str, *, half: bool) -> Extractor:
-    """Return a backbone or DETR of transformers, on the hub or in a folder."""
-    _check_installed()
+def load_hf_extractor(model: str, *, precision: Precision) -> Extractor:
+    """Return a backbone or DETR of transformers, from the hub or a folder."""
+    _require_torchvision()
     from legenda.extractors.hf_backend import load_hf
 
-    extract = load_hf(model, half=half)
+    extract = load_hf(model, half=precision == "fp16")
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
-    name = f"hf:{folder.resolve().name}@{_digest(files)}" if files else f"hf:{model}"
-    return Extractor(name + _mark(half), extract)
+    stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
+    return Extractor(f"hf:{stored}{_suffix(precision)}", extract)
 
 
-def load_scenes_extractor(model: str, *, half: bool) -> Extractor:
+def load_scenes_extractor(model: str, *, precision: Precision) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
     from legenda.datasets.scenes import extract
 
-    if model or half:
-        raise UserError("the extractor scenes has no models and no half precision; name scenes alone")
+    if model or precision != "fp32":
+        raise ConfigError('the extractor scenes has no models and no --precision; write "scenes" alone')
     return Extractor("scenes", extract)
 
 
-def _mark(half: bool) -> str:
-    """Return the end of the name of an extractor in half precision."""
-    return "@half" if half else ""
+def _suffix(precision: Precision) -> str:
+    return _FP16_SUFFIX if precision == "fp16" else ""
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The kind and what stands behind its colon."""
-    kind, _, model = name.partition(":")
-    return kind.partition("@")[0], model
+    """Return the part of the name before the colon, without a digest, and the part after it."""
+    backend, _, model = name.partition(":")
+    return backend.partition("@")[0], model
 
 
-def _check_installed() -> None:
+def _require_torchvision() -> None:
     try:
         import torchvision  # noqa: F401
     except ImportError as error:
-        raise UserError("extractors with names need the extra vision; install legenda[vision]") from error
+        raise ConfigError("extractors by name need the extra vision; install legenda[vision]") from error
 
 
 def _digest(files: list[Path]) -> str:
@@ -134,5 +144,5 @@ def _digest(files: list[Path]) -> str:
         try:
             digest.update(file.read_bytes())
         except OSError as error:
-            raise UserError(f"{file} cannot be read ({error.strerror or error}); name a file of weights") from error
+            raise DataError(f"{file} cannot be read ({error.strerror or error}); name a file of weights") from error
     return digest.hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Finished pieces of an extraction, kept beside the file to be so that a stopped one goes on where it was."""
+"""Finished shards of an extraction, stored until it is complete, so that a stopped one can be resumed."""
 
 from __future__ import annotations
 
@@ -9,74 +9,73 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.packed import PackedFeatureStore
 from legenda.features.writer import write_store
 from legenda.io import read_json, write_json
 
-Image = tuple[str, np.ndarray, np.ndarray | None]
+StoredImage = tuple[str, np.ndarray, np.ndarray | None]
 
 
-class Parts:
-    """The pieces of one extraction into `out`, in a hidden folder beside it that is there only while it is unfinished.
+class ShardCache:
+    """The shards of one unfinished extraction into `out`, in a hidden folder next to it.
 
-    A piece holds features and, in a list beside them, which file each image was when it was read: one that has changed
-    since, in size or time, is not taken from here.
-    Raises UserError when the pieces are another extractor's.
+    A shard is a feature store and a JSON file with the size and modification time of each image file; images that have
+    changed since are not in the cache. Raises DataError when the shards are those of another extractor.
     """
 
     def __init__(self, out: Path, extractor: str) -> None:
         self._out, self._extractor = out, extractor
         self._folder = out.with_name(f".{out.name}.parts")
         self._stores: list[PackedFeatureStore] = []
-        self._places: dict[str, PackedFeatureStore] = {}
-        self._marks: dict[str, list[int]] = {}
+        self._store_of: dict[str, PackedFeatureStore] = {}
+        self._stats: dict[str, list[int]] = {}
         for path in sorted(self._folder.glob("*.json")):
-            listed = read_json(path, f"remove {self._folder}")
+            stats = read_json(path, f"remove {self._folder}")
             store = PackedFeatureStore.open(path.with_suffix(".safetensors"))
             if store.extractor != extractor:
-                raise UserError(
+                raise DataError(
                     f"{self._folder} holds an unfinished extraction by {store.extractor}, not {extractor}; remove it "
                     "or name another file"
                 )
-            self._take(store, listed)
+            self._add_store(store, stats)
 
     def __contains__(self, path: Path) -> bool:
-        """Whether the regions of that picture, as it is now, are here."""
-        return path.stem in self._marks and path.exists() and self._marks[path.stem] == _mark(path)
+        """Return whether the cache holds the regions of the image file in its present state."""
+        return path.stem in self._stats and path.exists() and self._stats[path.stem] == _stat(path)
 
-    def add(self, images: Sequence[Image], paths: Sequence[Path]) -> None:
-        """Keeps the regions of these pictures."""
+    def add(self, images: Sequence[StoredImage], paths: Sequence[Path]) -> None:
+        """Write the regions of these images as a new shard."""
         last = max((int(store.path.stem) for store in self._stores), default=-1)
-        piece = self._folder / f"{last + 1:06d}.safetensors"
-        # in full precision: the file to be is rounded once
-        write_store(piece, images, extractor=self._extractor, dtype="float32", called=self._out)
-        listed = {path.stem: _mark(path) for path in paths}
-        write_json(piece.with_suffix(".json"), listed)
-        self._take(PackedFeatureStore.open(piece), listed)
+        path = self._folder / f"{last + 1:06d}.safetensors"
+        # float32: the features are rounded once, when the final store is written
+        write_store(path, images, extractor=self._extractor, dtype="float32", name_in_errors=self._out)
+        stats = {path.stem: _stat(path) for path in paths}
+        write_json(path.with_suffix(".json"), stats)
+        self._add_store(PackedFeatureStore.open(path), stats)
 
     @property
-    def like(self) -> tuple[int, bool] | None:
-        """The width of the features that are here and whether they have boxes; None where there are none."""
+    def layout(self) -> tuple[int, bool] | None:
+        """The width of the cached features and whether they have boxes; None for an empty cache."""
         return (self._stores[0].feature_dim, self._stores[0].has_boxes) if self._stores else None
 
-    def read(self, image: str) -> Image:
-        """One image's regions."""
-        packed = self._places[image].read([image])
-        return image, packed.features[0], None if packed.boxes is None else packed.boxes[0]
+    def read(self, image: str) -> StoredImage:
+        """Return the id and regions of one image."""
+        arrays = self._store_of[image].read([image])
+        return image, arrays.features[0], None if arrays.boxes is None else arrays.boxes[0]
 
     def remove(self) -> None:
-        """Forgets everything; the folder is gone."""
+        """Delete the cache with its folder."""
         self._stores.clear()
-        self._places.clear()
+        self._store_of.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _take(self, store: PackedFeatureStore, listed: dict[str, Any]) -> None:
+    def _add_store(self, store: PackedFeatureStore, stats: dict[str, Any]) -> None:
         self._stores.append(store)
-        self._places.update(dict.fromkeys(store.ids, store))
-        self._marks.update(listed)
+        self._store_of.update(dict.fromkeys(store.ids, store))
+        self._stats.update(stats)
 
 
-def _mark(path: Path) -> list[int]:
-    about = path.stat()
-    return [about.st_size, about.st_mtime_ns]
+def _stat(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]

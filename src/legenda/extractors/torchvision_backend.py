@@ -1,72 +1,70 @@
-"""Regions of torchvision's Faster R-CNN: the features are what its box head makes of each detected box."""
+"""Regions of torchvision's Faster R-CNN: the box head's features of each detected box."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torchvision.models import detection
 from torchvision.transforms.functional import pil_to_tensor
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
+from legenda.extractors.base import Extract, ImageRegions
 from legenda.extractors.device import best_device
-from legenda.extractors.hf_backend import MOST, Regions, choose
+from legenda.extractors.selection import MAX_REGIONS, select_regions
 from legenda.io import verified
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
 )
-_LEAST_SCORE = 0.01
+_MIN_SCORE = 0.01
 
 
-def load_torchvision(name: str, weights: Path | None, *, half: bool = False) -> Callable[[list[Image.Image]], Regions]:
-    """What extracts with a Faster R-CNN of torchvision: its published weights, which are fetched once, or a file's.
+def load_torchvision(name: str, weights: Path | None, *, half: bool = False) -> Extract:
+    """Return the extract function of a Faster R-CNN with its published weights, downloaded once, or those of a file.
 
-    Raises UserError for an unknown model and for weights that cannot be had or are another's.
+    Raises ConfigError for an unknown model, and DataError for weights that are missing or of another model.
     """
     if name not in _MODELS:
-        raise UserError(f"torchvision has no detector {name!r}; {nearest(name, _MODELS)}")
+        raise ConfigError(f"torchvision has no detector {name!r}; {did_you_mean(name, _MODELS)}")
     build = getattr(detection, name)
     if weights is None:
         model = verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
     else:
-        state = verified(
-            lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, "name its weights"
-        )
+        hint = f"name weights of {name}"
+        state = verified(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, hint)
         model = build(weights=None, weights_backbone=None)
         verified(lambda: model.load_state_dict(state) and None, weights, hint)
     return make_extract(model, half=half)
 
 
-def make_extract(model: Any, *, half: bool = False) -> Callable[[list[Image.Image]], Regions]:
-    """What extracts with a model of the form of torchvision's Faster R-CNN."""
+def make_extract(model: Any, *, half: bool = False) -> Extract:
+    """Return the extract function of a model with the attributes of torchvision's Faster R-CNN."""
     model = model.eval().to(best_device(), torch.float16 if half else torch.float32)
-    model.roi_heads.score_thresh, model.roi_heads.detections_per_img = _LEAST_SCORE, MOST
+    model.roi_heads.score_thresh, model.roi_heads.detections_per_img = _MIN_SCORE, MAX_REGIONS
 
     @torch.inference_mode()
-    def extract(pictures: list[Image.Image]) -> Regions:
-        own = next(model.parameters())
-        given = [pil_to_tensor(picture).to(own) / 255 for picture in pictures]
-        images, _ = model.transform(given)
-        maps = model.backbone(images.tensors)
+    def extract(images: list[Image.Image]) -> list[ImageRegions]:
+        parameter = next(model.parameters())
+        inputs, _ = model.transform([pil_to_tensor(image).to(parameter) / 255 for image in images])
+        maps = model.backbone(inputs.tensors)
         if isinstance(maps, torch.Tensor):
             maps = {"0": maps}
-        proposals, _ = model.rpn(images, maps)
-        found, _ = model.roi_heads(maps, proposals, images.image_sizes)
-        whole = [torch.tensor([[0, 0, width, height]]).to(own) for height, width in images.image_sizes]
-        boxes = [one["boxes"] if len(one["boxes"]) else all_of for one, all_of in zip(found, whole, strict=True)]
-        pooled = model.roi_heads.box_roi_pool(maps, boxes, images.image_sizes)
-        features = model.roi_heads.box_head(pooled).float().split([len(own_boxes) for own_boxes in boxes])
-        regions: Regions = []
-        for states, own_boxes, all_of, one in zip(features, boxes, whole, found, strict=True):
-            scores = one["scores"].float() if len(one["boxes"]) else torch.ones(1, device=states.device)
-            shares = (own_boxes / all_of[:, [2, 3, 2, 3]]).float().clamp(0, 1)
-            kept: tuple[np.ndarray, np.ndarray] = choose(states, shares, scores)
-            regions.append(kept)
+        proposals, _ = model.rpn(inputs, maps)
+        detections, _ = model.roi_heads(maps, proposals, inputs.image_sizes)
+        frames = [torch.tensor([[0, 0, width, height]]).to(parameter) for height, width in inputs.image_sizes]
+        boxes = [
+            found["boxes"] if len(found["boxes"]) else frame for found, frame in zip(detections, frames, strict=True)
+        ]
+        pooled = model.roi_heads.box_roi_pool(maps, boxes, inputs.image_sizes)
+        features = model.roi_heads.box_head(pooled).float().split([len(corners) for corners in boxes])
+        regions: list[ImageRegions] = []
+        for states, corners, frame, found in zip(features, boxes, frames, detections, strict=True):
+            scores = found["scores"].float() if len(found["boxes"]) else torch.ones(1, device=states.device)
+            relative = (corners / frame[:, [2, 3, 2, 3]]).float().clamp(0, 1)
+            regions.append(select_regions(states, relative, scores))
         return regions
 
     return extract

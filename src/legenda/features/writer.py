@@ -24,13 +24,13 @@ def write_store(
     *,
     extractor: str,
     dtype: Literal["float16", "float32"] = "float16",
-    called: Path | None = None,
+    name_in_errors: Path | None = None,
 ) -> None:
     """Writes a store image by image, in constant memory, whole or not at all.
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), where n may differ and D may not;
     boxes are given for all images or for none; an excess of up to 0.001 over 0..1 is cut off.
-    extractor: the name of what made the features; called: the file's name in messages, where it is part of another.
+    extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`.
     Raises UserError, naming the image, for features or boxes that no model could use.
     """
     path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
@@ -59,7 +59,7 @@ def write_store(
                 fault = f"{'no ' if boxes is None else ''}boxes, unlike those before; give boxes for all or none"
             if fault is not None:
                 raise UserError(
-                    f"{called or path} is not written: image '{image}' of extractor {extractor} has {fault}"
+                    f"{name_in_errors or path} is not written: image '{image}' of extractor {extractor} has {fault}"
                 )
             ids[image] = None
             offsets.append(offsets[-1] + len(features))
