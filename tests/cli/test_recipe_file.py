@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from legenda.attention import ATTENTIONS, Attended
+from legenda.attention import ATTENTIONS, AttentionOutput
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.registry import DATASETS
 from legenda.models import register_model
@@ -44,7 +44,7 @@ class MeanAttention(nn.Module):
 
     def forward(self, query, key, value, mask=None, geometry=None):
         weights = mask.to(value.dtype)[:, None, :] / mask.sum(dim=1)[:, None, None]
-        return Attended((weights @ self.value(value)).expand_as(query), None)
+        return AttentionOutput((weights @ self.value(value)).expand_as(query), None)
 
 
 @ATTENTIONS.register("mean")
