@@ -123,7 +123,7 @@ def ask(address: str, data: bytes, beam_size: int) -> Asked:
     """One request over a connection of its own."""
     mark = uuid.uuid4().hex
     fields = f'--{mark}\r\nContent-Disposition: form-data; name="beam_size"\r\n\r\n{beam_size}\r\n'
-    head = f'--{mark}\r\nContent-Disposition: form-data; name="picture"; filename="scene.png"\r\n\r\n'
+    head = f'--{mark}\r\nContent-Disposition: form-data; name="image"; filename="scene.png"\r\n\r\n'
     body = fields.encode() + head.encode() + data + f"\r\n--{mark}--\r\n".encode()
     connection = http.client.HTTPConnection(address, timeout=60)
     began = time.monotonic()

@@ -18,7 +18,7 @@ from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import extract_store, load_extractor
 
 if TYPE_CHECKING:
-    from legenda.serving.engine import Served
+    from legenda.serving.engine import LoadedModel
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,10 +91,10 @@ def noisy_photographs(tmp_path_factory) -> Photographs:
 
 
 @pytest.fixture(scope="session")
-def served(make_run) -> dict[str, "Served"]:
+def served(make_run) -> dict[str, "LoadedModel"]:
     """Two small models of scenes with random weights."""
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from legenda.serving.engine import Served
+    from legenda.serving.engine import LoadedModel
 
     runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
-    return {run.model.name: Served(run, run.extractor(None)) for run in runs}
+    return {run.model.name: LoadedModel(run, run.extractor(None)) for run in runs}

@@ -1,4 +1,4 @@
-"""`legenda serve` from the outside: captions, limits, mistakes, and many clients at once."""
+"""The HTTP API of `legenda serve`: captions, limits, errors, and concurrent clients."""
 
 import io
 import threading
@@ -15,8 +15,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.errors import UserError
-from legenda.serving.limits import Rate
+from legenda.errors import LegendaError
 from legenda.visualization.caption_attention import CaptionAttention
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
@@ -24,41 +23,42 @@ pytest.importorskip("multipart", reason="needs the extra serve")
 
 from fastapi.testclient import TestClient
 
-from legenda.serving.app import Limits, create_app
-from legenda.serving.engine import MOST_WAITING, BusyError, Engine, Served, Wish
-from legenda.serving.samples import sample_pictures
+from legenda.serving.app import create_app
+from legenda.serving.engine import MAX_QUEUED, BusyError, Engine, LoadedModel, Request
+from legenda.serving.limits import Limits, RateLimiter
+from legenda.serving.samples import sample_images
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory) -> dict[str, Path]:
-    return sample_pictures(tmp_path_factory.mktemp("samples"), [], scenes=True)
+    return sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
 
 
 @pytest.fixture(scope="module")
 def client(served, samples) -> Iterator[TestClient]:
-    with TestClient(create_app(served, samples, Limits(most_bytes=200_000, per_minute=100_000))) as client:
+    with TestClient(create_app(served, samples, Limits(max_bytes=200_000, per_minute=100_000))) as client:
         yield client
 
 
 def _scene(number: int = 0) -> Image.Image:
-    return draw_scene(make_scene("asked", number))
+    return draw_scene(make_scene("request", number))
 
 
-def _png(picture: Image.Image) -> bytes:
+def _png(image: Image.Image) -> bytes:
     data = io.BytesIO()
-    picture.save(data, "PNG")
+    image.save(data, "PNG")
     return data.getvalue()
 
 
-def _ask(client: TestClient, data: bytes, path: str = "/api/captions", name: str = "a.png", **fields: object):
-    return client.post(path, files={"picture": (name, data)}, data={key: str(value) for key, value in fields.items()})
+def _post(client: TestClient, data: bytes, path: str = "/api/captions", name: str = "a.png", **fields: object):
+    return client.post(path, files={"image": (name, data)}, data={key: str(value) for key, value in fields.items()})
 
 
 @pytest.mark.parametrize("model", ["ngsan", "xlan"])
-def test_captions_are_those_of_the_model_with_attention_over_its_boxes(client, served, model):
-    answer = _ask(client, _png(_scene()), model=model, beam_size=2, captions=2).json()
+def test_captions_equal_those_of_the_model(client, served, model):
+    answer = _post(client, _png(_scene()), model=model, beam_size=2, num_captions=2).json()
     ((features, boxes),) = served[model].extractor.extract([_scene()])
     regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
     assert answer["captions"][0]["text"] == served[model].run.model.caption(regions, beam_size=2)[0]
@@ -71,9 +71,9 @@ def test_captions_are_those_of_the_model_with_attention_over_its_boxes(client, s
         assert np.shape(caption["attention"]) == (len(caption["words"]), len(boxes))
 
 
-def test_sampling_follows_its_seed(client):
+def test_samples_depend_on_the_seed(client):
     def texts(seed: int) -> list[str]:
-        answer = _ask(client, _png(_scene()), temperature=1.5, captions=4, seed=seed).json()
+        answer = _post(client, _png(_scene()), temperature=1.5, num_captions=4, seed=seed).json()
         return [caption["text"] for caption in answer["captions"]]
 
     assert len(texts(1)) == 4
@@ -82,27 +82,27 @@ def test_sampling_follows_its_seed(client):
 
 
 @pytest.mark.parametrize("model", ["ngsan", "xlan"])
-def test_each_head_is_told_where_it_is_asked_for(client, model):
-    assert _ask(client, _png(_scene()), model=model).json()["captions"][0]["heads"] is None
-    caption = _ask(client, _png(_scene()), model=model, heads=True).json()["captions"][0]
+def test_attention_of_each_head_is_returned_on_request(client, model):
+    assert _post(client, _png(_scene()), model=model).json()["captions"][0]["heads"] is None
+    caption = _post(client, _png(_scene()), model=model, heads=True).json()["captions"][0]
     heads = np.array(caption["heads"])
     assert heads.shape[:2] == (len(caption["words"]), 2)
     np.testing.assert_allclose(heads.mean(axis=1), caption["attention"], atol=1e-4)
     assert abs(heads[:, 0] - heads[:, 1]).max() > 1e-3
 
 
-def test_a_sheet_shows_one_head_or_all_captions(client):
-    mean = _ask(client, _png(_scene()), "/api/attention.png").content
-    one = _ask(client, _png(_scene()), "/api/attention.png", head=1).content
+def test_attention_png_of_one_head_or_several_captions(client):
+    mean = _post(client, _png(_scene()), "/api/attention.png").content
+    one = _post(client, _png(_scene()), "/api/attention.png", head=1).content
     assert one != mean
     assert Image.open(io.BytesIO(one)).size == Image.open(io.BytesIO(mean)).size
-    several = _ask(client, _png(_scene()), "/api/attention.png", captions=2).content
+    several = _post(client, _png(_scene()), "/api/attention.png", num_captions=2).content
     assert Image.open(io.BytesIO(several)).height > 1.5 * Image.open(io.BytesIO(mean)).height
 
 
-def test_the_sheet_is_a_picture_with_a_tile_a_word(client):
-    words = _ask(client, _png(_scene())).json()["captions"][0]["words"]
-    answer = _ask(client, _png(_scene()), "/api/attention.png")
+def test_attention_png_has_a_tile_for_each_word(client):
+    words = _post(client, _png(_scene())).json()["captions"][0]["words"]
+    answer = _post(client, _png(_scene()), "/api/attention.png")
     assert answer.headers["content-type"] == "image/png"
     width = Image.open(io.BytesIO(answer.content)).size[0]
     assert width == min(5, len(words) + 1) * 330 + 10
@@ -115,67 +115,67 @@ def test_the_sheet_is_a_picture_with_a_tile_a_word(client):
         (b"", {}, 422, "holiday.jpg is not an image of a known type"),
         (_png(_scene())[:900], {}, 422, "holiday.jpg"),
         (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the picture shows 0 things"),
-        (bytes(300_000), {}, 413, "the picture is too large"),
+        (bytes(300_000), {}, 413, "the image is too large"),
         (_png(_scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
         (_png(_scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
         (_png(_scene()), {"temperature": "hot"}, 422, "temperature: Input should be a valid number"),
     ],
 )
-def test_what_cannot_be_captioned_is_answered_in_a_sentence(client, data, fields, code, message):
-    answer = _ask(client, data, name="holiday.jpg", **fields)
+def test_invalid_requests_return_an_error(client, data, fields, code, message):
+    answer = _post(client, data, name="holiday.jpg", **fields)
     assert answer.status_code == code
     assert message in answer.json()["detail"]
     assert "/tmp" not in answer.json()["detail"]
 
 
-def test_a_head_that_is_not_there_is_answered_in_a_sentence(client):
-    answer = _ask(client, _png(_scene()), "/api/attention.png", head=7)
+def test_an_unknown_head_returns_an_error(client):
+    answer = _post(client, _png(_scene()), "/api/attention.png", head=7)
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
         "there is no head 7; choose from 0 to 1, or leave it out for their mean",
     )
 
 
-def test_a_request_without_picture_or_length_is_refused(client):
-    assert client.post("/api/captions", data={"model": "ngsan"}).json()["detail"] == "picture: Field required"
+def test_a_request_without_image_or_length_returns_an_error(client):
+    assert client.post("/api/captions", data={"model": "ngsan"}).json()["detail"] == "image: Field required"
     streamed = client.post("/api/captions", content=iter([b"a", b"b"]), headers={"content-type": "multipart/form-data"})
     assert streamed.status_code == 411
 
 
-def test_one_address_may_ask_so_often_and_no_more(served):
+def test_the_rate_limit_returns_429(served):
     with TestClient(create_app(served, {}, Limits(per_minute=3))) as client:
-        answers = [_ask(client, _png(_scene())) for _ in range(4)]
+        answers = [_post(client, _png(_scene())) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert "too many requests from this address; try again in" in answers[3].json()["detail"]
         assert int(answers[3].headers["retry-after"]) >= 1
         assert client.get("/health").status_code == 200
 
 
-def test_the_rate_refills_evenly_and_for_each_address():
+def test_the_rate_limiter_refills_evenly_for_each_address():
     now = [0.0]
-    rate = Rate(6, clock=lambda: now[0])
+    rate = RateLimiter(6, clock=lambda: now[0])
     assert [rate.admit("a") for _ in range(7)] == [0] * 6 + [10]
     assert rate.admit("b") == 0
     now[0] = 10.0
     assert [rate.admit("a"), rate.admit("a")] == [0, 10]
 
 
-def test_only_its_own_names_are_answered(served):
+def test_other_host_headers_are_rejected(served):
     with TestClient(create_app(served, {}, Limits(hosts=("localhost",)))) as client:
         assert client.get("/health", headers={"host": "localhost:8000"}).status_code == 200
         assert client.get("/health", headers={"host": "elsewhere.example"}).status_code == 400
 
 
-def test_health_models_and_samples_are_told(client, samples):
+def test_health_models_and_samples(client, samples):
     assert client.get("/health").json()["models"] == ["ngsan", "xlan"]
     first = client.get("/api/models").json()[0]
-    assert (first["name"], first["kind"], first["extractor"]) == ("ngsan", "ngsan", "scenes")
+    assert (first["name"], first["architecture"], first["extractor"]) == ("ngsan", "ngsan", "scenes")
     assert client.get("/api/samples").json() == list(samples) == [f"scene-{number}.png" for number in range(1, 7)]
     assert client.get("/api/samples/scene-1.png").headers["content-type"] == "image/png"
     assert client.get("/api/samples/..%2Fsecret").status_code == 404
 
 
-def test_pages_load_nothing_from_elsewhere(client):
+def test_pages_load_no_external_resources(client):
     for path in ("/", "/docs"):
         page = client.get(path)
         assert "default-src 'none'" in page.text
@@ -192,8 +192,8 @@ def test_pages_load_nothing_from_elsewhere(client):
     }
 
 
-def test_no_variable_of_the_environment_starts_telemetry(served, monkeypatch, caplog):
-    """FastAPI, left to itself, would look for exporters here and warn that none is installed."""
+def test_environment_variables_do_not_enable_telemetry(served, monkeypatch, caplog):
+    """By default FastAPI would look for exporters and warn that none is installed."""
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     with TestClient(create_app(served, {}, Limits())) as client:
@@ -201,57 +201,57 @@ def test_no_variable_of_the_environment_starts_telemetry(served, monkeypatch, ca
     assert [record.getMessage() for record in caplog.records if record.name == "fastapi"] == []
 
 
-def test_eight_clients_lose_nothing_and_are_answered_together(served):
+def test_concurrent_requests_are_batched_and_complete(served):
     with TestClient(create_app(served, {}, Limits(per_minute=100_000))) as client:
-        pictures = [_png(_scene(number)) for number in range(8)]
-        alone = [_ask(client, picture).json()["captions"][0]["text"] for picture in pictures]
+        images = [_png(_scene(number)) for number in range(8)]
+        alone = [_post(client, image).json()["captions"][0]["text"] for image in images]
         before = client.get("/health").json()
 
-        def work(number: int) -> list[str]:
-            answers = [_ask(client, pictures[number]) for _ in range(5)]
+        def send(number: int) -> list[str]:
+            answers = [_post(client, images[number]) for _ in range(5)]
             return [answer.json()["captions"][0]["text"] for answer in answers]
 
         with ThreadPoolExecutor(8) as pool:
-            told = list(pool.map(work, range(8)))
+            texts = list(pool.map(send, range(8)))
         after = client.get("/health").json()
-    assert told == [[text] * 5 for text in alone]
-    assert after["answered"] - before["answered"] == 40
+    assert texts == [[text] * 5 for text in alone]
+    assert after["completed"] - before["completed"] == 40
     assert after["batches"] - before["batches"] < 40
 
 
-def test_a_bad_picture_spoils_no_other_of_its_batch(served):
+def test_an_invalid_image_does_not_affect_its_batch(served):
     engine = Engine(served)
-    answers = [engine.ask(Wish("ngsan"), picture, "x") for picture in (_scene(), Image.new("RGB", (9, 9)), _scene())]
+    answers = [engine.submit(Request("ngsan"), image, "x") for image in (_scene(), Image.new("RGB", (9, 9)), _scene())]
     assert answers[0].result(20)[0].words == answers[2].result(20)[0].words
-    with pytest.raises(UserError, match="0 things"):
+    with pytest.raises(LegendaError, match="0 things"):
         answers[1].result(20)
     engine.close()
     assert not engine.worker.is_alive()
 
 
-def test_a_full_line_says_so_and_is_worked_off(served):
+def test_a_full_queue_raises_and_is_processed(served):
     gate = threading.Event()
     extract = served["ngsan"].extractor.extract
 
-    def slow(pictures: list[Image.Image]):
+    def slow(images: list[Image.Image]):
         gate.wait(20)
-        return extract(pictures)
+        return extract(images)
 
-    models = {"ngsan": Served(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
+    models = {"ngsan": LoadedModel(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
     engine = Engine(models)
-    waiting: list[Future[list[CaptionAttention]]] = []
+    futures: list[Future[list[CaptionAttention]]] = []
 
     def fill() -> None:
         for _ in range(1000):
-            waiting.append(engine.ask(Wish("ngsan"), _scene(), "x"))
+            futures.append(engine.submit(Request("ngsan"), _scene(), "x"))
 
     with pytest.raises(BusyError):
         fill()
-    assert len(waiting) >= MOST_WAITING
-    assert waiting[-1].cancel()  # one leaves; the others are answered all the same
+    assert len(futures) >= MAX_QUEUED
+    assert futures[-1].cancel()  # a cancelled request does not affect the others
     gate.set()
     engine.close()
-    assert all(answer.result(0) for answer in waiting[:-1])
+    assert all(answer.result(0) for answer in futures[:-1])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_full_line_says_so_and_is_worked_off(served):
         (["x", "--port", "99999"], "--port must lie in 0..65535"),
     ],
 )
-def test_mistakes_of_the_command_are_told_in_a_sentence(arguments, message, capsys):
+def test_invalid_options_exit_with_an_error(arguments, message, capsys):
     with pytest.raises(SystemExit) as left:
         main(["serve", *arguments])
     assert left.value.code == 2

@@ -1,4 +1,4 @@
-"""Captions for many at once: requests wait in a line; those that ask the same of one model are answered together."""
+"""Dynamic batching: requests wait in a queue; those with equal settings for one model are captioned together."""
 
 from __future__ import annotations
 
@@ -14,142 +14,145 @@ import torch
 from PIL import Image
 
 from legenda.decoding import GenerationOutput, beam_search, sample
-from legenda.errors import UserError
+from legenda.errors import CheckpointError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention, extract_attention
 
-MOST_WAITING = 128
-_TOGETHER = 16
-_PATIENCE = 0.01  # seconds that the first of a batch waits for others
+MAX_QUEUED = 128
+MAX_BATCH_SIZE = 16
+BATCH_WAIT_S = 0.01
+"""Seconds that the first request of a batch waits for others."""
 
 
 class BusyError(Exception):
-    """Too many requests wait."""
+    """The queue is full."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model that answers, and what makes its regions."""
+class LoadedModel:
+    """A model with the extractor of its regions."""
 
     run: CaptionerRun
     extractor: Extractor
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What is asked of a model; a temperature above 0 samples with the seed, 0 searches with the beam."""
+class Request:
+    """Settings of generation: sampling with the seed where the temperature is above 0, else beam search."""
 
     model: str
     beam_size: int = 3
-    captions: int = 1
+    num_captions: int = 1
     temperature: float = 0.0
     seed: int = 0
 
 
 @dataclass(frozen=True)
-class _Request:
-    wish: Wish
-    picture: Image.Image
+class _QueuedRequest:
+    request: Request
+    image: Image.Image
     name: str
-    answer: Future[list[CaptionAttention]]
+    result: Future[list[CaptionAttention]]
 
 
 class Engine:
-    """Models behind one line of requests, which a thread of its own works through."""
+    """Models behind one queue of requests, processed by one thread."""
 
-    def __init__(self, models: Mapping[str, Served]) -> None:
+    def __init__(self, models: Mapping[str, LoadedModel]) -> None:
         self.models = models
-        self.line: queue.Queue[_Request | None] = queue.Queue(MOST_WAITING)
-        self.answered = 0
+        self.queue: queue.Queue[_QueuedRequest | None] = queue.Queue(MAX_QUEUED)
+        self.completed = 0
         self.batches = 0
         self.worker = threading.Thread(target=self._work, daemon=True, name="captions")
         self.worker.start()
 
-    def ask(self, wish: Wish, picture: Image.Image, name: str) -> Future[list[CaptionAttention]]:
-        """What will be the captions, those of a search best first; `name` is the picture's, for messages.
+    def submit(self, request: Request, image: Image.Image, name: str) -> Future[list[CaptionAttention]]:
+        """Return the future captions of an image, those of beam search best first; `name` is used in error messages.
 
-        Raises BusyError when the line is full.
+        Raise BusyError when the queue is full.
         """
-        request = _Request(wish, picture, name, Future())
+        queued = _QueuedRequest(request, image, name, Future())
         try:
-            self.line.put_nowait(request)
+            self.queue.put_nowait(queued)
         except queue.Full:
             raise BusyError from None
-        return request.answer
+        return queued.result
 
     def close(self) -> None:
-        """Answers those that wait, and stops."""
-        self.line.put(None)
+        """Process the queued requests and stop the thread."""
+        self.queue.put(None)
         self.worker.join()
 
     def _work(self) -> None:
         while (batch := self._next_batch()) is not None:
-            groups: dict[Wish, list[_Request]] = {}
-            for request in batch:
-                if request.answer.set_running_or_notify_cancel():  # else whoever asked has left
-                    groups.setdefault(request.wish, []).append(request)
-            for wish, group in groups.items():
-                # the captions of a seed must not depend on who else asks
-                for part in [group] if wish.temperature == 0 else [[request] for request in group]:
-                    self._serve(wish, part)
+            groups: dict[Request, list[_QueuedRequest]] = {}
+            for queued in batch:
+                if queued.result.set_running_or_notify_cancel():  # False where the client has disconnected
+                    groups.setdefault(queued.request, []).append(queued)
+            for request, group in groups.items():
+                # the samples of a seed must not depend on other requests
+                for part in [group] if request.temperature == 0 else [[queued] for queued in group]:
+                    self._process(request, part)
 
-    def _next_batch(self) -> list[_Request] | None:
-        """The next requests; None at the end."""
-        first = self.line.get()
+    def _next_batch(self) -> list[_QueuedRequest] | None:
+        """Return the next requests, or None when the engine is closed."""
+        first = self.queue.get()
         if first is None:
             return None
-        batch, last = [first], time.monotonic() + _PATIENCE
-        while len(batch) < _TOGETHER:
+        batch, deadline = [first], time.monotonic() + BATCH_WAIT_S
+        while len(batch) < MAX_BATCH_SIZE:
             try:
-                request = self.line.get(timeout=max(0.0, last - time.monotonic()))
+                queued = self.queue.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 break
-            if request is None:
-                self.line.put(None)
+            if queued is None:
+                self.queue.put(None)
                 break
-            batch.append(request)
+            batch.append(queued)
         return batch
 
-    def _serve(self, wish: Wish, group: Sequence[_Request]) -> None:
+    def _process(self, request: Request, group: Sequence[_QueuedRequest]) -> None:
         self.batches += 1
         try:
-            answers = self._answers(wish, group)
+            results = self._caption(request, group)
         except Exception as error:
-            if len(group) > 1:  # one of them may be to blame: each on its own
-                for request in group:
-                    self._serve(wish, [request])
+            if len(group) > 1:  # one image may have failed: retry one by one
+                for queued in group:
+                    self._process(request, [queued])
             else:
-                group[0].answer.set_exception(error)
+                group[0].result.set_exception(error)
             return
-        for request, answer in zip(group, answers, strict=True):
-            self.answered += 1
-            request.answer.set_result(answer)
+        for queued, result in zip(group, results, strict=True):
+            self.completed += 1
+            queued.result.set_result(result)
 
-    def _answers(self, wish: Wish, group: Sequence[_Request]) -> list[list[CaptionAttention]]:
-        served = self.models[wish.model]
-        names = [Path(request.name) for request in group]
-        found = run_extractor(served.extractor, [request.picture for request in group], names)
-        regions = Regions.stack([Regions.from_numpy(*entry) for entry in found])
-        vocabulary = served.run.model.vocabulary
+    def _caption(self, request: Request, group: Sequence[_QueuedRequest]) -> list[list[CaptionAttention]]:
+        loaded = self.models[request.model]
+        names = [Path(queued.name) for queued in group]
+        extracted = run_extractor(loaded.extractor, [queued.image for queued in group], names)
+        regions = Regions.stack([Regions.from_numpy(*entry) for entry in extracted])
+        vocabulary = loaded.run.model.vocabulary
         if vocabulary is None:
-            raise UserError(f"{served.run.folder} has no vocabulary, so it cannot write words; serve a trained run")
-        decoded = _decode(served.run, regions, wish)
-        return [extract_attention(decoded, regions, vocabulary, row) for row in range(len(group))]
+            raise CheckpointError(f"{loaded.run.folder} has no vocabulary to decode tokens with; serve a trained run")
+        output = _generate(loaded.run, regions, request)
+        return [extract_attention(output, regions, vocabulary, image) for image in range(len(group))]
 
 
 @torch.no_grad()
-def _decode(run: CaptionerRun, regions: Regions, wish: Wish) -> GenerationOutput:
-    if wish.temperature == 0:
-        width = max(wish.beam_size, wish.captions)
-        return beam_search(run.model, regions, beam_size=width, num_return_sequences=wish.captions, need_attention=True)
-    generator = torch.Generator().manual_seed(wish.seed)
+def _generate(run: CaptionerRun, regions: Regions, request: Request) -> GenerationOutput:
+    if request.temperature == 0:
+        beam_size = max(request.beam_size, request.num_captions)
+        return beam_search(
+            run.model, regions, beam_size=beam_size, num_return_sequences=request.num_captions, need_attention=True
+        )
+    generator = torch.Generator().manual_seed(request.seed)
     return sample(
         run.model,
         regions,
-        num_samples=wish.captions,
-        temperature=wish.temperature,
+        num_samples=request.num_captions,
+        temperature=request.temperature,
         generator=generator,
         need_attention=True,
     )

@@ -1,14 +1,24 @@
-"""What keeps a server from being overrun: how often one address may ask, and how much it may send."""
+"""Limits that protect the server from overload."""
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-_MOST_ADDRESSES = 10_000
+_MAX_ADDRESSES = 10_000
 
 
-class Rate:
-    """A bucket for each address that holds a minute's requests and fills up evenly."""
+@dataclass(frozen=True)
+class Limits:
+    """max_bytes: size of one request; per_minute: requests of one address; hosts: allowed Host headers."""
+
+    max_bytes: int = 12_000_000
+    per_minute: int = 600
+    hosts: tuple[str, ...] = ("*",)
+
+
+class RateLimiter:
+    """A token bucket for each address that holds one minute of requests and refills evenly."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute, self.clock = per_minute, clock
@@ -16,13 +26,13 @@ class Rate:
         self.lock = threading.Lock()
 
     def admit(self, address: str) -> float:
-        """0 where the address may ask now, and counts it; else the seconds until it may."""
+        """Count a request and return 0 if the address may send it now; else return the seconds until it may."""
         now = self.clock()
         with self.lock:
-            left, then = self.buckets.pop(address, (float(self.per_minute), now))
-            left = min(float(self.per_minute), left + (now - then) * self.per_minute / 60)
-            allowed = left >= 1
-            self.buckets[address] = (left - 1 if allowed else left, now)  # the latest stand last
-            while len(self.buckets) > _MOST_ADDRESSES:
+            tokens, updated = self.buckets.pop(address, (float(self.per_minute), now))
+            tokens = min(float(self.per_minute), tokens + (now - updated) * self.per_minute / 60)
+            allowed = tokens >= 1
+            self.buckets[address] = (tokens - 1 if allowed else tokens, now)  # most recent last
+            while len(self.buckets) > _MAX_ADDRESSES:
                 del self.buckets[next(iter(self.buckets))]
-        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
+        return 0.0 if allowed else (1 - tokens) * 60 / self.per_minute

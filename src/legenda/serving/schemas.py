@@ -1,53 +1,53 @@
-"""What the API of `legenda serve` answers with."""
+"""Response schemas of the API."""
 
 from pydantic import BaseModel, Field
 
 
-class ServedModel(BaseModel):
-    """A model that can be asked."""
+class ModelInfo(BaseModel):
+    """A served model."""
 
     name: str
-    kind: str
+    architecture: str
     summary: str
     parameters: int
     extractor: str
 
 
 class Caption(BaseModel):
-    """One caption of a picture."""
+    """One caption of an image."""
 
     text: str
     words: list[str]
-    score: float = Field(description="the sum of its log-probabilities under the model, in nats")
+    log_prob: float = Field(description="the sum of the log-probabilities of its tokens, in nats")
     attention: list[list[float]] | None = Field(
-        description="a row for each word, a weight for each box, all heads averaged"
+        description="for each word a weight for each box, the mean of all heads; null without boxes"
     )
     heads: list[list[list[float]]] | None = Field(
-        description="for each word a row for each head; null unless asked for, and where the model has one head only"
+        description="for each word the weights of each head; null unless requested, and for a single head"
     )
 
 
 class Captions(BaseModel):
-    """What a model says of a picture."""
+    """The captions of an image by one model."""
 
     model: str
-    boxes: list[list[float]] | None = Field(description="x1 y1 x2 y2 in 0..1 of the picture; null where there are none")
+    boxes: list[list[float]] | None = Field(description="x1 y1 x2 y2 in 0..1 of the image; null without boxes")
     captions: list[Caption]
     seconds: float
 
 
-class Problem(BaseModel):
-    """What went wrong, in a sentence."""
+class ErrorMessage(BaseModel):
+    """An error, in one sentence."""
 
     detail: str
 
 
 class Health(BaseModel):
-    """Whether the server lives, and what it has done."""
+    """The state of the server."""
 
     status: str
     version: str
     models: list[str]
-    waiting: int
-    answered: int
+    queued: int
+    completed: int
     batches: int

@@ -1,11 +1,11 @@
 "use strict";
 
-// Draws the description of the API that the server itself gives, openapi.json. Needs dom.js.
+// Renders the API reference from openapi.json of the server. Needs dom.js.
 
 (() => {
-  function resolved(schema, whole) {
+  function resolve(schema, spec) {
     if (schema.$ref === undefined) return schema;
-    return schema.$ref.split("/").slice(1).reduce((node, key) => node[key], whole);
+    return schema.$ref.split("/").slice(1).reduce((node, key) => node[key], spec);
   }
 
   function typeOf(schema) {
@@ -19,12 +19,12 @@
   function limitsOf(schema) {
     const { minimum, maximum } = schema.anyOf?.find((kind) => kind.minimum !== undefined) ?? schema;
     const range = [minimum === undefined ? "" : `from ${minimum}`, maximum === undefined ? "" : `to ${maximum}`];
-    const preset = schema.default === undefined ? "" : `default ${JSON.stringify(schema.default)}`;
-    return [range.filter(Boolean).join(" "), preset].filter(Boolean).join(", ");
+    const initial = schema.default === undefined ? "" : `default ${JSON.stringify(schema.default)}`;
+    return [range.filter(Boolean).join(" "), initial].filter(Boolean).join(", ");
   }
 
-  function createFields(schema, whole) {
-    const { properties = {}, required = [] } = resolved(schema, whole);
+  function createFields(schema, spec) {
+    const { properties = {}, required = [] } = resolve(schema, spec);
     const rows = Object.entries(properties).map(([name, field]) => html("tr", {},
       html("th", { scope: "row" }, name, required.includes(name) ? " *" : ""),
       html("td", {}, typeOf(field)),
@@ -32,36 +32,36 @@
     return html("div", { class: "scroll" }, html("table", { class: "fields" }, html("tbody", {}, ...rows)));
   }
 
-  function createOperation(path, method, operation, whole) {
+  function createOperation(path, method, operation, spec) {
     const form = operation.requestBody?.content["multipart/form-data"]?.schema;
     const parameters = operation.parameters ?? [];
-    const answers = Object.entries(operation.responses).map(([code, { description, content = {} }]) => {
+    const responses = Object.entries(operation.responses).map(([code, { description, content = {} }]) => {
       const [[kind, { schema = {} }] = ["", {}]] = Object.entries(content);
       return html("li", {}, html("strong", {}, code), ` ${description}: ${typeOf(schema)} ${kind && `(${kind})`}`);
     });
     return html("section", {},
       html("h2", {}, html("code", {}, `${method.toUpperCase()} ${path}`)),
       html("p", {}, operation.description ?? operation.summary ?? ""),
-      parameters.length === 0 ? null : html("p", {}, `In the path: ${parameters.map(({ name }) => name).join(", ")}`),
-      form === undefined ? null : html("h3", {}, "Fields of the form (multipart/form-data)"),
-      form === undefined ? null : createFields(form, whole),
-      html("h3", {}, "Answers"), html("ul", {}, ...answers));
+      parameters.length === 0 ? null : html("p", {}, `Path parameters: ${parameters.map(({ name }) => name).join(", ")}`),
+      form === undefined ? null : html("h3", {}, "Form fields (multipart/form-data)"),
+      form === undefined ? null : createFields(form, spec),
+      html("h3", {}, "Responses"), html("ul", {}, ...responses));
   }
 
-  async function compose() {
+  async function render() {
     const host = document.getElementById("operations");
-    const whole = await (await fetch("/openapi.json")).json();
-    for (const [path, methods] of Object.entries(whole.paths)) {
+    const spec = await (await fetch("/openapi.json")).json();
+    for (const [path, methods] of Object.entries(spec.paths)) {
       for (const [method, operation] of Object.entries(methods)) {
-        host.append(createOperation(path, method, operation, whole));
+        host.append(createOperation(path, method, operation, spec));
       }
     }
-    const answers = Object.entries(whole.components.schemas).filter(([name]) => !/^(Body_|HTTPVal|Validation)/.test(name));
-    for (const [name, schema] of answers) {
+    const schemas = Object.entries(spec.components.schemas).filter(([name]) => !/^(Body_|HTTPVal|Validation)/.test(name));
+    for (const [name, schema] of schemas) {
       host.append(html("section", {}, html("h2", {}, name), html("p", {}, schema.description ?? ""),
-        createFields(schema, whole)));
+        createFields(schema, spec)));
     }
   }
 
-  compose();
+  render();
 })();

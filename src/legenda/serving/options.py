@@ -1,0 +1,39 @@
+"""Options of `legenda serve`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from legenda.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
+
+    The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
+    unless --host says otherwise. The API is described at /docs and in /openapi.json.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    extractor: str | None = None
+    """The extractor, a Python file or a name, for runs whose extractor is not built in."""
+    samples: tuple[str, ...] = ()
+    """Sample photographs: files, folders or patterns; by default six held-out ones, if they are found next to the
+    annotations of a model. Models of scenes also have drawn scenes."""
+    host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 admits the whole network."""
+    port: int = 8000
+    """The port; 0 selects a free one."""
+    rate_limit: int = 600
+    """Requests per minute from one address."""
+    max_upload_mb: int = 12
+    """The largest accepted image, in MB."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
+        if self.rate_limit < 1 or self.max_upload_mb < 1 or not 0 <= self.port < 65536:
+            raise ConfigError("--rate-limit and --max-upload-mb must be 1 or more, and --port must lie in 0..65535")

@@ -1,0 +1,56 @@
+"""What `legenda serve` runs: models, sample images and limits behind an HTTP server."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from legenda.errors import ConfigError, LegendaError
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
+from legenda.extractors import Extractor, find_images
+from legenda.serving.options import ServeOptions
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until the process is stopped, and print the address.
+
+    Raise ConfigError where a package of the extra `serve` is missing.
+    """
+    try:
+        import multipart  # noqa: F401 - forms need it
+        import uvicorn
+
+        from legenda.serving.app import create_app
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is missing; install it with pip install 'legenda[serve]'") from error
+    from legenda.serving.engine import LoadedModel
+    from legenda.serving.limits import Limits
+    from legenda.serving.samples import held_out_photographs, sample_images
+
+    runs = {name: load_captioner_run(folder) for name, folder in unique_run_names(options.runs).items()}
+    models = {name: LoadedModel(run, _load_extractor(run, options.extractor)) for name, run in runs.items()}
+    photographs = find_images(options.samples) if options.samples else held_out_photographs(models.values())
+    local = options.host in _LOOPBACK
+    hosts = (*_LOOPBACK, "[::1]") if local else ("*",)
+    limits = Limits(options.max_upload_mb * 1_000_000, options.rate_limit, hosts)
+    scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
+    with tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
+        samples = sample_images(Path(folder), photographs, scenes=scenes)
+        app = create_app(models, samples, limits)
+        config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", server_header=False)
+        socket = config.bind_socket()
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        print(f"{', '.join(models)} at http://{host}:{socket.getsockname()[1]} (stop with Ctrl+C)", flush=True)
+        uvicorn.Server(config).run(sockets=[socket])
+
+
+def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
+    """Return the extractor recorded in the run if it can be loaded, else the named one."""
+    if name is None:
+        return run.extractor(None)
+    try:
+        return run.extractor(None)
+    except LegendaError:
+        return run.extractor(name)

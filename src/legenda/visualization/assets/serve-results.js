@@ -1,0 +1,83 @@
+"use strict";
+
+// The captions of several models side by side, with downloads. Needs dom.js, attention-viewer.js and head-choice.js.
+//
+//   createResults(entry, {colorOf, draw, showError, head, onHeadChange})
+//
+// `entry` is {image, url, settings, results}: a file, its object URL, the settings, and the response of /api/captions
+// for each model; `draw(entry, model, head)` returns a promise of the attention as PNG; `showError` shows a sentence;
+// `head` is the initial head, null for the mean of all; `onHeadChange` is called with every later choice.
+
+const createResults = (() => {
+  function download(blob, name) {
+    const url = URL.createObjectURL(blob);
+    html("a", { href: url, download: name }).click();
+    URL.revokeObjectURL(url);
+  }
+
+  function createButton(text, onClick) {
+    const node = html("button", { type: "button", class: "action quiet" }, text);
+    node.addEventListener("click", onClick);
+    return node;
+  }
+
+  function createDownloads(entry, result, state, { draw, showError }) {
+    const stem = `${entry.image.name.replace(/\.[^.]*$/, "")}-${result.model.replace(/\W/g, "_")}`;
+    const json = createButton("JSON", () => download(
+      new Blob([JSON.stringify({ image: entry.image.name, settings: entry.settings, ...result }, null, 2)],
+        { type: "application/json" }), `${stem}.json`));
+    const png = result.boxes === null ? null : createButton("PNG, word by word", async () => {
+      png.disabled = true;
+      try {
+        download(await draw(entry, result.model, state.head), `${stem}.png`);
+      } catch (error) {
+        showError(error.message);
+      }
+      png.disabled = false;
+    });
+    return html("div", { class: "downloads" }, json, png);
+  }
+
+  function headsOf({ heads }) {
+    return heads === null ? null : { count: heads[0]?.length ?? 0, weights: (word, head) => heads[word][head] };
+  }
+
+  function createResult(entry, result, state, options) {
+    const host = html("div");
+    const viewer = createAttentionViewer(host, {
+      image: { source: entry.url, description: `Image ${entry.image.name}` },
+      boxes: result.boxes ?? [],
+      captions: result.captions.map((caption, index) => ({
+        name: result.captions.length === 1 ? "caption" : `caption ${index + 1}`,
+        color: options.colorOf(result.model),
+        words: caption.words,
+        attention: caption.attention,
+        heads: headsOf(caption),
+        verdict: null,
+        score: caption.log_prob,
+        scoreName: "log-probability",
+        note: "",
+        boxes: null,
+      })),
+    });
+    const node = html("article", { class: "result", "aria-label": `Captions by ${result.model}` },
+      html("h2", {}, result.model, html("small", {}, `${result.seconds.toFixed(2)} s`)), host,
+      createDownloads(entry, result, state, options));
+    return { node, viewer };
+  }
+
+  return function createResults(entry, options) {
+    const state = { head: null };
+    const results = entry.results.map((result) => createResult(entry, result, state, options));
+    const viewers = results.map(({ viewer }) => viewer);
+    if (viewers.some(({ heads }) => options.head !== null && options.head < heads)) state.head = options.head;
+    const choice = createHeadChoice(viewers, {
+      head: state.head,
+      onChange: (head) => {
+        state.head = head;
+        options.onHeadChange(head);
+      },
+    });
+    return html("div", {}, choice, html("div", { class: "results" }, ...results.map(({ node }) => node)));
+  };
+})();
