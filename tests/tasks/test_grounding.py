@@ -193,8 +193,8 @@ def test_what_is_no_model_or_loss_of_the_task(task, make, message):
 
 def test_first_word_vectors(data):
     vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
-    begun = create(Grounding(replace(data, vectors=vectors)))
-    assert torch.equal(begun.backbone.embedding.weight.data, torch.from_numpy(vectors))
+    grounder = create(Grounding(replace(data, vectors=vectors)))
+    assert torch.equal(grounder.backbone.embedding.weight.data, torch.from_numpy(vectors))
 
 
 def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001

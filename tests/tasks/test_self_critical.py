@@ -52,7 +52,7 @@ def captioner(*, dropout: float = 0.0) -> legenda.models.Captioner:
     return model
 
 
-def picture() -> Regions:
+def image() -> Regions:
     return Regions(torch.randn(1, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
 
 
@@ -61,7 +61,7 @@ def reward_of(caption: list[int]) -> float:
     return float(np.sin(1 + sum(word * 5**place for place, word in enumerate(caption)))) + len(caption)
 
 
-def judge(images: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def rewards_of(images: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     assert images.tolist() == [7]
     return np.array([[reward_of(_cut(row)) for row in rows] for rows in tokens.tolist()])
 
@@ -94,7 +94,7 @@ def gradient(model) -> torch.Tensor:
 def task_with(model, **settings) -> SelfCriticalObjective:
     settings = {"loss_reduction": "sequence", "max_length": LONGEST, "rewards": {"mine": 1.0}} | settings
     training = TrainingConfig(self_critical=SelfCriticalConfig(**settings))
-    return SelfCriticalObjective(model, training, NOTHING, Rewards([(1.0, judge)]))
+    return SelfCriticalObjective(model, training, NOTHING, Rewards([(1.0, rewards_of)]))
 
 
 def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
@@ -117,7 +117,7 @@ def loss_of(task: SelfCriticalObjective, regions: Regions, captions: torch.Tenso
 )
 def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, baseline, drawn, share):
     """All that can be drawn is drawn, each weighed by its probability; the sum must be the exact gradient."""
-    model, regions = captioner(), picture()
+    model, regions = captioner(), image()
     chances = [probability(model, regions, caption) for caption in CAPTIONS]
     assert sum(chance.item() for chance in chances) == pytest.approx(1.0)
     sum(-chance * reward_of(caption) for chance, caption in zip(chances, CAPTIONS, strict=True)).backward()
@@ -136,32 +136,32 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch, basel
 
 
 def test_drawing_follows_the_probabilities_that_the_gradient_assumes():
-    model, regions = captioner(), picture()
+    model, regions = captioner(), image()
     task = task_with(model, num_samples=5000)
     torch.manual_seed(3)
-    said = [
+    sampled = [
         tuple(_cut(row))
         for row in task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs[1][0].tolist()
     ]
     for caption in CAPTIONS:
         chance = probability(model, regions, caption).item()
-        spread = (chance * (1 - chance) / len(said)) ** 0.5
-        assert said.count(tuple(caption)) / len(said) == pytest.approx(chance, abs=5 * spread + 1e-9)
+        spread = (chance * (1 - chance) / len(sampled)) ** 0.5
+        assert sampled.count(tuple(caption)) / len(sampled) == pytest.approx(chance, abs=5 * spread + 1e-9)
 
 
 def test_beams_are_all_kept_and_each_once():
-    model, regions = captioner(), picture()
+    model, regions = captioner(), image()
     task = task_with(model, sample_method="beam", baseline="mean", num_samples=4)
-    inputs, said, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
+    inputs, sampled, *_ = task.prepare(np.array([7]), batch_of(regions, torch.tensor([[[0, 1, 0]]])), 1).inputs
     found = beam_search(model, regions, beam_size=4, generation_config=task.generation_config)
-    assert torch.equal(said, found.tokens)
-    assert len({tuple(row) for row in said[0].tolist()}) == 4
+    assert torch.equal(sampled, found.tokens)
+    assert len({tuple(row) for row in sampled[0].tolist()}) == 4
     assert (inputs[..., 0] == END).all()
-    assert torch.equal(inputs[..., 1:], said[..., :-1])
+    assert torch.equal(inputs[..., 1:], sampled[..., :-1])
 
 
 def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
-    model, regions = captioner(), picture()
+    model, regions = captioner(), image()
     task = task_with(model, sample_method="beam", baseline="mean", num_samples=3)
     tokens, scores = padded([[1, END], [2, 1, END], [END]]), torch.tensor([[-1.0, -2.0, -torch.inf]])
     decoded = GenerationOutput(tokens, torch.zeros(tokens.shape), scores)
@@ -191,7 +191,7 @@ def test_advantages_on_paper():
 
 
 def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch):
-    model, regions = captioner(dropout=0.5), picture()
+    model, regions = captioner(dropout=0.5), image()
     modes = {}
     for name in ("greedy", "sample"):
         original = getattr(legenda.decoding, name)
@@ -209,7 +209,7 @@ def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch)
 
 
 def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
-    model, regions = captioner(), picture()
+    model, regions = captioner(), image()
     tokens = padded([[1, END], [2, 1, END]])
     decoded = GenerationOutput(tokens, torch.zeros(tokens.shape), torch.zeros(tokens.shape[:2]))
     monkeypatch.setattr("legenda.tasks.self_critical.sample", lambda *_, **__: decoded)
@@ -225,7 +225,7 @@ def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):
 
 def test_autocast_leaves_the_gradient_where_it_belongs():
     """Weights that were cast while nothing had a gradient must not be taken for those of the pass that has one."""
-    model, regions = captioner().float(), picture()
+    model, regions = captioner().float(), image()
     regions = Regions(regions.features.float())
     task = task_with(model, num_samples=64)  # so many that not all are rewarded alike
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -330,7 +330,7 @@ def _arrays(name: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"num_samples": 0}, "needs num_samples and max_length of at least 1"),
         ({"max_length": 0}, "needs num_samples and max_length of at least 1"),
@@ -340,6 +340,6 @@ def _arrays(name: str) -> dict[str, torch.Tensor]:
         ({"xe_weight": 1.0}, r"xe_weight must be in \[0, 1\)"),
     ],
 )
-def test_settings_that_no_training_can_follow_are_refused(wrong, said):
-    with pytest.raises(UserError, match=said):
+def test_settings_that_no_training_can_follow_are_refused(wrong, message):
+    with pytest.raises(UserError, match=message):
         SelfCriticalConfig(**wrong)

@@ -156,8 +156,8 @@ def test_eight_pairs_are_learned_to_the_letter(task, options):
 
 
 def test_scores_of_some_of_a_split(task):
-    said = {"s3": "Kinder spielen.", "s0": "ein Mann"}
-    scores = task.score(said, task.train)
+    predictions = {"s3": "Kinder spielen.", "s0": "ein Mann"}
+    scores = task.score(predictions, task.train)
     assert scores["exact"] == 50.0
     assert set(scores) == set(task.metric_names())
 
@@ -183,7 +183,7 @@ def test_evaluation_is_written_with_signatures(task, model, tmp_path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run on few number words, and what was told of it."""
+    """A run on few number words, and its standard error."""
     folder = tmp_path_factory.mktemp("runs") / "numbers"
     data = NumberWordsData(train=256, validation=8)
     training = TrainingConfig(
@@ -204,8 +204,8 @@ def test_a_run_in_the_loop_leaves_a_model_that_translates(run):
     assert model.config.norm == "in"
     assert (folder / "subwords.model").is_file()
     validation = data.split("val")
-    said = Translation.predict(model, validation, np.arange(8), beam_size=1)
-    assert Translation.score(said, validation)["exact"] == trained.best
+    predictions = Translation.predict(model, validation, np.arange(8), beam_size=1)
+    assert Translation.score(predictions, validation)["exact"] == trained.best
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert set(history[-1]["validation"]) == {"BLEU", "chrF", "exact"}
 

@@ -125,8 +125,8 @@ def test_some_questions_are_scored_alone(task, data):
 
 def test_first_word_vectors(data):
     vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
-    begun = create(Vqa(replace(data, vectors=vectors)))
-    assert torch.equal(begun.backbone.embedding.weight.data, torch.from_numpy(vectors))
+    mcan = create(Vqa(replace(data, vectors=vectors)))
+    assert torch.equal(mcan.backbone.embedding.weight.data, torch.from_numpy(vectors))
     with pytest.raises(UserError, match="the word vectors have 16 dimensions but mcan_gsa takes 20"):
         create(Vqa(replace(data, vectors=vectors)), word_dim=20)
 

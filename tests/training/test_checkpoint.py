@@ -43,11 +43,11 @@ def test_weights_optimiser_random_numbers_and_progress_come_back_exactly(tmp_pat
     assert torch.equal(torch.rand(3), drawn)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name]), name
-    ours, theirs = optimizer.state_dict()["state"], other_optimizer.state_dict()["state"]
-    assert ours.keys() == theirs.keys()
-    for index, values in ours.items():
-        assert values.keys() == theirs[index].keys()
-        assert all(torch.equal(value, theirs[index][name]) for name, value in values.items())
+    state, other_state = optimizer.state_dict()["state"], other_optimizer.state_dict()["state"]
+    assert state.keys() == other_state.keys()
+    for index, values in state.items():
+        assert values.keys() == other_state[index].keys()
+        assert all(torch.equal(value, other_state[index][name]) for name, value in values.items())
 
 
 def test_one_file_is_written_and_it_holds_no_pickle(folder):

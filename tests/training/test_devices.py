@@ -1,4 +1,4 @@
-"""Several processes train as one does: same weights, each image validated once, one of them writes."""
+"""Several processes train like one: same weights, each image validated once, files written once."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ run(Path({folder!r}) / "run", {settings}, DATA, devices=2, dropout=0.0, fine_tun
 def on_two(
     folder: Path, settings: str = "SETTINGS", second: str = "None", strategy: str = "ddp", kill: int | None = None
 ) -> str:
-    """Trains in two processes, and gives what they say. kill: the step before which both are killed."""
+    """Train in two processes and return their standard error. kill: the step before which both are killed."""
     script = folder / "script.py"
     tests = str(Path(__file__).parent)
     names = {"tests": tests, "folder": str(folder), "settings": settings, "second": second, "strategy": strategy}
@@ -75,18 +75,18 @@ def on_two(
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="compares processes on the CPU")
-def test_a_killed_run_in_shares_is_resumed_exactly(tmp_path, whole_in_shares):
+def test_a_killed_sharded_run_is_resumed_exactly(tmp_path, sharded_run):
     """Killed in the second epoch, after the state at the end of the first."""
     on_two(tmp_path, strategy="fsdp", kill=8)
     assert not (tmp_path / "rank0.safetensors").exists()
     on_two(tmp_path, strategy="fsdp")
     for name, tensor in safetensors.torch.load_file(tmp_path / "rank0.safetensors").items():
-        assert torch.equal(tensor, safetensors.torch.load_file(whole_in_shares[0] / "rank0.safetensors")[name]), name
+        assert torch.equal(tensor, safetensors.torch.load_file(sharded_run[0] / "rank0.safetensors")[name]), name
 
 
 @pytest.fixture(scope="module")
-def whole_in_shares(tmp_path_factory) -> tuple[Path, str]:
-    """The folder of a run whose weights lay in shares, never stopped, and what it said."""
+def sharded_run(tmp_path_factory) -> tuple[Path, str]:
+    """The folder of a run with sharded weights, never interrupted, and its standard error."""
     folder = tmp_path_factory.mktemp("shares")
     return folder, on_two(folder, strategy="fsdp")
 
@@ -95,15 +95,15 @@ def whole_in_shares(tmp_path_factory) -> tuple[Path, str]:
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_train_as_one(tmp_path, request, strategy):
     if strategy == "fsdp":
-        together, said = request.getfixturevalue("whole_in_shares")
+        together, stderr = request.getfixturevalue("sharded_run")
     else:
-        together, said = tmp_path, on_two(tmp_path)
-    ours, theirs = (safetensors.torch.load_file(together / f"rank{rank}.safetensors") for rank in (0, 1))
+        together, stderr = tmp_path, on_two(tmp_path)
+    first, second = (safetensors.torch.load_file(together / f"rank{rank}.safetensors") for rank in (0, 1))
     run(tmp_path / "alone", SETTINGS, DATA, dropout=0.0)
     alone = safetensors.torch.load_file(tmp_path / "alone" / "training_state.safetensors")
-    for name, tensor in ours.items():
-        assert torch.equal(tensor, theirs[name]), name
-        # No attention depends on the bias of its keys, nor a normalised one on that of its queries: their gradients are
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+        # No attention depends on the bias of its keys, nor a normalized one on that of its queries: their gradients are
         # rounding, which Adam makes large.
         if not name.endswith((".key.bias", ".query.bias")):
             torch.testing.assert_close(tensor, alone[f"model.{name}"], atol=2e-5, rtol=1e-4)
@@ -118,7 +118,7 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
         for folder in (together / "run", tmp_path / "alone")
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert said.count("epoch 2 validation") == 1
+    assert stderr.count("epoch 2 validation") == 1
     names = {"config.json", "metrics.csv", "metrics.jsonl", "model.safetensors", "training_state.safetensors"}
     assert {path.name for path in (together / "run").iterdir()} == {*names, "vocabulary.txt", TENSORBOARD_FOLDER}
 
@@ -127,10 +127,10 @@ def test_two_processes_train_as_one(tmp_path, request, strategy):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
-    """Each draws captions of its own; what they learn of them is the same."""
+    """Each process samples its own captions; the weights stay the same."""
     on_two(tmp_path, second="DRAWN", strategy=strategy)
-    ours, theirs = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
-    for name, tensor in ours.items():
-        assert torch.equal(tensor, theirs[name]), name
+    first, second = (safetensors.torch.load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
     state = safetensors.torch.load_file(tmp_path / "run" / "training_state.safetensors")
     assert not torch.equal(state["random.0.cpu"], state["random.1.cpu"])

@@ -11,8 +11,8 @@ from legenda.training.loggers import open_loggers
 RECORD = {"step": 20, "epoch": 2, "loss": 0.5, "validation": {"CIDEr-D": 0.25, "truth": None}}
 
 
-class Heard:
-    """What a logger of another package is told."""
+class Recorder:
+    """Record the calls of a logging package."""
 
     def __init__(self) -> None:
         self.opened: dict[str, object] = {}
@@ -20,36 +20,36 @@ class Heard:
 
 
 @pytest.fixture
-def packages(monkeypatch) -> Heard:
+def packages(monkeypatch) -> Recorder:
     """Packages of our own in place of the real ones."""
-    heard = Heard()
+    recorder = Recorder()
 
     class SummaryWriter:
         def __init__(self, folder: str, purge_step: int) -> None:
-            heard.opened |= {"folder": folder, "purge_step": purge_step}
+            recorder.opened |= {"folder": folder, "purge_step": purge_step}
 
         def add_scalar(self, name: str, value: float, step: int) -> None:
-            heard.metrics.append((name, value, step))
+            recorder.metrics.append((name, value, step))
 
         def flush(self) -> None:
-            heard.metrics.append("flush")
+            recorder.metrics.append("flush")
 
     class Run:
-        def log(self, flatten_record: dict[str, float], step: int) -> None:
-            heard.metrics.append((flatten_record, step))
+        def log(self, values: dict[str, float], step: int) -> None:
+            recorder.metrics.append((values, step))
 
     def init(**options: object) -> Run:
-        heard.opened |= options
+        recorder.opened |= options
         return Run()
 
     tensorboard, wandb = ModuleType("torch.utils.tensorboard"), ModuleType("wandb")
     tensorboard.__dict__["SummaryWriter"], wandb.__dict__["init"] = SummaryWriter, init
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
-    return heard
+    return recorder
 
 
-def test_tensorboard_hears_every_number(packages, tmp_path, monkeypatch):
+def test_tensorboard_gets_every_number(packages, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     (tell,) = open_loggers(tmp_path, 17)
     tell(RECORD)
@@ -57,7 +57,7 @@ def test_tensorboard_hears_every_number(packages, tmp_path, monkeypatch):
     assert packages.metrics == [("loss", 0.5, 20), ("validation/CIDEr-D", 0.25, 20), "flush"]
 
 
-def test_wandb_hears_them_where_the_environment_names_a_project(packages, tmp_path, monkeypatch):
+def test_wandb_gets_them_where_the_environment_names_a_project(packages, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "captions")
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     (tell,) = open_loggers(tmp_path, 0)
@@ -66,7 +66,7 @@ def test_wandb_hears_them_where_the_environment_names_a_project(packages, tmp_pa
     assert packages.metrics == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
 
 
-def test_where_neither_is_installed_nobody_hears(tmp_path, monkeypatch):
+def test_no_logger_where_neither_is_installed(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_PROJECT", "captions")
     for name in ("torch.utils.tensorboard", "wandb"):
         monkeypatch.setitem(sys.modules, name, None)

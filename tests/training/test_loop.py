@@ -194,9 +194,9 @@ def test_a_run_stopped_while_its_folder_was_made_can_be_started_again(
     assert_same(outcome(completed_run), outcome(folder))
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(completed_run, tmp_path, begun):
-    if begun:
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(completed_run, tmp_path, resumed):
+    if resumed:
         shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / ".config.json.abc.partial").write_text("{")
     run(tmp_path)
@@ -351,7 +351,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"epochs": 0}, "training.epochs must be at least 1, not 0"),
         ({"captions_per_image": 0}, "training.captions_per_image"),
@@ -366,8 +366,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
         ({"max_grad_norm": math.nan}, "training.max_grad_norm"),
     ],
 )
-def test_settings_that_no_training_can_follow_are_refused(wrong, said):
-    with pytest.raises(UserError, match=said):
+def test_settings_that_no_training_can_follow_are_refused(wrong, message):
+    with pytest.raises(UserError, match=message):
         TrainingConfig(**wrong)
 
 

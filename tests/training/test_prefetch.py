@@ -12,7 +12,7 @@ from legenda.training.prefetch import Prefetcher
 CPU = torch.device("cpu")
 
 
-def test_what_was_begun_is_read_once_and_in_another_thread():
+def test_what_was_started_is_read_once_and_in_another_thread():
     seen = []
 
     def read(positions):
@@ -27,16 +27,16 @@ def test_what_was_begun_is_read_once_and_in_another_thread():
 
 
 def test_the_next_batch_is_read_while_this_one_is_computed():
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     def read(positions):
-        begun.set()
+        started.set()
         assert go_on.wait(60)
         return {"features": torch.from_numpy(positions)}
 
     reader = Prefetcher(read, CPU)
     reader.start(np.array([0]))
-    assert begun.wait(60)  # reading is under way, and nobody waits for it
+    assert started.wait(60)  # reading is under way, and nobody waits for it
     go_on.set()
     assert reader.next(np.array([0]))["features"].tolist() == [0]
 

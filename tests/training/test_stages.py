@@ -84,10 +84,10 @@ def test_both_stages_are_in_the_history(completed_run):
     ("name", "call", "done"),
     [
         ("cross_entropy", 5, True),  # between the two parts of a step of the first stage
-        pytest.param("save_state", 4, True, marks=pytest.mark.slow),  # the first stage is over, the second not begun
+        pytest.param("save_state", 4, True, marks=pytest.mark.slow),  # the first stage is over, the second not started
         pytest.param("load_weights", 1, True, marks=pytest.mark.slow),
         pytest.param("save_state", 5, False, marks=pytest.mark.slow),
-        ("save_state", 5, True),  # the second stage has begun, with no step
+        ("save_state", 5, True),  # the second stage has started, with no step
         pytest.param("sample", 2, True, marks=pytest.mark.slow),
         ("sample", 6, True),  # after a state within the second stage
         pytest.param("save_weights", 2, True, marks=pytest.mark.slow),
@@ -115,14 +115,14 @@ sys.path.insert(0, {tests!r})
 import test_stages
 from legenda.tasks import rewards
 
-judge, calls = rewards.Rewards._compute, 0
+compute, calls = rewards.Rewards._compute, 0
 
 def killed_while_rewards_are_computed(self, images, tokens):
     global calls
     calls += 1
     if calls == {call}:
         os.kill(os.getpid(), signal.SIGKILL)
-    return judge(self, images, tokens)
+    return compute(self, images, tokens)
 
 rewards.Rewards._compute = killed_while_rewards_are_computed
 test_stages.run(test_stages.Path({folder!r}), test_stages.FIRST, fine_tuning=test_stages.SECOND)
@@ -311,7 +311,7 @@ def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
     assert is_finished(tmp_path / "run", "a test")
 
 
-def test_a_full_disk_is_told_and_leaves_the_last_good_state(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     original = safetensors.torch.save_file
     states = 0
@@ -335,7 +335,7 @@ def test_a_full_disk_is_told_and_leaves_the_last_good_state(tmp_path, monkeypatc
     assert_same(outcome(tmp_path / "whole"), outcome(folder))
 
 
-def test_a_folder_that_became_read_only_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
     original, calls = tempfile.mkstemp, 0
 
     def refused(*args, **options):

@@ -95,7 +95,7 @@ def train(
 
 
 def _launch(training: TrainingConfig, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]) -> Fabric:
-    """Return the devices; with several, this process continues as one of theirs."""
+    """Return the devices; with several, this process continues as the first worker."""
     from lightning_fabric import Fabric  # late: it takes seconds, and only training needs it
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
