@@ -29,11 +29,11 @@ from pathlib import Path
 import torch
 
 import legenda
-from legenda.cli.caption import caption_images
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.evaluation.runs import describe_data, load_captioner_run
+from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor, read_image, run_extractor
+from legenda.pipeline import Pipeline
 from legenda.scale.listing import index_listing, write_sorted
 
 DRAWN = 200
@@ -101,8 +101,7 @@ def make_run(folder: Path, work: Work) -> Path:
 
 
 def one_process(run: Path, pictures: list[Path]) -> None:
-    opened = load_captioner_run(run)
-    extractor = opened.extractor(None)
+    pipeline = Pipeline.from_run(run)
     torch.set_num_threads(1)
 
     def took(what: str, began: float, used: float) -> None:
@@ -113,10 +112,10 @@ def one_process(run: Path, pictures: list[Path]) -> None:
     read = [read_image(path) for path in pictures]
     took("one process: reading", began, used)
     began, used = time.perf_counter(), time.process_time()
-    run_extractor(extractor, read, pictures)
+    run_extractor(pipeline.extractor, read, pictures)
     took("one process: describing regions", began, used)
     began, used = time.perf_counter(), time.process_time()
-    list(caption_images(pictures, opened, extractor, 3, []))
+    list(pipeline.caption_files([(str(path), path) for path in pictures]))
     took("one process: these and captioning, beam 3", began, used)
 
 

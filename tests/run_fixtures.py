@@ -97,4 +97,4 @@ def served(make_run) -> dict[str, "LoadedModel"]:
     from legenda.serving.engine import LoadedModel
 
     runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
-    return {run.model.name: LoadedModel(run, run.extractor(None)) for run in runs}
+    return {run.model.name: LoadedModel(run, run.resolve_extractor(None)) for run in runs}

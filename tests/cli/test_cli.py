@@ -99,7 +99,7 @@ MISTAKES = [
     (("evaluate", "nowhere"), "nowhere is not a folder with a model"),
     (("evaluate", "nowhere", "--beam-siz", "3"), "there is no option --beam-siz; did you mean --beam-size?"),
     (("evaluate", "nowhere", "--beam-size", "wide"), "--beam-size"),
-    (("evaluate", "nowhere", "--algorithm", "mine"), "--test-features and --algorithm are for --submit"),
+    (("evaluate", "nowhere", "--algorithm", "mine"), "--test-features and --algorithm are for --submission-dir"),
     (("score",), "PREDICTIONS"),
     (("score", "a.json"), "REFERENCES"),
     (("score", "a.json", "b.json"), "a.json cannot be read"),

@@ -60,23 +60,23 @@ def test_a_picture_that_fails_spoils_no_batch(run, pictures, run_command, tmp_pa
 
 
 def test_several_captions_come_best_first_with_scores(run, pictures, run_command):
-    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3 --format json")
+    _, out, _ = run_command(f"caption {pictures} --model {run} --num-captions 3 --format json")
     entries = json.loads(out)
-    assert [Path(entry["picture"]).name for entry in entries] == sorted(path.name for path in pictures.iterdir())
+    assert [Path(entry["image"]).name for entry in entries] == sorted(path.name for path in pictures.iterdir())
     _, best, _ = run_command(f"caption {pictures} --model {run}")
     for entry, line in zip(entries, best.splitlines(), strict=True):
         scores = [told["score"] for told in entry["captions"]]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
-        assert line == f"{entry['picture']}: {entry['captions'][0]['caption']}"
-    _, out, _ = run_command(f"caption {pictures} --model {run} --captions 3")
+        assert line == f"{entry['image']}: {entry['captions'][0]['caption']}"
+    _, out, _ = run_command(f"caption {pictures} --model {run} --num-captions 3")
     first = entries[0]["captions"][0]
-    assert out.splitlines()[0] == f"{entries[0]['picture']}: {first['score']:.3f} {first['caption']}"
+    assert out.splitlines()[0] == f"{entries[0]['image']}: {first['score']:.3f} {first['caption']}"
     assert out.count("\n") == 15
 
 
 def test_csv_and_cocos_form(run, pictures, run_command, tmp_path):
-    _, out, _ = run_command(f"caption {pictures} --model {run} --format csv --captions 2")
+    _, out, _ = run_command(f"caption {pictures} --model {run} --format csv --num-captions 2")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["rank"] for row in rows] == ["1", "2"] * 5
     assert all(float(row["score"]) < 0 for row in rows)
@@ -93,16 +93,16 @@ def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, run_comman
         (tmp_path / name).write_text("no picture")
     code, out, err = run_command(f"caption {tmp_path} --model {run} --format json")
     assert (code, json.loads(out)) == (2, [])
-    assert "2 of 2 pictures were skipped" in err
+    assert "2 of 2 images were skipped" in err
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--captions 4", "--captions is 4; it must lie between 1 and --beam-size 3"),
-        ("--captions 0", "--captions is 0"),
-        ("--captions 2 --format coco", "COCO's form has one caption"),
-        ("--batch-size 0", "--batch-size is 0"),
+        ("--num-captions 4", "--num-captions must lie between 1 and --beam-size 3, not 4"),
+        ("--num-captions 0", "not 0"),
+        ("--num-captions 2 --format coco", "--format coco has one caption for each image"),
+        ("--batch-size 0", "--batch-size must be at least 1, not 0"),
         ("--format yaml", "yaml"),
     ],
 )
@@ -116,7 +116,7 @@ def test_cocos_form_needs_cocos_names(run, pictures, run_command, tmp_path):
     (tmp_path / "holiday.png").write_bytes(next(pictures.iterdir()).read_bytes())
     code, _, err = run_command(f"caption {tmp_path} --model {run} --format coco --out {tmp_path / 'r.json'}")
     assert code == 2
-    assert "holiday.png has no name of COCO's" in err
+    assert "holiday.png is not the name of a COCO image" in err
     assert not (tmp_path / "r.json").exists()
 
 
@@ -159,7 +159,7 @@ def test_pictures_with_names_of_any_script(run, pictures, run_command, tmp_path)
     path.write_bytes(next(pictures.iterdir()).read_bytes())
     code, out, _ = run_command(f"caption {tmp_path} --model {run} --format json")
     assert code == 0
-    assert json.loads(out)[0]["picture"] == str(path)
+    assert json.loads(out)[0]["image"] == str(path)
 
 
 def test_features_are_converted_and_told_of(run_command, tmp_path):

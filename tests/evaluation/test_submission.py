@@ -1,4 +1,4 @@
-"""`legenda evaluate --submit`: the files of COCO's server, and what it needs."""
+"""`legenda evaluate --submission-dir`: the files of COCO's server, and what it needs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from legenda.cli.main import main
-from legenda.evaluation.submission import IMAGES, coco_id, write_submission
+from legenda.evaluation.submission import IMAGE_COUNTS, coco_id, write_submission
 from legenda.features import write_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,10 +51,10 @@ def coco(tmp_path_factory) -> Path:
 @pytest.fixture
 def submit(coco, run_command, monkeypatch, tmp_path):
     """Submits the run, with COCO's parts as small as here; gives exit code, standard output and standard error."""
-    monkeypatch.setitem(IMAGES, "val2014", 3)
-    monkeypatch.setitem(IMAGES, "test2014", 2)
+    monkeypatch.setitem(IMAGE_COUNTS, "val2014", 3)
+    monkeypatch.setitem(IMAGE_COUNTS, "test2014", 2)
 
-    return lambda line: run_command(f"evaluate {coco}/my_run.2 --submit {tmp_path}/server {line}")
+    return lambda line: run_command(f"evaluate {coco}/my_run.2 --submission-dir {tmp_path}/server {line}")
 
 
 def test_both_files_are_written_as_the_server_wants_them(submit, coco, tmp_path):
@@ -80,11 +80,15 @@ def test_the_algorithm_may_be_named(submit, coco, tmp_path):
 @pytest.mark.parametrize(
     ("ids", "extractor", "said"),
     [
-        (None, "", "--submit also captions test2014; name its features with --test-features"),
-        (("1",), "mine-1", "names 1 pictures of test2014, and COCO's server takes captions of all 2 or none"),
-        (("1", "COCO_test2014_000000000001"), "mine-1", "names 1 pictures of test2014"),
-        (("1", "dog"), "mine-1", "holds dog, no picture of test2014"),
-        (("1", "COCO_val2014_000000391895"), "mine-1", "holds COCO_val2014_000000391895, no picture of test2014"),
+        (None, "", "--submission-dir also captions test2014; name its features with --test-features"),
+        (("1",), "mine-1", "names 1 images of test2014, but COCO's server takes captions of all 2 or none"),
+        (("1", "COCO_test2014_000000000001"), "mine-1", "names 1 images of test2014"),
+        (("1", "dog"), "mine-1", "holds dog, which is not an image of test2014"),
+        (
+            ("1", "COCO_val2014_000000391895"),
+            "mine-1",
+            "holds COCO_val2014_000000391895, which is not an image of test2014",
+        ),
         (TEST, "yours-1", "was made by the extractor yours-1, but"),
     ],
 )
@@ -97,10 +101,10 @@ def test_what_is_missing_is_named(submit, tmp_path, ids, extractor, said):
 
 
 def test_other_data_sets_are_refused(submit, coco, monkeypatch):
-    monkeypatch.setitem(IMAGES, "val2014", 40_504)
+    monkeypatch.setitem(IMAGE_COUNTS, "val2014", 40_504)
     code, _, err = submit(f"--test-features {coco}/test.safetensors")
     assert code == 2
-    assert "dataset_coco.json names 3 pictures of val2014, and COCO's server takes captions of all 40504 or none" in err
+    assert "dataset_coco.json names 3 images of val2014, but COCO's server takes captions of all 40504 or none" in err
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""A listing of any length, shards that are written once, and what is refused, with a captioner that needs no model."""
+"""Listings of any length, shards that are written once, and rejected input, with a captioner without a model."""
 
 import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,49 +13,49 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.caption_formats import ImageCaptions
+from legenda.scale.job import Job, JobStats, ShardResult, collect_stats, fingerprint, open_job
 from legenda.scale.listing import index_listing, names_of_shard, write_sorted
-from legenda.scale.shards import Done, Job, caption_shard, fingerprint, open_job, watch
+from legenda.scale.shards import caption_shard
 
 SETTINGS = {"model": "abc", "beam_size": 3}
 
 
 class Killed(BaseException):
-    """What ends a worker with nothing tidied up after it, as far as one process can show it."""
+    """Ends a worker without cleanup, as far as one process can simulate it."""
 
 
 @dataclass
-class Stub:
-    """Says a file's name as its caption; files whose name begins with "bad" cannot be read."""
+class StubCaptioner:
+    """Captions a file with its name; fails for names that start with "bad", and is killed at `deadly`."""
 
-    heard: list[str] = field(default_factory=list)
+    captioned: list[str] = field(default_factory=list)
     deadly: str = ""
 
-    def __call__(
-        self, pictures: Sequence[Path], broken: list[str]
-    ) -> Iterator[tuple[Path, tuple[tuple[str, float], ...]]]:
-        for path in pictures:
+    def __call__(self, files: Sequence[tuple[str, Path]]) -> Iterator[ImageCaptions]:
+        for name, path in files:
             if path.name == self.deadly:
                 raise Killed
-            self.heard.append(path.name)
             if path.name.startswith("bad"):
-                broken.append(f"{path} is not a picture")
+                yield ImageCaptions(name, error=f"{name} is not an image")
             else:
-                yield path, ((f"a {path.stem}", -1.5),)
+                self.captioned.append(path.name)
+                yield ImageCaptions(name, ((f"a {path.stem}", -1.5),))
 
 
 @pytest.fixture
 def start(tmp_path) -> Callable[..., Job]:
-    def open_(*given: str, shard_size: int = 4, allow_urls: bool = False, **settings: Any) -> Job:
-        return open_job(tmp_path / "out", given, SETTINGS | settings, shard_size=shard_size, allow_urls=allow_urls)
+    def open_(*sources: str, shard_size: int = 4, allow_urls: bool = False, **settings: Any) -> Job:
+        return open_job(tmp_path / "out", sources, SETTINGS | settings, shard_size=shard_size, allow_urls=allow_urls)
 
     return open_
 
 
 @pytest.fixture
-def pictures(tmp_path) -> Path:
-    """Ten files in two folders, two of them broken, beside files that are no pictures."""
-    folder = tmp_path / "pictures"
+def images(tmp_path) -> Path:
+    """Ten files in two folders, two of them damaged, and files that are not images."""
+    folder = tmp_path / "images"
     (folder / "below").mkdir(parents=True)
     for number in range(8):
         (folder / ("below" if number % 2 else ".") / f"{number}.png").touch()
@@ -64,8 +64,9 @@ def pictures(tmp_path) -> Path:
     return folder
 
 
-def do_all(job: Job, tell: Stub, batch_size: int = 3) -> None:
-    watch(job, (caption_shard(job, shard, tell, batch_size) for shard in range(job.shards)), lambda *_: None)
+def caption_all(job: Job, captioner: StubCaptioner, shards: Sequence[int] | None = None) -> JobStats:
+    order = range(job.shards) if shards is None else shards
+    return collect_stats(job, (caption_shard(job, shard, captioner, 3) for shard in order), lambda *_: None)
 
 
 def entries(job: Job) -> list[dict[str, Any]]:
@@ -73,161 +74,152 @@ def entries(job: Job) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_each_picture_of_a_folder_stands_in_one_shard(start, pictures):
-    job = start(str(pictures))
-    assert (job.pictures, job.shards) == (10, 3)
-    totals = watch(job, (caption_shard(job, shard, Stub(), 3) for shard in (2, 0, 1)), lambda *_: None)
-    assert (totals.shards, totals.pictures, totals.broken, totals.earlier) == (3, 10, 2, 0)
-    found = entries(job)
-    names = [entry["file"] for entry in found]
-    wanted = [str(path) for path in pictures.rglob("[!.]*") if path.suffix in (".png", ".jpg")]
-    assert names == sorted(wanted)
-    for entry in found:
-        path = Path(entry["file"])
+def test_each_image_of_a_folder_is_in_one_shard(start, images):
+    job = start(str(images))
+    assert (job.images, job.shards) == (10, 3)
+    assert caption_all(job, StubCaptioner(), (2, 0, 1)) == JobStats(shards=3, images=10, failed=2, cached=0)
+    expected = [str(path) for path in images.rglob("[!.]*") if path.suffix in (".png", ".jpg")]
+    assert [entry["image"] for entry in entries(job)] == sorted(expected)
+    for entry in entries(job):
+        path = Path(entry["image"])
         if path.name.startswith("bad"):
-            assert entry == {"file": str(path), "error": f"{path} is not a picture"}
+            assert entry == {"image": str(path), "error": f"{path} is not an image"}
         else:
             assert entry["captions"] == [{"caption": f"a {path.stem}", "score": -1.5}]
 
 
-def test_a_job_that_was_stopped_goes_on_and_does_nothing_twice(start, pictures):
-    tell = Stub(deadly="5.png")
+def test_a_stopped_job_resumes_and_repeats_nothing(start, images):
     with pytest.raises(Killed):
-        do_all(start(str(pictures)), tell)
-    job = start(str(pictures))
-    there = {path.name: path.stat().st_mtime_ns for path in job.folder.glob("captions-*")}
-    assert there  # the first shard was finished
-    assert len(there) < job.shards
-    again = Stub()
-    shards = [caption_shard(job, shard, again, 3) for shard in range(job.shards)]
-    totals = watch(job, shards, lambda *_: None)
-    assert totals.earlier == 4 * len(there)
-    assert {name: (job.folder / name).stat().st_mtime_ns for name in there} == there
-    assert len({entry["file"] for entry in entries(job)}) == len(entries(job)) == 10
-    assert [name for name in again.heard if not name.startswith("bad")] == ["1.png", "3.png", "5.png", "7.png"]
+        caption_all(start(str(images)), StubCaptioner(deadly="5.png"))
+    job = start(str(images))
+    complete = {path.name: path.stat().st_mtime_ns for path in job.folder.glob("captions-*")}
+    assert 0 < len(complete) < job.shards
+    captioner = StubCaptioner()
+    assert caption_all(job, captioner).cached == 4 * len(complete)
+    assert {name: (job.folder / name).stat().st_mtime_ns for name in complete} == complete
+    assert len({entry["image"] for entry in entries(job)}) == len(entries(job)) == 10
+    assert captioner.captioned == ["1.png", "3.png", "5.png", "7.png"]
     assert not list(job.folder.glob(".*"))
 
 
-def test_a_picture_that_goes_on_stopping_its_worker_is_given_as_broken(start, pictures):
-    job, tell = start(str(pictures), shard_size=10), Stub(deadly="5.png")
+def test_an_image_that_kills_its_worker_repeatedly_gets_an_error(start, images):
+    job, captioner = start(str(images), shard_size=10), StubCaptioner(deadly="5.png")
     for _ in range(4):
         with pytest.raises(Killed):
-            caption_shard(job, 0, tell, 3)
-    assert caption_shard(job, 0, tell, 3) == Done(0, 10, 3, earlier=False)
-    (guilty,) = [entry for entry in entries(job) if entry["file"].endswith("5.png")]
-    assert "has stopped its worker" in guilty["error"]
+            caption_shard(job, 0, captioner, 3)
+    assert caption_shard(job, 0, captioner, 3) == ShardResult(0, 10, 3, cached=False)
+    (deadly,) = [entry for entry in entries(job) if entry["image"].endswith("5.png")]
+    assert "has killed its worker" in deadly["error"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [({"beam_size": 5}, "beam_size 3, not 5"), ({"model": "x"}, "model abc"), ({"shard_size": 5}, "shard_size 4")],
 )
-def test_other_settings_are_refused(start, pictures, changes, said):
-    start(str(pictures))
-    with pytest.raises(UserError, match=said):
-        start(str(pictures), **changes)
+def test_other_settings_are_rejected(start, images, changes, message):
+    start(str(images))
+    with pytest.raises(ConfigError, match=message):
+        start(str(images), **changes)
 
 
-def test_other_pictures_are_refused_and_those_of_the_first_day_stay(start, pictures):
-    start(str(pictures))
-    (pictures / "new.png").touch()
-    assert start(str(pictures)).pictures == 10
-    with pytest.raises(UserError, match="name another folder"):
-        start(str(pictures / "below"))
+def test_other_sources_are_rejected_and_new_images_ignored(start, images):
+    start(str(images))
+    (images / "new.png").touch()
+    assert start(str(images)).images == 10
+    with pytest.raises(ConfigError, match="name another folder"):
+        start(str(images / "below"))
 
 
-def test_a_listing_is_used_where_it_lies_in_its_own_order(start, tmp_path):
+def test_a_user_listing_keeps_its_order_and_must_not_change(start, tmp_path):
     listing = tmp_path / "names.txt"
     listing.write_text("b.png\r\na.png\n\nb.png\nc d.png")
     job = start(f"@{listing}", shard_size=3)
-    do_all(job, Stub())
-    assert [entry["file"] for entry in entries(job)] == ["b.png", "a.png", "b.png", "c d.png"]
+    caption_all(job, StubCaptioner())
+    assert [entry["image"] for entry in entries(job)] == ["b.png", "a.png", "b.png", "c d.png"]
     assert not (job.folder / "names.txt").exists()
     listing.write_text("b.png\na.png\nb.png\nother.png")
     before = (job.folder / "index.bin").read_bytes()
-    with pytest.raises(UserError, match="holds captions made with sha256"):
+    with pytest.raises(ConfigError, match="holds captions made with sha256"):
         start(f"@{listing}", shard_size=3)
     assert (job.folder / "index.bin").read_bytes() == before
-    with pytest.raises(UserError, match="must stand alone"):
+    with pytest.raises(ConfigError, match="must be the only source"):
         start(f"@{listing}", "a.png")
 
 
-def test_the_standard_input_must_name_the_same_again(start, pictures, monkeypatch):
-    for text in (f"{pictures}/0.png\n{pictures}/below\n", f"{pictures}/below\n\n{pictures}/0.png\n"):
+def test_the_standard_input_must_name_the_same_images(start, images, monkeypatch):
+    for text in (f"{images}/0.png\n{images}/below\n", f"{images}/below\n\n{images}/0.png\n"):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
-        assert start("-").pictures == 6
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{pictures}/2.png\n"))
-    with pytest.raises(UserError, match="pictures 6, not 1"):
+        assert start("-").images == 6
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{images}/2.png\n"))
+    with pytest.raises(ConfigError, match="images 6, not 1"):
         start("-")
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    with pytest.raises(UserError, match="the standard input names no picture"):
+    with pytest.raises(DataError, match="the standard input names no image"):
         start("-")
 
 
-@pytest.mark.parametrize(("name", "said"), [("none.png", "does not exist"), ("empty", "holds no picture")])
-def test_what_is_not_there_is_named_and_nothing_is_left(start, tmp_path, name, said):
+@pytest.mark.parametrize(("name", "message"), [("none.png", "does not exist"), ("empty", "holds no image")])
+def test_a_source_without_images_is_named_and_nothing_is_written(start, tmp_path, name, message):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=message):
         start(str(tmp_path / name))
     assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("pattern", ["{}", "{}*"])
-def test_what_the_system_lets_nobody_look_at_is_no_fault_of_the_output(start, pictures, monkeypatch, pattern):
-    real = Path.is_file
+def test_denied_access_is_reported_for_the_source(start, images, monkeypatch, pattern):
+    is_file = Path.is_file
 
-    def refuse(path: Path) -> bool:
+    def deny(path: Path) -> bool:
         if path.suffix == ".png":
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path)
+        return is_file(path)
 
-    monkeypatch.setattr(Path, "is_file", refuse)
-    named = pattern.format(pictures / "0.png")
-    with pytest.raises(UserError, match="Permission denied") as told:
-        start(named)
-    assert str(told.value).startswith(f"{named} cannot be listed (")
+    monkeypatch.setattr(Path, "is_file", deny)
+    source = pattern.format(images / "0.png")
+    with pytest.raises(DataError, match="Permission denied") as caught:
+        start(source)
+    assert str(caught.value).startswith(f"{source} cannot be listed (")
 
 
-def test_stores_are_read_where_urls_are_allowed(start, pictures, tmp_path):
-    url = pictures.as_uri()
-    with pytest.raises(UserError, match="--allow-urls"):
+def test_stores_are_read_where_urls_are_allowed(start, images, tmp_path):
+    url = images.as_uri()
+    with pytest.raises(ConfigError, match="--allow-urls"):
         start(url)
     listing = tmp_path / "urls.txt"
     listing.write_text(f"{url}/0.png\n")
-    with pytest.raises(UserError, match="--allow-urls"):
+    with pytest.raises(ConfigError, match="--allow-urls"):
         start(f"@{listing}")
-    (pictures / "0.png").write_bytes(b"seen")
+    (images / "0.png").write_bytes(b"content")
     job = start(url, allow_urls=True, shard_size=100)
-    assert job.pictures == 10
-    (pictures / "2.png").unlink()
-    fetched: dict[str, bytes] = {}
+    assert job.images == 10
+    (images / "2.png").unlink()
+    contents: list[bytes] = []
 
-    def tell(paths: Sequence[Path], broken: list[str]) -> Iterable[tuple[Path, tuple[tuple[str, float], ...]]]:
-        assert not broken
-        for path in paths:
-            fetched[path.name] = path.read_bytes()
-            yield path, (("seen", 0.0),)
+    def caption_files(files: Sequence[tuple[str, Path]]) -> Iterator[ImageCaptions]:
+        for name, path in files:
+            contents.append(path.read_bytes())
+            yield ImageCaptions(name, (("a caption", 0.0),))
 
-    done = caption_shard(job, 0, tell, 100)
-    assert (done.pictures, done.broken) == (job.pictures, 1)
-    assert b"seen" in fetched.values()
+    result = caption_shard(job, 0, caption_files, 100)
+    assert (result.images, result.failed) == (job.images, 1)
+    assert b"content" in contents
     (missing,) = [entry for entry in entries(job) if "error" in entry]
-    assert missing == {"file": f"{url}/2.png", "error": f"{url}/2.png does not exist; leave it out"}
+    assert missing == {"image": f"{url}/2.png", "error": f"{url}/2.png does not exist; leave it out"}
 
 
-def test_shards_that_are_missing_or_cut_are_told(start, pictures):
-    job = start(str(pictures))
-    with pytest.raises(UserError, match="4 of 10 pictures in 1 of 3 shards"):
-        watch(job, [caption_shard(job, 0, Stub(), 3)], lambda *_: None)
+def test_missing_shards_are_reported(start, images):
+    with pytest.raises(DataError, match="4 of 10 images in 1 of 3 shards"):
+        caption_all(start(str(images)), StubCaptioner(), [0])
 
 
-def test_a_model_is_told_by_what_its_files_hold(tmp_path):
+def test_the_fingerprint_depends_on_the_files_of_the_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_text("weights")
     before = fingerprint(tmp_path)
-    (tmp_path / "history.jsonl").write_text("{}")
+    (tmp_path / "metrics.jsonl").write_text("{}")
     assert fingerprint(tmp_path) == before
-    (tmp_path / "model.safetensors").write_text("others")
+    (tmp_path / "model.safetensors").write_text("other")
     assert fingerprint(tmp_path) != before
 
 
@@ -237,26 +229,26 @@ def test_a_model_is_told_by_what_its_files_hold(tmp_path):
     st.integers(1, 4),
     st.integers(2, 3),
 )
-def test_a_listing_holds_each_name_once_and_shards_share_it_out(tmp_path_factory, names, size, held, merged):
+def test_a_listing_holds_each_name_once_and_shards_partition_it(tmp_path_factory, names, size, sort_size, merge_size):
     folder = tmp_path_factory.mktemp("listing")
     listing, index = folder / "names.txt", folder / "index.bin"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.scale.listing._HELD", held)
-        patch.setattr("legenda.scale.listing._MERGED", merged)
+        patch.setattr("legenda.scale.listing._SORT_SIZE", sort_size)
+        patch.setattr("legenda.scale.listing._MERGE_SIZE", merge_size)
         write_sorted(names, listing, folder)
     if not names:
-        with pytest.raises(UserError, match="names no picture"):
+        with pytest.raises(DataError, match="names no image"):
             index_listing(listing, index, size, allow_urls=True)
         return
-    counted = index_listing(listing, index, size, allow_urls=True)
-    shards = [names_of_shard(listing, index, shard) for shard in range(-(-counted.pictures // size))]
+    counts = index_listing(listing, index, size, allow_urls=True)
+    shards = [names_of_shard(listing, index, shard) for shard in range(-(-counts.images // size))]
     assert all(len(shard) == size for shard in shards[:-1])
     assert sorted(name for shard in shards for name in shard) == sorted(set(names))
     assert sorted(path.name for path in folder.iterdir()) == ["index.bin", "names.txt"]
 
 
 def test_a_name_with_a_line_break_cannot_be_listed(tmp_path):
-    with pytest.raises(UserError, match="line break"):
+    with pytest.raises(DataError, match="line break"):
         write_sorted(["a\nb.png"], tmp_path / "names.txt", tmp_path)
 
 
@@ -264,24 +256,25 @@ MILLION = """
 import resource, sys
 from pathlib import Path
 from legenda.scale.listing import index_listing, names_of_shard, write_sorted
-from legenda.scale.shards import Done, Job, watch
+from legenda.scale.job import Job, ShardResult, collect_stats
 
 folder, count, size = Path(sys.argv[1]), 1_000_000, 1_000
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 names = (f"photographs/of/the/great/archive/{number * 7 % count:09d}.jpg" for number in range(count))
 listing, index = folder / "names.txt", folder / "index.bin"
 write_sorted(names, listing, folder)
-counted = index_listing(listing, index, size, allow_urls=False)
-job = Job(folder, listing, folder, counted.pictures, counted.pictures // size)
-done = (Done(shard, len(names_of_shard(listing, index, shard)), 0, earlier=False) for shard in range(job.shards))
-print(watch(job, done, lambda *_: None).pictures, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+counts = index_listing(listing, index, size, allow_urls=False)
+job = Job(folder, listing, folder, counts.images, counts.images // size)
+sizes = (len(names_of_shard(listing, index, shard)) for shard in range(job.shards))
+results = (ShardResult(shard, images, 0, cached=False) for shard, images in enumerate(sizes))
+print(collect_stats(job, results, lambda *_: None).images, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def test_a_million_names_take_no_memory(tmp_path):
-    """Listed in disorder, sorted, indexed, shared out and added up; as one list of texts they would take 95 MB."""
-    called = [sys.executable, "-c", MILLION, str(tmp_path)]
-    pictures, kibibytes = map(int, subprocess.run(called, check=True, capture_output=True, text=True).stdout.split())
-    assert pictures == 1_000_000
+def test_memory_does_not_grow_with_a_million_names(tmp_path):
+    """Sorted, indexed, read by shard and counted; as one list of strings they would take 95 MB."""
+    command = [sys.executable, "-c", MILLION, str(tmp_path)]
+    images, kibibytes = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert images == 1_000_000
     assert (tmp_path / "names.txt").stat().st_size == 47_000_000
     assert kibibytes < 40_000

@@ -1,4 +1,4 @@
-"""`legenda caption --attention`: where each word looked, as pictures, for models of every kind."""
+"""`legenda caption --save-attention`: where each word looked, as pictures, for models of every kind."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def picture(tmp_path) -> Path:
 def _searched(run: Path, picture: Path, **options) -> tuple[list[list[str]], np.ndarray, np.ndarray]:
     """Words, attention (captions, words, heads, regions) and boxes, straight from the search."""
     opened = load_captioner_run(run)
-    ((features, boxes),) = opened.extractor(None).extract([Image.open(picture)])
+    ((features, boxes),) = opened.resolve_extractor(None).extract([Image.open(picture)])
     regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
     found = beam_search(opened.model.eval(), regions, need_attention=True, **options)
     assert found.attention is not None
@@ -47,7 +47,7 @@ def _searched(run: Path, picture: Path, **options) -> tuple[list[list[str]], np.
 @pytest.mark.parametrize("name", ["transformer", "ngsan", "aoanet", "updown", "xlan", "xtransformer", "mdsan"])
 def test_each_kind_of_model_is_drawn_as_its_search_looked(make_run, run_command, picture, tmp_path, name):
     run = make_run(name, SCENES)
-    code, out, _ = run_command(f"caption {picture} --model {run} --attention {tmp_path / 'sheets'}")
+    code, out, _ = run_command(f"caption {picture} --model {run} --save-attention {tmp_path / 'sheets'}")
     assert code == 0
     words, attention, boxes = _searched(run, picture, beam_size=3)
     assert out == f"{picture}: {' '.join(words[0])}\n"
@@ -62,7 +62,7 @@ def test_each_kind_of_model_is_drawn_as_its_search_looked(make_run, run_command,
 def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_path):
     words, attention, boxes = _searched(run, picture, beam_size=3)
     for head in (0, 1):
-        run_command(f"caption {picture} --model {run} --attention {tmp_path / str(head)} --head {head}")
+        run_command(f"caption {picture} --model {run} --save-attention {tmp_path / str(head)} --head {head}")
         title = f"{picture}: {' '.join(words[0])} (head {head})"
         expected = draw_words(Image.open(picture), boxes, words[0], attention[0, : len(words[0]), head], title=title)
         drawn = Image.open(tmp_path / str(head) / "a.png.png")
@@ -71,7 +71,7 @@ def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_pa
 
 def test_captions_of_one_picture_stand_below_each_other(run, run_command, picture, tmp_path):
     words, _, _ = _searched(run, picture, beam_size=3, num_return_sequences=3)
-    run_command(f"caption {picture} --model {run} --captions 3 --attention {tmp_path / 'sheets'}")
+    run_command(f"caption {picture} --model {run} --num-captions 3 --save-attention {tmp_path / 'sheets'}")
     rows = sum(-(-(len(said) + 1) // 5) for said in words)
     height = Image.open(tmp_path / "sheets" / "a.png.png").height
     assert height == rows * (240 + 26 + 10) + len(words) * (10 + 26 + 10)
@@ -82,7 +82,7 @@ def test_pictures_of_one_name_have_sheets_of_their_own(run, run_command, picture
     other.parent.mkdir()
     draw_scene(make_scene("asked", 3)).save(other)
     (tmp_path / "other" / "b.png").write_text("no picture")
-    code, _, err = run_command(f"caption {picture} {other.parent} --model {run} --attention {tmp_path / 'sheets'}")
+    code, _, err = run_command(f"caption {picture} {other.parent} --model {run} --save-attention {tmp_path / 'sheets'}")
     assert code == 2
     assert "b.png" in err
     assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["a.png.2.png", "a.png.png"]
@@ -91,9 +91,9 @@ def test_pictures_of_one_name_have_sheets_of_their_own(run, run_command, picture
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--head 0", "--head chooses what --attention FOLDER draws"),
-        ("--attention {folder} --head 2", "there is no head 2; choose from 0 to 1"),
-        ("--attention {picture}/sheets", "could not be written"),
+        ("--head 0", "--head chooses what --save-attention FOLDER draws"),
+        ("--save-attention {folder} --head 2", "there is no head 2; choose from 0 to 1"),
+        ("--save-attention {picture}/sheets", "could not be written"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_in_a_sentence(run, run_command, picture, tmp_path, options, said):
@@ -119,6 +119,6 @@ def test_regions_without_boxes_have_no_place(noisy_photographs, make_run, run_co
     picture = noisy_photographs.folder / "p0.jpg"
     told = f"caption {picture} --model {run} --extractor {extractor}"
     assert run_command(told)[0] == 0
-    code, _, err = run_command(f"{told} --attention {tmp_path / 'sheets'}")
+    code, _, err = run_command(f"{told} --save-attention {tmp_path / 'sheets'}")
     assert code == 2
     assert f"the regions of {picture} have no boxes" in err

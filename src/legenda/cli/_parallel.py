@@ -1,4 +1,4 @@
-"""Commands side by side, each in a process of its own, so that one that fails takes no other with it."""
+"""Run commands in parallel, each in a process, so that one that fails does not affect the others."""
 
 import os
 import queue
@@ -7,51 +7,51 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from legenda.cli._worker import THEN
+from legenda.cli._worker import SEPARATOR
 
 Command = Sequence[str]
 
 
-def run_parallel(work: Mapping[str, Sequence[Command]], places: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Runs the commands of each piece of work one after the other, as many pieces at once as there are places.
+def run_parallel(jobs: Mapping[str, Sequence[Command]], environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Run the commands of each job one after the other, and as many jobs at once as there are environments.
 
-    work: by a name that stands before every line it says. places: what the environment of a piece of work has besides,
-    such as the device it may use. Gives what became of each piece that failed, by its name, in one phrase.
+    jobs: by a name that prefixes every line they print. environments: additional environment variables for a job, such
+    as its device. Return the reason of failure of each job that failed, by its name, in one phrase.
     """
     free: queue.SimpleQueue[Mapping[str, str]] = queue.SimpleQueue()
-    for place in places:
-        free.put(place)
+    for environment in environments:
+        free.put(environment)
     running: list[subprocess.Popen[str]] = []
     stopped = False
 
-    def work_off(name: str) -> str | None:
-        place = free.get()
+    def run_job(name: str) -> str | None:
+        environment = free.get()
         try:
             if stopped:
-                return "was not begun"
-            process = _start(work[name], place)
+                return "was not started"
+            process = _start(jobs[name], environment)
             running.append(process)
-            return _attend(process, name)
+            return _wait(process, name)
         finally:
-            free.put(place)
+            free.put(environment)
 
-    with ThreadPoolExecutor(len(places)) as pool:
-        found = {name: pool.submit(work_off, name) for name in work}
+    with ThreadPoolExecutor(len(environments)) as pool:
+        futures = {name: pool.submit(run_job, name) for name in jobs}
         try:
-            failed = {name: future.result() for name, future in found.items()}
+            results = {name: future.result() for name, future in futures.items()}
         except KeyboardInterrupt:
             stopped = True
             for process in running:
                 process.terminate()
             raise
-    return {name: said for name, said in failed.items() if said is not None}
+    return {name: reason for name, reason in results.items() if reason is not None}
 
 
-def _start(commands: Sequence[Command], place: Mapping[str, str]) -> subprocess.Popen[str]:
-    line = [part for command in commands for part in (*command, THEN)][:-1]
+def _start(commands: Sequence[Command], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    arguments = [argument for command in commands for argument in (*command, SEPARATOR)][:-1]
     return subprocess.Popen(
-        [sys.executable, "-m", "legenda.cli._worker", *line],
-        env={**os.environ, **place},
+        [sys.executable, "-m", "legenda.cli._worker", *arguments],
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -59,9 +59,9 @@ def _start(commands: Sequence[Command], place: Mapping[str, str]) -> subprocess.
     )
 
 
-def _attend(process: subprocess.Popen[str], name: str) -> str | None:
-    """Shows a process's lines as they come; None when it ends well, else its last line and how it ended."""
-    last = "it said nothing"
+def _wait(process: subprocess.Popen[str], name: str) -> str | None:
+    """Print a process's lines as they come; return None when it succeeds, else its last line and exit code."""
+    last = "it printed nothing"
     with process:
         assert process.stderr is not None
         for line in process.stderr:

@@ -1,7 +1,7 @@
-"""`python -m legenda.cli._worker`: commands one after another, in a process that ends with the one that started it.
+"""`python -m legenda.cli._worker`: run commands one after another, and exit when the parent process does.
 
-The starter keeps the other end of the standard input open; when it is gone, even killed, so is this process, and
-nothing goes on working in folders that somebody may take up again.
+The parent keeps the other end of the standard input open. It closes when the parent exits, even when it is killed, so
+no worker goes on writing to a run folder that another process may resume.
 """
 
 import os
@@ -10,22 +10,22 @@ import threading
 
 from legenda.cli.main import main
 
-THEN = "--then"
-"""What stands between two commands."""
+SEPARATOR = "--then"
+"""Separates two commands."""
 
 
-def _follow() -> None:
-    """Ends the process once the standard input does; read without Python's buffer, whose lock would outlive the end."""
+def _exit_with_parent() -> None:
+    """Exit when the standard input closes; read unbuffered, as the lock of Python's buffer would block the exit."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
 
 
 def run(arguments: list[str]) -> None:
-    """Runs the commands; the first that fails ends the process with its exit code."""
-    threading.Thread(target=_follow, daemon=True).start()
+    """Run the commands; the first that fails ends the process with its exit code."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     while arguments:
-        end = arguments.index(THEN) if THEN in arguments else len(arguments)
+        end = arguments.index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
         main(arguments[:end])
         arguments = arguments[end + 1 :]
 

@@ -1,4 +1,4 @@
-"""`legenda convert`: feature stores of one kind to another."""
+"""`legenda convert`: feature stores of one format to another."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,41 +7,41 @@ from pathlib import Path
 import tyro
 
 from legenda.cli.options import parse
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class Options:
-    """Writes the features of one or more stores to one new store, and checks it by reading it again.
+    """Write the features of one or more stores to one new store, and verify it by reading it again.
 
-    Reads packed safetensors, HDF5 (ID_grids or ID_features, ID_boxes, ID_size; file.hdf5:grids chooses where both are
-    there), Bottom-Up .tsv, folders of one .npz or .npy per image (cocobu_att, X-LAN's, MCAN's) and LMDB. Writes packed
-    safetensors, HDF5 or a folder of .npz files, told by the name of OUT. Prints the number of images and regions, and
-    a checksum that is the same for every kind of store in the same precision.
+    Reads packed safetensors, HDF5 (ID_grids or ID_features, ID_boxes, ID_size; file.hdf5:grids selects one where
+    a file has both), Bottom-Up .tsv, folders of one .npz or .npy per image (cocobu_att, X-LAN's, MCAN's) and LMDB.
+    Writes packed safetensors, HDF5 or a folder of .npz files, depending on the name of OUT. Prints the number of images
+    and regions, and a checksum that is the same for every format in the same precision.
     """
 
     paths: tyro.conf.Positional[tuple[str, ...]]
     """The stores to read, then the one to write: OUT.safetensors, OUT.hdf5, or a folder without suffix."""
     float16: bool = False
-    """Write half precision: half the size, which no captioning model notices."""
+    """Write half precision, which halves the size."""
     sizes: Path | None = None
-    """COCO annotations, or a folder of them, with the size of every picture, for boxes in pixels such as cocobu_box."""
+    """COCO annotations, or a folder of them, with the size of every image, for boxes in pixels such as cocobu_box."""
     extractor: str | None = None
-    """The name of what made the features, where the files do not say; runs remember it."""
+    """The name of the extractor of the features, where the files do not hold it; runs keep it."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Writes the store and prints one line about it."""
+    """Write the store and print one line about it."""
     options = parse(Options, arguments, "convert")
     if len(options.paths) < 2:
-        raise UserError("name the feature stores to read and, last, the one to write")
+        raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.cli.progress import progress_bar
     from legenda.features.convert import convert
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"
-    with progress_bar(f"converting to {out}") as show:
-        report = convert(sources, out, dtype=dtype, sizes=options.sizes, extractor=options.extractor, progress=show)
+    with progress_bar(f"converting to {out}") as update:
+        report = convert(sources, out, dtype=dtype, sizes=options.sizes, extractor=options.extractor, progress=update)
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(
         f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "

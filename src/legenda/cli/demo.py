@@ -1,22 +1,22 @@
-"""`legenda demo`: why geometry-aware attention exists, shown in a page within minutes."""
+"""`legenda demo`: compare two small models, with and without geometry in their attention, within minutes."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from legenda.cli.options import parse
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 
 MODELS = ("transformer", "ngsan")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Trains a plain Transformer and NG-SAN on drawn scenes, side by side, and writes a page that compares them.
+    """Train a plain Transformer and NG-SAN on drawn scenes, in parallel, and write a page that compares them.
 
-    Writes run folders and a picture below the folder `runs`, and the page to `report`. Needs no network, about 1 GB of
-    memory and a few minutes on two cores; called again, it uses what is trained already.
+    Writes run folders and an image below the folder `runs`, and the page to `report`. Needs no network, about 1 GB of
+    memory and a few minutes on two cores; called again, it uses what is already trained.
     """
 
     runs: Path = Path("runs/demo")
@@ -26,7 +26,7 @@ class Options:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Trains, writes the page, and captions one fresh picture."""
+    """Train, write the page, and caption one new image."""
     options = parse(Options, arguments, "demo")
     folders = {name: options.runs / name for name in MODELS}
     _train(folders)
@@ -34,37 +34,34 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.visualization.report.demo import write_demo_report
 
     print(write_demo_report(folders, options.report), flush=True)
-    _caption_fresh_picture(options.runs / "fresh.png", folders["ngsan"])
+    _caption_new_image(options.runs / "fresh.png", folders["ngsan"])
 
 
-def _train(folders: dict[str, Path]) -> None:
-    """Trains the models at the same time, each in a process of its own on one core."""
+def _train(folders: Mapping[str, Path]) -> None:
+    """Train the models at the same time, each in a process on one core."""
     from legenda.cli._parallel import run_parallel
     from legenda.training import is_finished
 
-    work = {}
+    jobs = {}
     for name, folder in folders.items():
         if is_finished(folder, f"scenes.{name}"):
-            print(f"{name} is trained already in {folder}", flush=True)
+            print(f"{name} is already trained in {folder}", flush=True)
         else:
-            work[name] = [["train", f"scenes.{name}", "--out", str(folder)]]
-    for name, said in run_parallel(work, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
-        raise UserError(f"training {name} failed ({said}); mend that and call again")
+            jobs[name] = [["train", f"scenes.{name}", "--out", str(folder)]]
+    for name, reason in run_parallel(jobs, [{"OMP_NUM_THREADS": "1"}] * len(folders)).items():
+        raise LegendaError(f"training {name} failed ({reason}); remove the cause and call again")
 
 
-def _caption_fresh_picture(path: Path, folder: Path) -> None:
-    """Draws a scene nobody has seen and captions its file the way a user's own picture is captioned."""
-    from legenda.cli.caption import caption_images
+def _caption_new_image(path: Path, folder: Path) -> None:
+    """Draw a scene that is in no split, and caption its file as `legenda caption` does."""
     from legenda.datasets.scenes import draw_scene, make_scene
-    from legenda.evaluation.runs import load_captioner_run
     from legenda.io import atomic_write
+    from legenda.pipeline import Pipeline
 
     with atomic_write(path) as partial:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
-    opened = load_captioner_run(folder)
-    broken: list[str] = []
-    for picture, ((caption, _),) in caption_images([path], opened, opened.extractor(None), 3, broken):
-        print(f"\na fresh picture, {picture}: {caption}")
+    for result in Pipeline.from_run(folder).caption_files([(str(path), path)]):
+        print(f"\na new image, {result.image}: {result.error or result.captions[0][0]}")
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda.cli"
-    print(f"your own picture (coloured things on a plain ground): {program} caption PICTURE.png --model {folder}")
+    print(f"to caption an image (colored things on a plain ground): {program} caption IMAGE.png --model {folder}")

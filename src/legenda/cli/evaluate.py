@@ -27,9 +27,9 @@ class Options:
     Several captioners caption together, by the mean of their probabilities for each word; the data are those of the
     first, whose folder gets evaluation_SPLIT_ensemble.json.
 
-    With --submit it writes instead the two files of COCO's captioning server, captions_val2014_NAME_results.json and
-    captions_test2014_NAME_results.json. The run's annotations and features must then hold all of val2014, and
-    --test-features all of test2014.
+    With --submission-dir it writes instead the two files of COCO's captioning server,
+    captions_val2014_NAME_results.json and captions_test2014_NAME_results.json. The run's annotations and features must
+    then hold all of val2014, and --test-features all of test2014.
     """
 
     run: tyro.conf.Positional[Path]
@@ -46,10 +46,10 @@ class Options:
     """Hypotheses that the search keeps."""
     metrics: Literal["fast", "auto"] = "fast"
     """fast: those that need no Java; auto: METEOR and SPICE too, where their programs are there."""
-    submit: Path | None = None
+    submission_dir: Path | None = None
     """The folder for the files of COCO's server."""
     test_features: Path | None = None
-    """The features of test2014, by the run's extractor; for --submit."""
+    """The features of test2014, by the run's extractor; for --submission-dir."""
     algorithm: str | None = None
     """The NAME in the names of the server's files; the run folder's where it is not given."""
 
@@ -57,23 +57,23 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Prints the scores, or the files for the server, and writes the files."""
     options = parse(Options, arguments, "evaluate")
-    if options.submit is None and (options.test_features or options.algorithm):
-        raise UserError("--test-features and --algorithm are for --submit; name its folder too")
+    if options.submission_dir is None and (options.test_features or options.algorithm):
+        raise UserError("--test-features and --algorithm are for --submission-dir; name its folder too")
     from legenda.cli.progress import progress_bar
     from legenda.evaluation.data import resolve_data
     from legenda.evaluation.generate import generate
-    from legenda.evaluation.results_file import caption_settings, evaluation_path, print_scores, write_evaluation
+    from legenda.evaluation.results_file import caption_settings, evaluation_path, format_scores, write_evaluation
     from legenda.evaluation.runs import CaptionerRun, describe_data, load_captioner_run, load_run
     from legenda.evaluation.tasks import evaluate_task, reject_captioner_options
 
     opened = load_run(options.run)
     if not isinstance(opened, CaptionerRun):
-        reject_captioner_options(opened, options, ("others", "annotations", "features", "metrics", "submit"))
+        reject_captioner_options(opened, options, ("others", "annotations", "features", "metrics", "submission_dir"))
         evaluate_task(opened, options.split, options.beam_size, progress_bar=progress_bar)
         return
     members = [load_captioner_run(folder) for folder in options.others]
-    if options.submit is not None:
-        _submit(options, opened, members, options.submit)
+    if options.submission_dir is not None:
+        _submit(options, opened, members, options.submission_dir)
         return
     data = resolve_data(opened, options.annotations, options.features)
     split = data.split(options.split)
@@ -87,7 +87,7 @@ def run(arguments: Sequence[str]) -> None:
         settings["runs"] = [str(folder) for folder in (options.run, *options.others)]
     path = evaluation_path(options.run, options.split, ensemble=bool(members))
     scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, split, options.metrics))
-    print_scores(scores, options.split, split.missing_targets)
+    print(format_scores(scores, options.split, split.missing_targets))
     print(f"{len(split)} images of {options.split}, beam {options.beam_size}; captions in {path}")
 
 

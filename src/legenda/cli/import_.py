@@ -11,7 +11,7 @@ from legenda.cli.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Turns a released checkpoint into a run folder that every other command takes.
+    """Convert a released checkpoint to a run folder for the other commands.
 
     Sizes and ablations are read from the names and shapes of the tensors.
     """
@@ -21,17 +21,18 @@ class Options:
     weights: tyro.conf.Positional[Path]
     """Its checkpoint: .pth, .pt, .npz or .safetensors."""
     vocabulary: Path
-    """Its words: a text with one a line, cocotalk.json, infos_*.pkl or vocab.pkl; nothing in a pickle is run."""
+    """Its vocabulary: a text file with one word a line, cocotalk.json, infos_*.pkl or vocab.pkl; no code in a pickle is
+    run."""
     answers: Path | None = None
-    """For mcan: its answers, answer_dict.json or a list; its vocabulary is a text of the questions' words."""
+    """For mcan: its answers, answer_dict.json or a list; its vocabulary is a text file of the questions' words."""
     out: Path | None = None
     """The run folder (default: runs/KIND)."""
     num_heads: int | None = None
-    """Attention heads, which the tensors do not tell; the release's own where it is not given."""
+    """Attention heads, which the tensors do not show; by default those of the release."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Writes the run folder and says what to do with it."""
+    """Write the run folder and print the next command."""
     options = parse(Options, arguments, "import")
     from legenda.importers import load
     from legenda.models import Captioner, describe_model
@@ -50,4 +51,4 @@ def run(arguments: Sequence[str]) -> None:
     model.save(out, task=describe_model(model.name).task, imported=imported)
     print(f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words")
     if isinstance(model, Captioner):
-        print(f"next: legenda caption PICTURES --model {out} --extractor EXTRACTOR.py")
+        print(f"next: legenda caption IMAGES --model {out} --extractor EXTRACTOR.py")

@@ -1,6 +1,6 @@
-"""The command line: finds the command, runs it, and turns a user's mistake into one sentence and exit code 2.
+"""The command line: run a command; print a LegendaError as one sentence and exit with code 2.
 
-Nothing heavy is imported here, so help and mistakes answer at once.
+Only the standard library is imported here, so that help and errors are immediate.
 """
 
 import sys
@@ -8,28 +8,28 @@ from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, LegendaError, did_you_mean
 
 COMMANDS = {
-    "demo": "train two small models on drawn scenes and show in a page what geometry adds",
+    "demo": "train two small models on drawn scenes and compare attention with and without geometry",
     "recipes": "list the recipes, or print one in full",
-    "train": "train a recipe into a run folder; called again, it goes on where it was stopped",
+    "train": "train a recipe into a run folder; called again, it resumes",
     "evaluate": "caption a split with a trained model and score it",
-    "table": "train the rows of a paper's table and print our scores beside the paper's",
-    "report": "compare runs in one page: scores, curves, captions, and where each word looked",
-    "caption": "caption your own pictures with a trained model",
-    "figure": "draw a figure of the papers from runs of your own",
-    "serve": "try models in a page on this machine, and call them over HTTP",
+    "table": "train the rows of a paper's table and print their scores with the paper's",
+    "report": "compare runs in one page: scores, curves, captions, and the attention of each word",
+    "caption": "caption images with a trained model",
+    "figure": "draw a figure of the papers from trained runs",
+    "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",
-    "extract": "turn pictures into a features file with an extractor",
-    "convert": "turn feature files of one kind into another",
-    "import": "turn weights of a released code into a run folder",
+    "extract": "extract features of images into a file",
+    "convert": "convert feature files of one format to another",
+    "import": "convert weights of a released code to a run folder",
     "models": "list the models with paper and number of parameters",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs one command and leaves the process with its exit code."""
+    """Run one command; exit with code 2 for a LegendaError, 130 for an interrupt."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
@@ -41,20 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(0)
     try:
         _run(arguments[0], arguments[1:])
-    except UserError as error:
+    except LegendaError as error:
         print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise SystemExit(130) from None
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left: nothing is wrong with us
+        sys.stderr.close()  # the reader of the output has closed it, which is no error
         raise SystemExit(0) from None
 
 
 def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
-        raise UserError(f"there is no such command; {nearest(command, COMMANDS)}")
+        raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
     if command not in ("train", "recipes"):  # these take recipes from the file too
         arguments = _register(arguments)
@@ -69,7 +69,7 @@ def _register(arguments: list[str]) -> list[str]:
             continue
         rest = arguments[position + 1 :]
         if not equals and not rest:
-            raise UserError("missing value for --recipe-file; name a Python file")
+            raise ConfigError("missing value for --recipe-file; name a Python file")
         from legenda.plugins import run_file
 
         run_file(value if equals else rest[0])
@@ -82,8 +82,8 @@ def _help() -> str:
     lines = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in COMMANDS.items())
     return (
         "usage: legenda COMMAND [OPTIONS]\n\n"
-        "Legenda turns pictures into sentences with attention.\n\n"
+        "Legenda captions images with attention.\n\n"
         f"commands:\n{lines}\n\n"
         "Every command takes --recipe-file FILE, a Python file that registers models, attentions, data or tasks.\n"
-        "legenda COMMAND --help says what a command reads, writes and needs; legenda demo is the place to begin."
+        "legenda COMMAND --help describes what a command reads, writes and needs; start with legenda demo."
     )

@@ -1,4 +1,4 @@
-"""`legenda models`: every named model, where it comes from and how large it is."""
+"""`legenda models`: every named model, with its paper and its number of parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from legenda.cli.options import parse
 
 @dataclass(frozen=True)
 class Options:
-    """Lists the models with their parameters at the paper's size, their task, their paper and the row of its table."""
+    """List the models with their parameters at the paper's size, their task, their paper and the row of its table."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Prints to the standard output."""
+    """Print the table."""
     parse(Options, arguments, "models")
     import torch
     from rich.console import Console
@@ -21,8 +21,8 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.models.model_table import MODELS
     from legenda.models.registry import build_model
 
-    heads = ("model", "parameters", "task", "what it is", "paper", "row")
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    columns = ("model", "parameters", "task", "what it is", "paper", "row")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
     for name in sorted(MODELS, key=lambda name: (MODELS.get(name).task != "captioning", name)):
         entry = MODELS.get(name)
@@ -31,5 +31,5 @@ def run(arguments: Sequence[str]) -> None:
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
     console = Console()
     if not console.is_terminal:
-        console = Console(width=400)  # a pipe has no width: no line is broken
+        console = Console(width=400)  # a pipe has no width: do not wrap lines
     console.print(table)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 import tyro
 from tyro import _errors as events  # the only structured form of tyro's errors; pyproject.toml bounds its version
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
@@ -18,21 +18,21 @@ def parse(
     """Return the options of `legenda COMMAND` as an instance of the dataclass `options`.
 
     default: an instance whose values stand for options that are not given. config: markers of `tyro.conf`.
-    `--help` prints the help and exits with code 0. Raises UserError for an unknown option (the nearest one is
+    `--help` prints the help and exits with code 0. Raise ConfigError for an unknown option (the most similar one is
     suggested), a missing option or value, and a value of the wrong type.
     """
 
-    def refuse(event: events.ParseErrorEvent) -> None:
+    def reject(event: events.ParseErrorEvent) -> None:
         unknown = _unknown_option(event)
         if unknown is not None:
             known = {"--help", *_option_names(options if default is None else default)}
-            raise UserError(f"there is no option {unknown}; {nearest(unknown, known)}")
+            raise ConfigError(f"there is no option {unknown}; {did_you_mean(unknown, known)}")
         message = _message(event)
         if message is not None:
-            raise UserError(f"{message}; see legenda {command} --help")
+            raise ConfigError(f"{message}; see legenda {command} --help")
 
     extra = {} if default is None else {"default": default}
-    with events.on_parse_error(refuse):
+    with events.on_parse_error(reject):
         return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config, **extra)
 
 
@@ -77,6 +77,6 @@ def _option_names(options: Any, prefix: str = "--") -> Iterator[str]:
             continue
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         value = getattr(options, field.name, default)
-        given = next((own.name for own in annotations if getattr(own, "name", None)), field.name)
+        given = next((marker.name for marker in annotations if getattr(marker, "name", None)), field.name)
         name = prefix + given.replace("_", "-")
         yield from _option_names(value, f"{name}.") if dataclasses.is_dataclass(value) else (name,)

@@ -1,4 +1,4 @@
-"""How far a command has come, on the standard error."""
+"""Progress bars on the standard error."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, gone at the end; nothing elsewhere.
+    """Show a progress bar on a terminal, and remove it at the end; show nothing elsewhere.
 
-    Call what it yields with how much is done, of how much; a total of 0 is one that nobody knows.
+    Yield a function to call with the number of items done and in total; 0 for an unknown total.
     """
     console = Console(file=sys.stderr)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""Captions in the forms that people read and programs take."""
+"""Captions as text, JSON, CSV, and in the format of COCO's evaluation server."""
 
 import csv
 import io
@@ -8,69 +8,70 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 
-Form = Literal["text", "json", "csv", "coco"]
+Format = Literal["text", "json", "csv", "coco"]
 
 
 @dataclass(frozen=True)
-class Captioned:
-    """A picture's captions, best first, each with the score that the search ranks by (the sum of log-probabilities)."""
+class ImageCaptions:
+    """The captions of one image, best first, each with the score the search ranked it by, or why there are none."""
 
-    picture: str
-    captions: tuple[tuple[str, float], ...]
+    image: str
+    captions: tuple[tuple[str, float], ...] = ()
+    error: str | None = None
 
 
-def write_captions(captioned: Iterable[Captioned], form: Form) -> Iterator[str]:
-    """The lines of a form, without their ends, each as soon as it can be said.
+def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:
+    """Yield the lines of an output, without line ends, each as soon as its image is captioned.
 
-    text: picture and caption, with the score where there are several; json: a list of objects with picture and
-    captions; csv: picture, rank, score, caption under a heading; coco: the list of image_id and caption that COCO's
-    server takes. Raises UserError for a picture that COCO's form cannot name.
+    text: image and caption, with the score where an image has several; json: a list of objects with `image` and
+    `captions`; csv: image, rank, score and caption, with a header; coco: a list of objects with `image_id` and
+    `caption`. Raise ConfigError for an image whose name is not one of COCO's.
     """
-    if form == "text":
-        yield from _text(captioned)
-    elif form == "csv":
-        yield from _csv(captioned)
+    if output_format == "text":
+        yield from _text_lines(results)
+    elif output_format == "csv":
+        yield from _csv_lines(results)
     else:
-        yield from _list(_coco_entry(one) if form == "coco" else _json_entry(one) for one in captioned)
+        yield from _json_lines(map(_coco_entry if output_format == "coco" else _json_entry, results))
 
 
-def _text(captioned: Iterable[Captioned]) -> Iterator[str]:
-    for one in captioned:
-        for caption, score in one.captions:
-            said = f"{score:.3f} " if len(one.captions) > 1 else ""
-            yield f"{one.picture}: {said}{caption}"
+def _text_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
+    for result in results:
+        for caption, score in result.captions:
+            prefix = f"{score:.3f} " if len(result.captions) > 1 else ""
+            yield f"{result.image}: {prefix}{caption}"
 
 
-def _csv(captioned: Iterable[Captioned]) -> Iterator[str]:
-    yield "picture,rank,score,caption"
-    for one in captioned:
-        for rank, (caption, score) in enumerate(one.captions, start=1):
-            row = io.StringIO()
-            csv.writer(row, lineterminator="").writerow([one.picture, rank, f"{score:.6f}", caption])
-            yield row.getvalue()
+def _csv_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
+    yield "image,rank,score,caption"
+    for result in results:
+        for rank, (caption, score) in enumerate(result.captions, start=1):
+            line = io.StringIO()
+            csv.writer(line, lineterminator="").writerow([result.image, rank, f"{score:.6f}", caption])
+            yield line.getvalue()
 
 
-def _list(entries: Iterable[dict[str, object]]) -> Iterator[str]:
-    """One JSON list, an entry a line."""
-    before = "["
+def _json_lines(entries: Iterable[dict[str, object]]) -> Iterator[str]:
+    """Yield one JSON list, an entry a line."""
+    pending = "["
     for entry in entries:
-        if before != "[":
-            yield before + ","
-        before = ("[" if before == "[" else " ") + json.dumps(entry, ensure_ascii=False)
-    yield before + "]"
+        if pending != "[":
+            yield pending + ","
+        pending = ("[" if pending == "[" else " ") + json.dumps(entry, ensure_ascii=False)
+    yield pending + "]"
 
 
-def _json_entry(one: Captioned) -> dict[str, object]:
-    captions = [{"caption": caption, "score": round(score, 6)} for caption, score in one.captions]
-    return {"picture": one.picture, "captions": captions}
+def _json_entry(result: ImageCaptions) -> dict[str, object]:
+    captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
+    return {"image": result.image, "captions": captions}
 
 
-def _coco_entry(one: Captioned) -> dict[str, object]:
+def _coco_entry(result: ImageCaptions) -> dict[str, object]:
     from legenda.evaluation.submission import coco_id
 
-    number = coco_id(Path(one.picture).stem)
-    if number is None:
-        raise UserError(f"{one.picture} has no name of COCO's, whose form names pictures by number; use --form json")
-    return {"image_id": number, "caption": one.captions[0][0]}
+    image_id = coco_id(Path(result.image).stem)
+    if image_id is None:
+        raise ConfigError(f"{result.image} is not the name of a COCO image, which ends in its id; use --format json")
+    return {"image_id": image_id, "caption": result.captions[0][0]}

@@ -1,4 +1,4 @@
-"""The file evaluation_SPLIT.json of a run: what was predicted, its scores, and what both depend on."""
+"""The file evaluation_SPLIT.json of a run: predictions, their scores, and the settings of both."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,20 +6,21 @@ from typing import Any
 
 from legenda.io import read_json, write_json
 
-Found = dict[str, float | None]
+ScoreDict = dict[str, float | None]
+"""Scores by metric, 1 is 100 %; None where a metric has no value."""
 
 
 def evaluation_path(folder: Path, split: str, *, ensemble: bool = False) -> Path:
-    """Where a run's folder keeps it; that of several runs together lies with the first of them."""
+    """Return the path of the file; that of an ensemble is in the folder of the first run."""
     return folder / (f"evaluation_{split}_ensemble.json" if ensemble else f"evaluation_{split}.json")
 
 
 def caption_settings(
     config: Mapping[str, Any], split: str, beam_size: int, metrics: str, data: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What captions and their scores depend on beside the weights, under the names of the file.
+    """Return the settings of captions and their scores, except the weights, as the file holds them.
 
-    config: the run's config.json. data: as `describe_data` gives them, where they are others than the run's.
+    config: the run's config.json. data: from `describe_data`, where the data are not those of the run.
     """
     return {
         "split": split,
@@ -30,22 +31,22 @@ def caption_settings(
     }
 
 
-def read_scores(path: Path, settings: Mapping[str, Any]) -> Found | None:
-    """The scores in a file that was made with just these settings; None for another, and where scoring had failed."""
-    found = read_json(path, "delete it to evaluate again")
-    if not isinstance(found, dict) or any(found.get(name) != value for name, value in settings.items()):
+def read_scores(path: Path, settings: Mapping[str, Any]) -> ScoreDict | None:
+    """Return the scores of a file with these settings; None for other settings, and where scoring failed."""
+    content = read_json(path, "delete it to evaluate again")
+    if not isinstance(content, dict) or any(content.get(name) != value for name, value in settings.items()):
         return None
-    return found.get("scores")
+    return content.get("scores")
 
 
 def write_evaluation(
-    path: Path, settings: Mapping[str, Any], kind: str, predictions: Mapping[str, Any], score: Callable[[], Found]
-) -> Found:
-    """Scores the predictions and writes them, under the name of their kind, with settings and scores; gives these.
+    path: Path, settings: Mapping[str, Any], kind: str, predictions: Mapping[str, Any], score: Callable[[], ScoreDict]
+) -> ScoreDict:
+    """Score the predictions, write settings, scores and, under the name `kind`, predictions; return the scores.
 
-    The predictions are written even where `score` raises; the file's scores are then null.
+    Where `score` raises, the predictions are written with scores of null.
     """
-    scores: Found | None = None
+    scores: ScoreDict | None = None
     try:
         scores = score()
     finally:
@@ -53,12 +54,11 @@ def write_evaluation(
     return scores
 
 
-def print_scores(scores: Found, split: str, missing_targets: str | None) -> None:
-    """Prints the scores, or that there are none.
+def format_scores(scores: ScoreDict, split: str, missing_targets: str | None) -> str:
+    """Return the scores as lines of text, or the remark that there are none.
 
-    missing_targets: what the split lacks, such as "captions"; None where it lacks nothing.
+    missing_targets: what the split lacks, such as "captions"; None where it is complete.
     """
     if missing_targets is not None:
-        print(f"the split {split} has no {missing_targets}, so nothing is scored")
-    for name, value in scores.items():
-        print(f"{name:<8} {'none' if value is None else f'{value:.4f}'}")
+        return f"the split {split} has no {missing_targets}, so nothing is scored"
+    return "\n".join(f"{name:<8} {'none' if value is None else f'{value:.4f}'}" for name, value in scores.items())

@@ -1,4 +1,4 @@
-"""A run folder opened for use: its model, its configuration, and what its features come from."""
+"""Load run folders: the model, its configuration, its data, and the extractor of its features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import legenda
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
-from legenda.errors import UserError
+from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file
 from legenda.io import read_json
@@ -32,33 +32,35 @@ class Run:
 
     @property
     def task(self) -> type[Task]:
-        """What it was trained for; captioning where the run does not say."""
+        """The task of the training; captioning where config.json names none."""
         try:
             return TASKS.get(str(self.config.get("task", "captioning")))
-        except UserError as error:
-            raise UserError(f"{self.folder / CONFIG}: {error}") from error
+        except LegendaError as error:
+            raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
 
     @property
     def imported(self) -> bool:
-        """Whether its weights came from a released code, so that nothing is known of data and features."""
+        """Whether the weights were imported from a released code, so that data and features are unknown."""
         return "imported" in self.config
 
     def data(self) -> Any:
-        """The settings of the data it was trained on."""
+        """Return the settings of the training data; raise LegendaError where config.json lacks them."""
         if self.imported:
-            raise UserError(
-                f"{self.folder} was imported and has no data of its own; name some with --annotations and --features, "
-                "or give a run that was trained here"
+            raise ConfigError(
+                f"{self.folder} was imported without data; name some with --annotations and --features, or give a run "
+                "of legenda train"
             )
         try:
-            described = dict(self.config["data"])
-            kind = str(described.pop("kind"))
+            settings = dict(self.config["data"])
+            kind = str(settings.pop("kind"))
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{self.folder / CONFIG} does not say which data the run used; train it again") from error
+            raise CheckpointError(
+                f'{self.folder / CONFIG} has no usable "data" part; restore the file or train the run again'
+            ) from error
         try:
-            return merge(DATASETS.get(kind), described, "data")
-        except UserError as error:
-            raise UserError(f"{self.folder / CONFIG}: {error}") from error
+            return merge(DATASETS.get(kind), settings, "data")
+        except LegendaError as error:
+            raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -67,46 +69,50 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def extractor(self, given: str | None) -> Extractor:
-        """The extractor of the run's features: a built-in one, or the `given` file, which must be the same."""
-        wanted = str(self.config.get("extractor"))
+    def resolve_extractor(self, given: str | None) -> Extractor:
+        """Return the extractor of the run's features.
+
+        given: file or name; None for extractors that are built in or can be downloaded. Raise LegendaError where the
+        extractor is missing or is not the one of the training.
+        """
+        expected = str(self.config.get("extractor"))
         if self.imported:
             if given is None:
-                raise UserError(
-                    f"{self.folder} was imported and reads its release's features; name an extractor of such features, "
-                    "as in --extractor my_extractor.py"
+                raise ConfigError(
+                    f"{self.folder} was imported and needs the features of its release; name an extractor of these, as "
+                    "in --extractor my_extractor.py"
                 )
             return load_extractor(given)
-        if given is None and not needs_no_file(wanted):
-            raise UserError(
-                f"{self.folder} was trained on features of the extractor {wanted}; name its file, as in "
-                f"--extractor {_file_of(wanted)}"
+        if given is None and not needs_no_file(expected):
+            raise ConfigError(
+                f"{self.folder} was trained on features of the extractor {expected}; name its file, as in "
+                f"--extractor {_file_of(expected)}"
             )
-        extractor = load_extractor(given or wanted)
-        if extractor.name != wanted:
-            raise UserError(
-                f"{self.folder} was trained on features of {wanted}, but {given} is {extractor.name}; the same file is "
-                "needed, unchanged"
+        extractor = load_extractor(given or expected)
+        if extractor.name != expected:
+            raise ConfigError(
+                f"{self.folder} was trained on features of {expected}, but {given} is {extractor.name}; give the same "
+                "file, unchanged"
             )
         return extractor
 
 
 def _file_of(extractor: str) -> str:
-    """What a user may have to write to have an extractor again, told by its name."""
+    """Return an example of what to give as --extractor for an extractor with this recorded name."""
     if is_registered(extractor):
         return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
     return f"{extractor.rsplit('-', 1)[0]}.py"
 
 
 def load_captioner_run(folder: str | Path) -> CaptionerRun:
-    """Loads the run folder of a captioner; UserError names the file that is missing or damaged."""
+    """Load the run folder of a captioner; raise LegendaError for a file that is missing or damaged."""
     folder = Path(folder)
     model = legenda.load(folder)
     return CaptionerRun(folder, model, read_json(folder / CONFIG))
 
 
 def load_run(folder: str | Path) -> Run:
-    """Loads the run folder of a model of any task, as `load_captioner_run` in all else."""
+    """Load the run folder of a model of any task; raise LegendaError for a file that is missing or damaged."""
     folder = Path(folder)
     model = load_any(folder)
     config = read_json(folder / CONFIG)
@@ -114,14 +120,14 @@ def load_run(folder: str | Path) -> Run:
 
 
 def describe_data(data: Data) -> dict[str, Any]:
-    """The "data" part of config.json."""
+    """Return the "data" part of config.json."""
     return {"kind": DATASETS.name_of(type(data)), **to_json(data)}
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by the shortest ends of their paths that differ; raise UserError for a folder given twice."""
+    """Return the folders by the shortest ends of their paths that differ; raise ConfigError for a repeated folder."""
     parts = [folder.resolve().parts for folder in folders]
     if len(set(parts)) < len(parts):
-        raise UserError("one run folder is named twice; name each once")
+        raise ConfigError("one run folder is named twice; name each once")
     length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
     return {"/".join(p[-length:]): folder for p, folder in zip(parts, folders, strict=True)}

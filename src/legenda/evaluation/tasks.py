@@ -10,7 +10,7 @@ import numpy as np
 
 from legenda.errors import UserError
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
-from legenda.evaluation.results_file import evaluation_path, print_scores, write_evaluation
+from legenda.evaluation.results_file import evaluation_path, format_scores, write_evaluation
 from legenda.tasks.base import predict_split
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def evaluate_task(opened: Run, split: str, beam_size: int, *, progress_bar: Prog
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
-    print_scores(scores, split, missing_targets)
+    print(format_scores(scores, split, missing_targets))
     print(f"{len(predictions)} examples of {split}; predictions in {path}")
 
 
@@ -43,8 +43,9 @@ def reject_captioner_options(opened: Run, options: Any, names: Iterable[str]) ->
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
         if getattr(options, name) != defaults[name]:
+            option = name.replace("_", "-")
             raise UserError(
-                f"--{name} is for captioners, and {opened.folder} was trained for {opened.task.name}; leave it out"
+                f"--{option} is for captioners, and {opened.folder} was trained for {opened.task.name}; leave it out"
             )
 
 

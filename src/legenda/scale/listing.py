@@ -1,6 +1,6 @@
-"""Which pictures a large job captions: a file of one name a line, of any length, and where in it each shard begins.
+"""The listing of a large job: a file with one image name a line, and an index with the offset of each shard in it.
 
-Nothing here holds more than a few megabytes, whether a thousand or a billion pictures are named.
+Memory stays within a few megabytes for any number of images.
 """
 
 import glob
@@ -13,55 +13,55 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 from legenda.extractors.images import SUFFIXES
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
-_HELD = 100_000
+_SORT_SIZE = 100_000
 """Names that are sorted in memory at once."""
-_MERGED = 64
+_MERGE_SIZE = 64
 """Sorted files that are open at once."""
-_PLACE = struct.Struct("<Q")
+_OFFSET = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """How many names a listing has, and the SHA-256 of them all."""
+    """The number of names in a listing, and their SHA-256."""
 
-    pictures: int
+    images: int
     sha256: str
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is fetched instead of read from a disk."""
+    """Return whether a name is a URL, to be fetched, instead of a path."""
     return _URL.match(name) is not None
 
 
 def write_sorted(names: Iterable[str], path: Path, scratch: Path) -> None:
-    """Writes the names one a line, in the order of their bytes, none twice; `scratch` is a folder with as much room.
+    """Write the distinct names, one a line, in the order of their bytes; `scratch` is a folder for temporary files.
 
-    Raises UserError for a name that holds a line break.
+    Raise DataError for a name that holds a line break.
     """
     with TemporaryDirectory(dir=scratch, prefix=".sorting-") as folder:
-        source = map(_line, names)
-        pieces: deque[Path] = deque()
-        while held := list(islice(source, _HELD)):
-            held.sort()
-            pieces.append(_write(held, Path(folder, f"{len(pieces)}")))
-        made = len(pieces)
-        while len(pieces) > _MERGED:
-            pieces.append(_merge([pieces.popleft() for _ in range(_MERGED)], Path(folder, f"{made}")))
-            made += 1
-        _merge(list(pieces), path)
+        lines = map(_line, names)
+        runs: deque[Path] = deque()
+        while chunk := list(islice(lines, _SORT_SIZE)):
+            chunk.sort()
+            runs.append(_write(chunk, Path(folder, f"{len(runs)}")))
+        count = len(runs)
+        while len(runs) > _MERGE_SIZE:
+            runs.append(_merge([runs.popleft() for _ in range(_MERGE_SIZE)], Path(folder, f"{count}")))
+            count += 1
+        _merge(list(runs), path)
 
 
 def _line(name: str) -> bytes:
     if "\n" in name or "\r" in name:
-        raise UserError(f"the name {name!r} holds a line break, which a listing cannot hold; rename that picture")
+        raise DataError(f"the name {name!r} holds a line break, which a listing cannot hold; rename that image")
     return os.fsencode(name) + b"\n"
 
 
@@ -71,161 +71,155 @@ def _write(lines: Iterable[bytes], path: Path) -> Path:
     return path
 
 
-def _merge(pieces: Sequence[Path], path: Path) -> Path:
-    """One sorted file of several, which are removed."""
-    files = [piece.open("rb") for piece in pieces]
+def _merge(runs: Sequence[Path], path: Path) -> Path:
+    """Merge sorted files into one without duplicates, and delete them."""
+    files = [run.open("rb") for run in runs]
     try:
-        _write(_unlike(heapq.merge(*files)), path)
+        _write((line for line, _ in groupby(heapq.merge(*files))), path)
     finally:
-        for file, piece in zip(files, pieces, strict=True):
+        for file, run in zip(files, runs, strict=True):
             file.close()
-            piece.unlink()
+            run.unlink()
     return path
 
 
-def _unlike(lines: Iterable[bytes]) -> Iterator[bytes]:
-    before = None
-    for line in lines:
-        if line != before:
-            yield line
-        before = line
-
-
 def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool) -> Listing:
-    """Counts the names of a listing, empty lines aside, and writes where every shard of `shard_size` names begins.
+    """Count the names of a listing, without empty lines, and write the byte offset of each shard of `shard_size` names.
 
-    The index holds a number of 8 bytes, least byte first, for each shard and for the listing's end.
-    Raises UserError when the listing cannot be read or names nothing, and for a URL where they are not allowed.
+    The index holds a little-endian integer of 8 bytes for each shard and for the end of the listing. Raise DataError
+    when the listing cannot be read or is empty, and ConfigError for a URL unless URLs are allowed.
     """
-    pictures, place, digest = 0, 0, hashlib.sha256()
+    count, offset, digest = 0, 0, hashlib.sha256()
     try:
         file = path.open("rb")
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); name a file with one picture a line") from error
-    with file, index.open("wb") as places:
+        raise DataError(f"{path} cannot be read ({error.strerror}); name a file with one image a line") from error
+    with file, index.open("wb") as offsets:
         for line in file:
             name = line.strip(b"\r\n")
             if name:
                 if b"://" in name and not allow_urls:
-                    refuse_url(os.fsdecode(name))
-                if pictures % shard_size == 0:
-                    places.write(_PLACE.pack(place))
-                pictures += 1
+                    reject_url(os.fsdecode(name))
+                if count % shard_size == 0:
+                    offsets.write(_OFFSET.pack(offset))
+                count += 1
                 digest.update(name + b"\n")
-            place += len(line)
-        places.write(_PLACE.pack(place))
-    if not pictures:
-        raise UserError(f"{path} names no picture; write one a line")
-    return Listing(pictures, digest.hexdigest())
+            offset += len(line)
+        offsets.write(_OFFSET.pack(offset))
+    if not count:
+        raise DataError(f"{path} names no image; write one a line")
+    return Listing(count, digest.hexdigest())
 
 
-def refuse_url(name: str) -> None:
-    """Raises UserError when the name is a URL."""
+def reject_url(name: str) -> None:
+    """Raise ConfigError when the name is a URL."""
     if is_url(name):
-        raise UserError(f"{name} is a URL, and nothing is fetched unless --allow-urls says so")
+        raise ConfigError(f"{name} is a URL, and URLs are not fetched without --allow-urls; add it or name a file")
 
 
 def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
-    """The names that belong to a shard, in the listing's order."""
-    with index.open("rb") as places:
-        places.seek(shard * _PLACE.size)
-        (first,), (last,) = _PLACE.unpack(places.read(_PLACE.size)), _PLACE.unpack(places.read(_PLACE.size))
+    """Return the names of a shard, in the order of the listing."""
+    with index.open("rb") as offsets:
+        offsets.seek(shard * _OFFSET.size)
+        (start,), (end,) = _OFFSET.unpack(offsets.read(_OFFSET.size)), _OFFSET.unpack(offsets.read(_OFFSET.size))
     with listing.open("rb") as file:
-        file.seek(first)
-        lines = file.read(last - first).split(b"\n")
+        file.seek(start)
+        lines = file.read(end - start).split(b"\n")
     return [os.fsdecode(name) for line in lines if (name := line.strip(b"\r"))]
 
 
-def list_images(given: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
-    """The pictures behind files, folders, patterns, URLs and "-" (the lines of the standard input), as they are found.
+def list_images(sources: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
+    """Yield the images of files, folders, patterns, URLs and "-" (the lines of the standard input).
 
-    As `legenda.extractors.find_images` chooses, but in no order, and one may come twice. A URL is a picture where
-    it is one of http or https, or ends as pictures do; any other names a folder of an object store.
-    Raises UserError for what does not exist or holds no picture, and for a URL where they are not allowed.
+    The images are those of `legenda.extractors.find_images`, in no order, possibly repeated. A URL is an image where it
+    is of http or https or has the suffix of one; any other URL is a folder of an object store. Raise DataError for a
+    source that does not exist or holds no image, and ConfigError for a URL unless URLs are allowed.
     """
-    for entry in given:
-        if entry == "-":
-            yield from _of_lines(sys.stdin, allow_urls=allow_urls)
+    for source in sources:
+        if source == "-":
+            yield from _from_lines(sys.stdin, allow_urls=allow_urls)
         else:
-            yield from _behind(entry, allow_urls=allow_urls)
+            yield from _from_source(source, allow_urls=allow_urls)
 
 
-def _of_lines(lines: Iterable[str], *, allow_urls: bool) -> Iterator[str]:
-    named = False
+def _from_lines(lines: Iterable[str], *, allow_urls: bool) -> Iterator[str]:
+    empty = True
     for line in lines:
-        if entry := line.strip("\r\n"):
-            named = True
-            yield from _behind(entry, allow_urls=allow_urls)
-    if not named:
-        raise UserError("the standard input names no picture; write one file, folder or pattern a line")
+        if source := line.strip("\r\n"):
+            empty = False
+            yield from _from_source(source, allow_urls=allow_urls)
+    if empty:
+        raise DataError("the standard input names no image; write one file, folder or pattern a line")
 
 
-def _behind(entry: str, *, allow_urls: bool) -> Iterator[str]:
-    """The pictures behind one name; UserError where the system lets nobody look."""
+def _from_source(source: str, *, allow_urls: bool) -> Iterator[str]:
+    """Yield the images of one source; raise DataError where the system denies access."""
     try:
-        yield from _found_behind(entry, allow_urls=allow_urls)
+        yield from _list_source(source, allow_urls=allow_urls)
     except OSError as error:
-        raise UserError(
-            f"{entry} cannot be listed ({error.strerror or error}); check the name, or give leave to read it"
+        raise DataError(
+            f"{source} cannot be listed ({error.strerror or error}); check the name and the permission to read it"
         ) from error
 
 
-def _found_behind(entry: str, *, allow_urls: bool) -> Iterator[str]:
-    if is_url(entry):
+def _list_source(source: str, *, allow_urls: bool) -> Iterator[str]:
+    if is_url(source):
         if not allow_urls:
-            refuse_url(entry)
-        if entry.startswith(("http://", "https://")) or _named_as_picture(entry):
-            yield entry
+            reject_url(source)
+        if source.startswith(("http://", "https://")) or _is_image_name(source):
+            yield source
             return
-        found = _in_store(entry)
-    elif Path(entry).is_file():
-        yield entry
+        images = _in_store(source)
+    elif Path(source).is_file():
+        yield source
         return
-    elif Path(entry).is_dir():
-        found = _below(entry)
-    elif glob.has_magic(entry):
-        names = glob.iglob(entry, recursive=True)  # noqa: PTH207 - takes absolute patterns too
-        found = (name for name in names if _named_as_picture(name) and Path(name).is_file())
+    elif Path(source).is_dir():
+        images = _in_folder(source)
+    elif glob.has_magic(source):
+        names = glob.iglob(source, recursive=True)  # noqa: PTH207 - takes absolute patterns too
+        images = (name for name in names if _is_image_name(name) and Path(name).is_file())
     else:
-        raise UserError(f"{entry} does not exist; name a picture, a folder of pictures or a pattern such as '*.jpg'")
-    first = next(found, None)
+        raise DataError(f"{source} does not exist; name an image, a folder of images or a pattern such as '*.jpg'")
+    first = next(images, None)
     if first is None:
-        raise UserError(f"{entry} holds no picture; name one with pictures of the kinds {', '.join(sorted(SUFFIXES))}")
+        raise DataError(f"{source} holds no image; name one with images of the types {', '.join(sorted(SUFFIXES))}")
     yield first
-    yield from found
+    yield from images
 
 
-def _below(folder: str) -> Iterator[str]:
-    """Pictures in a folder and all below it, without holding the names of one folder together."""
-    waiting = [folder]
-    while waiting:
-        here = waiting.pop()
+def _in_folder(folder: str) -> Iterator[str]:
+    """Yield the images of a folder tree, without holding the names of a folder in memory."""
+    pending = [folder]
+    while pending:
+        current = pending.pop()
         try:
-            with os.scandir(here) as entries:
+            with os.scandir(current) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    elif _named_as_picture(entry.name) and entry.is_file():
+                        pending.append(entry.path)
+                    elif _is_image_name(entry.name) and entry.is_file():
                         yield entry.path
         except OSError as error:
-            raise UserError(f"{here} cannot be listed ({error.strerror}); give leave to read it") from error
+            raise DataError(
+                f"{current} cannot be listed ({error.strerror}); check the permission to read it"
+            ) from error
 
 
 def _in_store(url: str) -> Iterator[str]:
-    """Pictures in a folder of an object store; the names of one of its folders are held together."""
+    """Yield the images of a folder tree in an object store; the names of one folder are held in memory."""
     import fsspec
 
     try:
         system, root = fsspec.core.url_to_fs(url)
         for folder, _, files in system.walk(root, on_error="raise"):
             for name in files:
-                if _named_as_picture(name):
+                if _is_image_name(name):
                     yield system.unstrip_protocol(f"{folder}/{name}")
-    except Exception as error:  # every store fails in its own way
+    except Exception as error:  # fsspec's stores have no common base class of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{url} cannot be listed ({reason}); check the address and your credentials") from error
+        raise DataError(f"{url} cannot be listed ({reason}); check the address and your credentials") from error
 
 
-def _named_as_picture(name: str) -> bool:
-    end = Path(name.split("?")[0] if is_url(name) else name)
-    return end.suffix.lower() in SUFFIXES and not end.name.startswith(".")
+def _is_image_name(name: str) -> bool:
+    path = Path(name.split("?")[0] if is_url(name) else name)
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")

@@ -111,7 +111,7 @@ def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[flo
 
 def _own_set(opened: CaptionerRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:
     """Pictures of the user's as a set without references, read by the run's extractor."""
-    extractor = opened.extractor(given)
+    extractor = opened.resolve_extractor(given)
     regions = []
     for path in paths:
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])
