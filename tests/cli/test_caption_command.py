@@ -233,8 +233,8 @@ def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_pa
     ("wrong", "message"),
     [
         ({"train": "many"}, ": data takes train as int, not 'many'"),
-        ({"kind": "photographs"}, ' has no usable "data" part'),
-        ({"kind": ["scenes"]}, ' has no usable "data" part'),
+        ({"kind": "photographs"}, ": there is no kind of data 'photographs'"),
+        ({"train": [12]}, ": data takes train as int, not [12]"),
         ({"colour": 1}, ": data has no option 'colour'"),
     ],
 )
@@ -311,7 +311,7 @@ def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photogr
     assert (written["captions"], written["scores"]) == (expected, {})
     assert written["data"]["annotations"] == str(tmp_path / "withheld.json")
     said = mistake(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
-    assert "the split test has no captions, so nothing can be scored; choose another split" in said
+    assert "the data set has no captions of test, so nothing can be scored; choose another --split" in said
 
 
 def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):
