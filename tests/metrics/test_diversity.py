@@ -50,7 +50,7 @@ def test_self_cider_of_two_captions_by_hand():
     roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
     found = measure_diversity({1: ["a b c d", "a b c e"]}, df=frequencies, tokenized=True)
     assert found.self_cider == pytest.approx(-math.log2(roots[0] / sum(roots)))
-    assert found.df == "frequencies given"
+    assert found.df == "document frequencies passed as df"
 
 
 def test_the_kernel_is_cider():
@@ -63,7 +63,7 @@ def test_the_kernel_is_cider():
     roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
     found = measure_diversity({1: pair}, df=references)
     assert found.self_cider == pytest.approx(-math.log2(roots[0] / sum(roots)))
-    assert (found.df, found.documents) == ("references given", 3)
+    assert (found.df, found.documents) == ("references passed as df", 3)
 
 
 def test_alike_captions_are_not_diverse_and_strangers_are():
@@ -92,7 +92,7 @@ def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, rando
 def test_words_and_novelty():
     assert vocabulary_size(["A dog.", "a Cat", ""]) == 3
     assert novel_fraction(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
-    with pytest.raises(UserError, match="no captions to look for"):
+    with pytest.raises(UserError, match="no captions to compare"):
         novel_fraction([], ["a"])
 
 

@@ -98,7 +98,7 @@ def test_tokenized_captions_are_left_as_they_are():
         ({"1": "a"}, {1: ["a"]}, r"lack 1 image\(s\): 1,"),
         ({1: ["a"]}, {1: ["a"]}, "prediction for image 1 is list"),
         ({1: None}, {1: ["a"]}, "prediction for image 1 is NoneType"),
-        ({1: "a"}, {1: []}, "Image 1 has an empty list of references"),
+        ({1: "a"}, {1: []}, "image 1 has an empty list of references"),
         ({1: "a"}, {1: "a"}, "references of image 1 are str"),
         ({1: "a"}, {1: 5}, "references of image 1 are int"),
         ({1: "a"}, {1: ["a", 3]}, "reference of image 1 is int"),
@@ -198,11 +198,11 @@ def test_document_frequencies_may_come_from_elsewhere():
     others = {**REFERENCES, 10: ["A wall, a kite."], 11: ["the sea"]}
     own = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D")
     theirs = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=others)
-    assert (theirs.documents, theirs.df) == (5, "references given")
+    assert (theirs.documents, theirs.df) == (5, "references passed as df")
     assert theirs["CIDEr-D"] != own["CIDEr-D"]
     counted = DocumentFrequencies.from_references([[["a", "wall", "a", "kite"]], [["the", "sea"]]])
     given = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=counted)
-    assert (given.documents, given.df) == (2, "frequencies given")
+    assert (given.documents, given.df) == (2, "document frequencies passed as df")
     assert evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=REFERENCES).corpus == own.corpus
     with pytest.raises(UserError, match="Image 3 has an empty list of references"):
         evaluate(PREDICTIONS, REFERENCES, df={3: []})

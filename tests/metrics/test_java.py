@@ -19,7 +19,7 @@ def test_the_variable_comes_first(fake_java):
 
 def test_a_variable_that_names_nothing_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("LEGENDA_JAVA", str(tmp_path / "java"))
-    with pytest.raises(UserError, match=r"LEGENDA_JAVA names .*java, which is no program"):
+    with pytest.raises(UserError, match=r"LEGENDA_JAVA names .*java, which is not an executable"):
         find_java()
 
 
@@ -60,5 +60,5 @@ def test_versions(fake_java, told, version):
 
 
 def test_a_java_without_a_version_is_told(fake_java):
-    with pytest.raises(UserError, match="does not name a version"):
+    with pytest.raises(UserError, match="does not print a version"):
         java_version(fake_java("print('hello')"))

@@ -106,7 +106,7 @@ def test_signs_that_break_the_protocol_count_as_spaces(meteor):
 def test_no_captions_are_refused():
     with pytest.raises(UserError, match="no captions"):
         Meteor().score([], [])
-    with pytest.raises(UserError, match="a caption without references"):
+    with pytest.raises(UserError, match="a caption has no references"):
         Meteor().score(["a", "b"], [["a"], []])
 
 
@@ -135,7 +135,7 @@ def test_long_conversations_do_not_block(fake_meteor):
 def test_a_silent_program_is_ended_after_the_time_out(fake_meteor):
     program = fake_meteor("time.sleep(60)", timeout=0.3)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"METEOR has said nothing for 0\.3 seconds and was ended"):
+    with pytest.raises(UserError, match=r"METEOR printed nothing for 0\.3 seconds and was killed"):
         program.score(["a"], [["a"]])
     assert time.monotonic() - began < 10
 
@@ -145,7 +145,7 @@ def test_a_killed_program_is_told_and_the_next_call_starts_another(fake_meteor):
     assert program.score(["abc"], [["b"]]).corpus == 3.0
     first = process_of(program)
     os.kill(first, signal.SIGKILL)
-    with pytest.raises(UserError, match="METEOR ended by signal 9 before it had answered"):
+    with pytest.raises(UserError, match="METEOR exited by signal 9 before it had answered"):
         program.score(["abc"], [["b"]])
     assert program.score(["ab"], [["b"]]).corpus == 2.0
     assert process_of(program) != first
@@ -159,7 +159,7 @@ def test_the_reason_of_a_failure_is_told(fake_meteor):
 
 def test_an_answer_that_is_no_number_is_told(fake_meteor):
     program = fake_meteor("for line in sys.stdin: print('Error: specify SCORE or EVAL or SING', flush=True)")
-    with pytest.raises(UserError, match="gave an answer that is no number"):
+    with pytest.raises(UserError, match="printed something other than numbers"):
         program.score(["a"], [["a"]])
 
 

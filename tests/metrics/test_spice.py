@@ -82,7 +82,7 @@ def test_modern_java_needs_an_engine(fake_java, jars):
     fake_java(JAVA.replace("VERSION", "25"))
     (jars / "nashorn-core-15.4.jar").unlink()
     with pytest.raises(
-        UserError, match="SPICE needs a JavaScript engine, which Java 25 lacks; put the jars of Nashorn"
+        UserError, match="SPICE needs a JavaScript engine, which Java 25 lacks; add the jars of Nashorn"
     ):
         Spice(jars)
 
@@ -102,7 +102,7 @@ def test_a_failure_is_told_with_its_reason(fake_java, jars):
     fake_java(
         JAVA.replace("import json, pathlib", "print('x.InaccessibleObjectException: y'); sys.exit(1)\nimport json")
     )
-    with pytest.raises(UserError, match="does not name a version"):
+    with pytest.raises(UserError, match="does not print a version"):
         Spice(jars)
     fake_java(
         "if sys.argv[1] == '-version': print('version \"17\"')\n"
@@ -160,8 +160,8 @@ def test_what_cannot_be_fetched_is_told(tmp_path, kind):
     (tmp_path / "page.html").write_text("<html>moved</html>")
     url, said = {
         "no network": ("http://127.0.0.1:9/corenlp.zip", "cannot be downloaded"),
-        "no archive": ((tmp_path / "page.html").as_uri(), "did not give the archive"),
-        "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not give the archive"),
+        "no archive": ((tmp_path / "page.html").as_uri(), "did not return the archive"),
+        "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not return the archive"),
     }[kind]
     with pytest.raises(UserError, match=said):
         download_corenlp(tmp_path / "jars", url=url, progress=lambda _done, _total: None)

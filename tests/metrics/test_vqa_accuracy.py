@@ -131,14 +131,14 @@ def test_a_missing_key_is_named(key):
     [
         ({}, [ENTRY], "question 7 has no prediction"),
         ({7: "yes", 8: "no"}, [ENTRY], "question 8 is answered but not annotated"),
-        ({7: "yes"}, [ENTRY, ENTRY], "question 7 is annotated twice"),
-        ({7: "yes", "7": "no"}, [ENTRY], "question 7 is answered twice"),
-        ({7: 3}, [ENTRY], "the prediction for question 7 is no text"),
+        ({7: "yes"}, [ENTRY, ENTRY], "question 7 has two annotations"),
+        ({7: "yes", "7": "no"}, [ENTRY], "question 7 has two predictions"),
+        ({7: 3}, [ENTRY], "the prediction for question 7 is int"),
         ([{"question_id": 7}], [ENTRY], r"predictions\[0\] has no 'question_id' and 'answer'"),
         ({7: "yes"}, [{**ENTRY, "answers": []}], "'answers' of annotations"),
         ({7: "yes"}, [{**ENTRY, "answers": [{"text": "yes"}]}], "'answers' of annotations"),
         ({7: "yes"}, ["yes"], r"annotations\[0\] has no 'question_id'"),
-        ({7: "yes"}, {7: "yes"}, "the annotation of question 7 is no object"),
+        ({7: "yes"}, {7: "yes"}, "the annotation of question 7 is not an object"),
         ({}, [], "no annotated questions"),
     ],
 )
@@ -148,5 +148,5 @@ def test_what_does_not_fit_is_named(predictions, annotations, problem):
 
 
 def test_nobody_has_answered():
-    with pytest.raises(UserError, match="there are none"):
+    with pytest.raises(UserError, match="at least one annotated answer"):
         vqa_accuracy("yes", [])

@@ -1,4 +1,4 @@
-"""Scores of captions."""
+"""Metrics of captions, answers, boxes and translations, and rewards of self-critical training."""
 
 from legenda.metrics.boxes import box_iou, grounding_accuracy
 from legenda.metrics.diversity import (

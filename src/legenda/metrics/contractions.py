@@ -1,19 +1,19 @@
-"""The apostrophes that the official VQA evaluation puts back into answers (GT-Vision-Lab/VQA, vqaEval.py).
+"""The contractions of the official VQA evaluation (GT-Vision-Lab/VQA, vqaEval.py).
 
-Facts of that program, a few of them odd: they decide the score, so they stand as they are. Entries of its table that
-can never fire, because answers are in lower case by then or would not change, are left out.
+The table is reproduced with its irregular entries, since they affect the score. Entries without effect (in
+upper case, or equal to their replacement) are omitted.
 """
 
-_WHOLE = """
+_WITH_APOSTROPHES = """
 ain't aren't can't couldn't could've didn't doesn't don't hadn't hasn't haven't he'd he's how'd how'll how's isn't
 it'd it'll ma'am mightn't might've mustn't must've needn't not've o'clock oughtn't shan't shouldn't should've
 somebody'll somebody's someone'd someone'll someone's something'd something'll that's there'd there're there's
 they'd they'll they're they've 'twas wasn't weren't we've what'll what're what's what've when's where'd where's
 where've who'd who'll who's who've why'll why're why's won't wouldn't would've y'all you'd you'll you're you've
 """
-"""Words from which people leave out every apostrophe."""
+"""Words that are often written without apostrophes."""
 
-_PARTLY = {
+_IRREGULAR = {
     "'ow'sat": "'ow's'at",
     "'ows'at": "'ow's'at",
     "couldn'tve": "couldn't've",
@@ -56,7 +56,7 @@ _PARTLY = {
     "you'dve": "you'd've",
     "youd've": "you'd've",
 }
-"""Words that have some of their apostrophes, and two that lose one or get one too many."""
+"""Words with some of their apostrophes, and two entries that remove or add an apostrophe wrongly."""
 
-CONTRACTIONS = {word.replace("'", ""): word for word in _WHOLE.split()} | _PARTLY
-"""What a word of an answer becomes, by the word in lower case."""
+CONTRACTIONS = {word.replace("'", ""): word for word in _WITH_APOSTROPHES.split()} | _IRREGULAR
+"""The replacement of each word, by the word in lower case."""

@@ -1,4 +1,4 @@
-"""How unlike one another captions are, and how good the best of several is.
+"""Diversity of several captions of an image, and the score of the best one (oracle).
 
 Sources: distinct n-grams after Li et al., "A Diversity-Promoting Objective Function for Neural Conversation Models",
 2016, and, within each image, Shetty et al., "Speaking the Same Language: Matching Machine to Human Captions by
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
@@ -24,16 +24,17 @@ Samples = Mapping[Any, Sequence[str]]
 
 @dataclass(frozen=True)
 class Diversity:
-    """The diversity of several captions an image; all but `mbleu` are greater for more diverse captions.
+    """The diversity of several captions an image; higher means more diverse except for `mbleu`.
 
-    distinct: for n of 1 to 4, the different n-grams of an image's captions over their words, the mean over images.
-    mbleu: BLEU-1 to BLEU-4 of a caption with the image's others as references: the corpus score of all first captions,
-        of all second ones and so on, the mean of those.
-    self_cider: per image, minus the logarithm, to the base of the number of captions, of the greatest singular value's
-        share in the sum of all; they are the square roots of the eigenvalues of the matrix of CIDEr between captions.
-        0 where all are alike, 1 where no two share an n-gram. The mean over images.
+    distinct: for n of 1 to 4, the number of distinct n-grams of an image's captions divided by their number of words;
+        the mean over images.
+    mbleu: BLEU-1 to BLEU-4 of captions with the image's other captions as references: the mean of the corpus scores of
+        all first captions, all second captions and so on.
+    self_cider: minus the logarithm, to the base of the number of captions, of the largest singular value divided by the
+        sum of singular values; these are the square roots of the eigenvalues of the matrix of CIDEr between an image's
+        captions. 0 where all captions are equal, 1 where no two share an n-gram. The mean over images.
     per_image: "distinct-1" to "distinct-4" and "self-CIDEr" of each image.
-    documents, df: the number of documents of self-CIDEr's document frequencies, and what those were.
+    documents, df: the number of documents of self-CIDEr's document frequencies, and their source.
     """
 
     distinct: tuple[float, ...]
@@ -47,44 +48,44 @@ class Diversity:
 def measure_diversity(
     samples: Samples, *, df: DocumentFrequencies | References | None = None, tokenized: bool = False
 ) -> Diversity:
-    """Measures the diversity of two or more captions of each image, as raw text or, with `tokenized`, as tokens.
+    """Return the diversity of two or more captions of each image, as raw text or, with `tokenized`, as tokens.
 
-    df: where self-CIDEr takes its document frequencies from, as in `evaluate`; the authors take the references of the
-        data set. With None it is the samples themselves.
-    Raises UserError for an image with fewer than two captions and for what is not text.
+    df: the source of self-CIDEr's document frequencies, as in `evaluate`; the authors use the references of the data
+        set, and None uses the samples.
+    Raise DataError for an image with fewer than two captions and for captions that are not text.
     """
     groups = [as_tokens(captions, tokenized=tokenized) for captions in _checked(samples).values()]
     frequencies, source = resolve_document_frequencies(df, groups, tokenized=tokenized)
     distinct = [_distinct(group) for group in groups]
-    alike = [_self_cider(group, frequencies) for group in groups]
+    self_ciders = [_self_cider(group, frequencies) for group in groups]
     per_image = {
-        image: {f"distinct-{n}": share for n, share in enumerate(shares, start=1)} | {"self-CIDEr": spread}
-        for image, shares, spread in zip(samples, distinct, alike, strict=True)
+        image: {f"distinct-{n}": ratio for n, ratio in enumerate(ratios, start=1)} | {"self-CIDEr": self_cider}
+        for image, ratios, self_cider in zip(samples, distinct, self_ciders, strict=True)
     }
     means = tuple(fmean(column) for column in zip(*distinct, strict=True))
     source = "the samples" if df is None else source
-    return Diversity(means, _mbleu(groups), fmean(alike), per_image, frequencies.documents, source)
+    return Diversity(means, _mbleu(groups), fmean(self_ciders), per_image, frequencies.documents, source)
 
 
 def vocabulary_size(captions: Iterable[str], *, tokenized: bool = False) -> int:
-    """How many different words captions have."""
+    """Return the number of distinct words of captions."""
     return len({word for words in as_tokens(captions, tokenized=tokenized) for word in words})
 
 
 def novel_fraction(captions: Iterable[str], training: Iterable[str], *, tokenized: bool = False) -> float:
-    """The share of captions, in 0..1, whose words in order are no caption of the training set."""
+    """Return the fraction of captions, in 0..1, whose token sequences do not occur in the training set."""
     known = {tuple(words) for words in as_tokens(training, tokenized=tokenized)}
-    made = [tuple(words) for words in as_tokens(captions, tokenized=tokenized)]
-    if not made:
-        raise UserError("there are no captions to look for in the training set; give at least one")
-    return sum(words not in known for words in made) / len(made)
+    generated = [tuple(words) for words in as_tokens(captions, tokenized=tokenized)]
+    if not generated:
+        raise DataError("there are no captions to compare with the training set; give at least one")
+    return sum(words not in known for words in generated) / len(generated)
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A metric over several captions an image: the mean over images of each one's best and of each one's mean caption.
+    """A metric of several captions an image: the means over images of the best and of the mean score.
 
-    per_image: the score of every caption of every image.
+    per_image: the scores of all captions of each image.
     """
 
     best: float
@@ -100,24 +101,24 @@ def score_oracle(
     df: DocumentFrequencies | References | None = None,
     tokenized: bool = False,
 ) -> dict[str, Oracle]:
-    """Scores each of an image's captions alone with metrics of `evaluate`, and looks for the best one by each.
+    """Score each of an image's captions separately with metrics of `evaluate`, and find the best one by each metric.
 
-    Every image has the same number of captions. For BLEU and METEOR the scores are those of single images, whose mean
-    is not the corpus' score. A metric that cannot be computed is left out, as "auto" allows.
-    Raises UserError for uneven numbers of captions, and as `evaluate` does.
+    All images need the same number of captions. BLEU and METEOR are those of single images, whose mean is not the
+    corpus score. With "auto", metrics that cannot be computed are omitted.
+    Raise DataError for unequal numbers of captions, and the errors of `evaluate`.
     """
     numbers = {len(captions) for captions in _checked(samples, least=1).values()}
     if len(numbers) != 1:
-        raise UserError(f"the images have from {min(numbers)} to {max(numbers)} captions; give each the same number")
+        raise DataError(f"the images have from {min(numbers)} to {max(numbers)} captions; give each the same number")
     rounds = [
         evaluate(
-            {image: captions[place] for image, captions in samples.items()},
+            {image: captions[index] for image, captions in samples.items()},
             references,
             metrics=metrics,
             df=df,
             tokenized=tokenized,
         )
-        for place in range(numbers.pop())
+        for index in range(numbers.pop())
     ]
     found: dict[str, Oracle] = {}
     for name in rounds[0].corpus:
@@ -130,41 +131,41 @@ def score_oracle(
 
 def _distinct(group: Sequence[Sequence[str]]) -> list[float]:
     words = sum(map(len, group))
-    different = {ngram for caption in group for ngram in count_ngrams(caption)}
-    return [sum(len(ngram) == n for ngram in different) / max(1, words) for n in range(1, MAX_ORDER + 1)]
+    distinct = {ngram for caption in group for ngram in count_ngrams(caption)}
+    return [sum(len(ngram) == n for ngram in distinct) / max(1, words) for n in range(1, MAX_ORDER + 1)]
 
 
 def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
     rounds = []
-    for place in range(max(map(len, groups))):
-        full = [group for group in groups if len(group) > place]
-        others = [[*group[:place], *group[place + 1 :]] for group in full]
-        rounds.append(bleu([group[place] for group in full], others)[0])
+    for index in range(max(map(len, groups))):
+        remaining = [group for group in groups if len(group) > index]
+        others = [[*group[:index], *group[index + 1 :]] for group in remaining]
+        rounds.append(bleu([group[index] for group in remaining], others)[0])
     return tuple(fmean(column) for column in zip(*rounds, strict=True))
 
 
-def _self_cider(group: Sequence[Sequence[str]], frequencies: DocumentFrequencies) -> float:
+def _self_cider(group: Sequence[Sequence[str]], df: DocumentFrequencies) -> float:
     kernel = np.zeros((len(group), len(group)))
     counted = [count_ngrams(caption) for caption in group]
     for n in range(1, MAX_ORDER + 1):
         columns = sorted({ngram for counts in counted for ngram in counts if len(ngram) == n})
-        weights = np.array([frequencies.weight(ngram) for ngram in columns])
+        weights = np.array([df.weight(ngram) for ngram in columns])
         vectors = np.array([[counts[ngram] for ngram in columns] for counts in counted]) * weights
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
         kernel += unit @ unit.T / MAX_ORDER
     singular = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
     total = singular.sum()
-    # Captions without a weighted word are alike.
+    # Captions without n-grams of positive weight are equal.
     return float(-np.log(singular[-1] / total) / np.log(len(group))) + 0.0 if total > 0 else 0.0
 
 
 def _checked(samples: Samples, *, least: int = 2) -> Samples:
     if not samples:
-        raise UserError("there are no captions to measure; give several for each image")
+        raise DataError("there are no captions to measure; give several for each image")
     for image, captions in samples.items():
         if isinstance(captions, str) or not isinstance(captions, Sequence) or len(captions) < least:
-            raise UserError(f"image {image!r} needs a list of at least {least} captions")
+            raise DataError(f"image {image!r} needs a list of at least {least} captions")
         if wrong := [caption for caption in captions if not isinstance(caption, str)]:
-            raise UserError(f"a caption of image {image!r} is {type(wrong[0]).__name__}; give captions as text")
+            raise DataError(f"a caption of image {image!r} is {type(wrong[0]).__name__}; give captions as text")
     return samples

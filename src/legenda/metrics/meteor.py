@@ -1,4 +1,4 @@
-"""METEOR 1.5, scored by its authors' Java program, which runs beside us as a process of its own.
+"""METEOR 1.5, computed by its authors' Java program in a child process.
 
 Sources: Denkowski and Lavie, "Meteor Universal: Language Specific Translation Evaluation for Any Target Language",
 2014; pycocoevalcap 1.2 for the options of the program, to whose values every value is equal.
@@ -20,21 +20,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Self
 
-from legenda.errors import UserError
-from legenda.metrics.java import PLAIN, VARIABLE, find_java, find_program
+from legenda.errors import DataError, LegendaError
+from legenda.metrics.java import JAVA_OPTIONS, VARIABLE, find_java, find_program
 
 _SEPARATOR = "|||"
-# What the program, its reader of lines or its protocol would take for the end of a caption.
+# Characters that the program or its protocol interpret as the end of a caption.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]|\|\|\|+")
 _LAST_LINES = 20
-_GRACE = 10.0  # seconds for a process that has closed its output to end
+_GRACE = 10.0  # seconds for a process to exit after closing its output
 
 
 @dataclass(frozen=True)
 class MeteorScores:
-    """METEOR of a corpus and of each image, in 0..1, and the counts of each image that METEOR adds up.
+    """METEOR of a corpus and of each image, in 0..1, and the statistics of each image that METEOR sums.
 
-    The corpus' METEOR is that of the summed counts, not the mean of the images'.
+    METEOR of the corpus is that of the summed statistics, not the mean over images.
     """
 
     corpus: float
@@ -43,12 +43,12 @@ class MeteorScores:
 
 
 class Meteor:
-    """The METEOR program, started when first needed; use it in a `with` statement, or `close` it.
+    """The METEOR program, started at the first call; use it in a `with` statement, or `close` it.
 
-    It takes about six seconds of processor time to start and 1.1 GB of memory, so keep one for many calls. Several
-    threads may share one: their calls wait for one another.
+    It takes about six CPU seconds to start and 1.1 GB of memory, so reuse one for many calls. Calls from several
+    threads are serialized.
 
-    timeout: seconds of silence from the program after which it is given up.
+    timeout: seconds without output after which the program is killed.
     """
 
     def __init__(self, *, timeout: float = 120.0) -> None:
@@ -65,34 +65,34 @@ class Meteor:
         self.close()
 
     def close(self) -> None:
-        """Ends the program; a later call of `score` starts it anew."""
+        """Stop the program; a later call of `score` restarts it."""
         with self._lock:
             self._end()
 
     def score(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> MeteorScores:
-        """Scores one caption an image against its references: tokens joined by spaces, as PTB tokens are.
+        """Score one caption an image against its references, all of them PTB tokens joined by spaces.
 
         Line breaks, other control characters and "|||" count as spaces. An empty caption scores 0.
-        Raises UserError when the extra or Java is missing, and when the program stays silent or ends; the next call
-        starts it anew.
+        Raise ConfigError where the extra or Java is missing, and LegendaError where the program exits or prints
+        nothing; the next call restarts it.
         """
         if not candidates:
-            raise UserError("METEOR has no captions to score; give at least one")
+            raise DataError("there are no captions for METEOR to score; give at least one")
         if not all(references):
-            raise UserError("METEOR has a caption without references; give at least one for each")
-        questions = [
+            raise DataError("a caption has no references for METEOR; give at least one for each")
+        commands = [
             f" {_SEPARATOR} ".join(("SCORE", *map(_clean, group), _clean(candidate)))
             for candidate, group in zip(candidates, references, strict=True)
         ]
         with self._lock:
             try:
-                counts = self._ask(questions, len(questions))
+                counts = self._ask(commands, len(commands))
                 numbers = [tuple(map(float, line.split())) for line in counts]
-                question = f" {_SEPARATOR} ".join(("EVAL", *counts))
-                *per_image, corpus = map(float, self._ask([question], len(counts) + 1))
+                command = f" {_SEPARATOR} ".join(("EVAL", *counts))
+                *per_image, corpus = map(float, self._ask([command], len(counts) + 1))
             except ValueError as error:
                 self._end()
-                raise UserError(f"METEOR gave an answer that is no number ({error}); {_HINT}") from error
+                raise LegendaError(f"METEOR printed something other than numbers ({error}); {_HINT}") from error
             except BaseException:
                 self._end()
                 raise
@@ -115,9 +115,9 @@ _HINT = f"try again, or set {VARIABLE} to another java"
 def _command() -> list[str]:
     java, jar = find_java(), find_program("METEOR", "meteor/meteor-1.5.jar")
     paraphrases = find_program("METEOR", "meteor/data/paraphrase-en.gz")
-    # In a folder whose name has a space the program does not find its paraphrases by itself.
+    # Without this option the program does not find its paraphrases in a folder whose name has a space.
     options = ["-", "-", "-stdio", "-l", "en", "-norm", "-a", str(paraphrases)]
-    return [str(java), "-Xmx2G", *PLAIN, "-jar", str(jar), *options]
+    return [str(java), "-Xmx2G", *JAVA_OPTIONS, "-jar", str(jar), *options]
 
 
 def _clean(caption: str) -> str:
@@ -125,11 +125,11 @@ def _clean(caption: str) -> str:
 
 
 class _Child:
-    """A process that answers lines with lines; threads keep its three pipes moving, so that it never blocks."""
+    """A process that answers lines with lines; threads read and write its three pipes, so that it never blocks."""
 
     def __init__(self, command: Sequence[str]) -> None:
         try:
-            # In a session of its own, an interrupt reaches it only through us, and a wrapper around java ends with it.
+            # In a new session it receives no keyboard interrupt, and a wrapper script around java is killed with it.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -138,40 +138,40 @@ class _Child:
                 start_new_session=True,
             )
         except OSError as error:
-            raise UserError(f"{command[0]} does not start ({error.strerror or error}); {_HINT}") from error
+            raise LegendaError(f"{command[0]} does not start ({error.strerror or error}); {_HINT}") from error
         self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.complaints: deque[str] = deque(maxlen=_LAST_LINES)
-        # A forked copy of this interpreter must not end its parent's process.
+        self.errors: deque[str] = deque(maxlen=_LAST_LINES)
+        # A forked copy of this interpreter must not kill its parent's process.
         self.end = weakref.finalize(self, _finish, self.process, os.getpid())
         stdout, stderr = self.process.stdout, self.process.stderr
         assert stdout is not None
         assert stderr is not None
         threading.Thread(target=_read, args=(stdout, self.answers), daemon=True).start()
-        threading.Thread(target=_keep_last, args=(stderr, self.complaints), daemon=True).start()
+        threading.Thread(target=_keep_last, args=(stderr, self.errors), daemon=True).start()
 
     def ask(self, lines: Sequence[str], answers: int, timeout: float) -> list[str]:
-        """Writes lines while reading answers; UserError when the process ends or says nothing for `timeout` seconds."""
+        """Write lines while reading answers; raise LegendaError where it exits or prints nothing for too long."""
         stdin = self.process.stdin
         assert stdin is not None
         threading.Thread(target=_write, args=(stdin, lines), daemon=True).start()
-        told: list[str] = []
-        while len(told) < answers:
+        lines_read: list[str] = []
+        while len(lines_read) < answers:
             try:
                 answer = self.answers.get(timeout=timeout)
             except queue.Empty:
-                raise UserError(f"METEOR has said nothing for {timeout:g} seconds and was ended; {_HINT}") from None
+                raise LegendaError(f"METEOR printed nothing for {timeout:g} seconds and was killed; {_HINT}") from None
             if answer is None:
-                raise UserError(f"METEOR ended {self._how()} before it had answered; {_HINT}")
-            told.append(answer)
-        return told
+                raise LegendaError(f"METEOR exited {self._describe_exit()} before it had answered; {_HINT}")
+            lines_read.append(answer)
+        return lines_read
 
-    def _how(self) -> str:
+    def _describe_exit(self) -> str:
         try:
             code = self.process.wait(timeout=_GRACE)
         except subprocess.TimeoutExpired:
-            return "its output"
+            return "after closing its output"
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        reason = next((line for line in self.complaints if "Exception" in line or "Error" in line), "")
+        reason = next((line for line in self.errors if "Exception" in line or "Error" in line), "")
         return f"{how} ({reason})" if reason else how
 
 
@@ -182,10 +182,10 @@ def _read(stdout: IO[bytes], answers: queue.SimpleQueue[str | None]) -> None:
     answers.put(None)
 
 
-def _keep_last(stderr: IO[bytes], complaints: deque[str]) -> None:
+def _keep_last(stderr: IO[bytes], errors: deque[str]) -> None:
     with stderr:
         for line in stderr:
-            complaints.append(line.decode("utf-8", "replace").strip())
+            errors.append(line.decode("utf-8", "replace").strip())
 
 
 def _write(stdin: IO[bytes], lines: Sequence[str]) -> None:
@@ -194,7 +194,7 @@ def _write(stdin: IO[bytes], lines: Sequence[str]) -> None:
             stdin.write(line.encode("utf-8", "replace") + b"\n")
         stdin.flush()
     except (OSError, ValueError):
-        return  # the process has ended, which its reader finds out
+        return  # the process has exited, which its reader detects
 
 
 def _finish(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -204,5 +204,5 @@ def _finish(process: subprocess.Popen[bytes], owner: int) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert process.stdin is not None
-    with contextlib.suppress(OSError):  # what it had not read is lost, and may be
+    with contextlib.suppress(OSError):  # unread input is discarded
         process.stdin.close()

@@ -11,15 +11,15 @@ _BETA = 1.2
 
 
 def rouge_l(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """ROUGE-L of one image, in 0..1: the F score of the best precision and the best recall over the references.
+    """Return ROUGE-L of one image, in 0..1: the F score of the best precision and the best recall over the references.
 
-    The two maxima may come from different references, as in pycocoevalcap. No caption may be without tokens; there, an
-    empty caption is the one token "".
+    The two maxima may come from different references, as in pycocoevalcap. Every caption needs a token; for an empty
+    one, pycocoevalcap uses the token "".
     """
-    places: defaultdict[str, int] = defaultdict(int)
-    for place, token in enumerate(candidate):
-        places[token] |= 1 << place
-    common = [_common_subsequence(len(candidate), places, reference) for reference in references]
+    positions: defaultdict[str, int] = defaultdict(int)
+    for position, token in enumerate(candidate):
+        positions[token] |= 1 << position
+    common = [_common_subsequence(len(candidate), positions, reference) for reference in references]
     precision = max(common) / len(candidate)
     recall = max(length / len(reference) for length, reference in zip(common, references, strict=True))
     if precision == 0 or recall == 0:
@@ -27,16 +27,16 @@ def rouge_l(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> fl
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
-def _common_subsequence(length: int, places: Mapping[str, int], other: Sequence[str]) -> int:
-    """The length of the longest common subsequence with a caption of a length, whose tokens' places are bits.
+def _common_subsequence(length: int, positions: Mapping[str, int], other: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence of `other` and a caption of `length` tokens.
 
-    One row of the usual table is the bits of an integer, a zero for every step up (Hyyrö, "Bit-parallel LCS-length
-    computation revisited", 2004).
+    positions: for each token of the caption, its positions as bits. A row of the dynamic program is stored as the bits
+    of an integer, with a zero for each increment (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004).
     """
-    everything = (1 << length) - 1
-    row = everything
+    all_bits = (1 << length) - 1
+    row = all_bits
     for token in other:
-        if token in places:
-            hits = row & places[token]
-            row = ((row + hits) | (row - hits)) & everything
+        if token in positions:
+            hits = row & positions[token]
+            row = ((row + hits) | (row - hits)) & all_bits
     return length - row.bit_count()

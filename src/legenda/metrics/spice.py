@@ -1,4 +1,4 @@
-"""SPICE, scored by its authors' Java program with Stanford's parser, which the user fetches.
+"""SPICE, computed by its authors' Java program with Stanford's parser, which users download.
 
 Sources: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", 2016; pycocoevalcap 1.2 for the
 program and its options.
@@ -16,32 +16,32 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.io import atomic_write, verified
-from legenda.metrics.java import PLAIN, find_java, find_program, java_version
+from legenda.metrics.java import JAVA_OPTIONS, find_java, find_program, java_version
 from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
 
 VARIABLE = "LEGENDA_SPICE_JARS"
-"""The environment variable that names the folder of jars where none is given."""
+"""The environment variable with the default folder of jars."""
 
 CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 CORENLP_URL = "https://nlp.stanford.edu/software/stanford-corenlp-full-2015-12-09.zip"
 
 _MAIN = "edu.anu.spice.SpiceScorer"
 _ENGINE = "META-INF/services/javax.script.ScriptEngineFactory"
-_FIRST_WITHOUT_ENGINE = 15
-# What the program's serialiser reads by reflection, which Java forbids from release 16 on.
+_FIRST_JAVA_WITHOUT_ENGINE = 15
+# Packages that the program's serializer reads by reflection, which Java forbids from release 16 on.
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
-_FETCH = "download them with: legenda score --download-spice FOLDER"
+_DOWNLOAD_HINT = "download them with: legenda score --download-spice FOLDER"
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class SpiceScores:
-    """SPICE of a corpus and of each image, in 0..1, and the F score of each kind of proposition, by its name.
+    """SPICE of a corpus and of each image, in 0..1, and the F score of each category of propositions.
 
-    None stands where nothing can be said: neither caption nor references hold a proposition of the kind. The corpus'
-    SPICE is the mean over the images that have one, and None when no image has.
+    A value is None where neither the caption nor the references contain such a proposition. SPICE of the corpus is the
+    mean over the images that have a value, or None.
     """
 
     corpus: float | None
@@ -50,13 +50,13 @@ class SpiceScores:
 
 
 class Spice:
-    """The SPICE program with the jars of a folder; each call of `score` is one run of it.
+    """The SPICE program with the jars of a folder; each call of `score` runs it once.
 
     jars: a folder with the two jars of Stanford CoreNLP 3.6.0 and, for Java 15 and later, those of a JavaScript engine
-        (Nashorn 15 and the jars it needs); without it, the folder that LEGENDA_SPICE_JARS names.
-    cache: a folder where the program keeps parsed captions from one run to the next, or None.
-    timeout: seconds after which a run is given up.
-    Raises UserError, saying what is missing and how to get it.
+        (Nashorn 15 and its dependencies); by default the folder in LEGENDA_SPICE_JARS.
+    cache: a folder for parsed captions, reused by later runs, or None.
+    timeout: seconds after which a run is killed.
+    Raise ConfigError naming what is missing and how to get it.
     """
 
     def __init__(
@@ -66,27 +66,27 @@ class Spice:
         self.program = find_program("SPICE", "spice/spice-1.0.jar")
         self.java = find_java()
         self.version = java_version(self.java)
-        if self.version >= _FIRST_WITHOUT_ENGINE and not _has_engine(self.jars):
-            raise UserError(
-                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; put the jars of Nashorn 15 into "
+        if self.version >= _FIRST_JAVA_WITHOUT_ENGINE and not _has_engine(self.jars):
+            raise ConfigError(
+                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; add the jars of Nashorn 15 to "
                 f"{self.jars} or set {JAVA_VARIABLE} to a Java from 8 to 14 that has one"
             )
 
     def command(self, captions: Path, out: Path) -> list[str]:
-        """The command line that scores the JSON file `captions` into the JSON file `out`."""
+        """Return the command that scores the JSON file `captions` and writes the JSON file `out`."""
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED] if self.version > 8 else []
         classes = (self.program, self.program.parent / "lib" / "*", self.jars / "*")
         cache = [] if self.cache is None else ["-cache", str(self.cache)]
         options = [*cache, "-out", str(out), "-subset", "-silent"]
         return [
-            *(str(self.java), *opened, "-Xmx8G", *PLAIN),
+            *(str(self.java), *opened, "-Xmx8G", *JAVA_OPTIONS),
             *("-cp", os.pathsep.join(map(str, classes)), _MAIN, str(captions), *options),
         ]
 
     def score(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> SpiceScores:
-        """Scores one caption an image against its references: tokens joined by spaces, as PTB tokens are.
+        """Score one caption an image against its references, all of them PTB tokens joined by spaces.
 
-        Raises UserError when the program fails, takes too long, or leaves an image out.
+        Raise LegendaError where the program fails, takes too long, or omits an image.
         """
         images = [
             {"image_id": number, "test": candidate, "refs": list(group)}
@@ -105,23 +105,23 @@ class Spice:
 
     def _run(self, command: Sequence[str]) -> None:
         try:
-            ended = subprocess.run(command, capture_output=True, timeout=self.timeout, check=False)
+            done = subprocess.run(command, capture_output=True, timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
-            raise UserError(
-                f"SPICE took more than {self.timeout:g} seconds and was ended; score fewer images"
+            raise LegendaError(
+                f"SPICE took more than {self.timeout:g} seconds and was killed; score fewer images"
             ) from None
         except OSError as error:
-            raise UserError(f"{self.java} does not start ({error.strerror}); set {JAVA_VARIABLE}") from error
-        if ended.returncode != 0:
-            lines = (ended.stderr + ended.stdout).decode("utf-8", "replace").splitlines()
+            raise LegendaError(f"{self.java} does not start ({error.strerror}); set {JAVA_VARIABLE}") from error
+        if done.returncode != 0:
+            lines = (done.stderr + done.stdout).decode("utf-8", "replace").splitlines()
             reason = next((line.strip() for line in lines if "Exception" in line or "Error" in line), "no reason given")
-            raise UserError(f"SPICE ended with exit code {ended.returncode} ({reason}); mend that and try again")
+            raise LegendaError(f"SPICE exited with code {done.returncode} ({reason}); correct this and try again")
 
 
 def parse_spice(results: Any, images: int) -> SpiceScores:
-    """Reads what the program wrote of images numbered from 0: a list of `image_id` and `scores` by category.
+    """Parse the program's output for images numbered from 0: a list of `image_id` and `scores` by category.
 
-    A value that is no finite number counts as none. Raises UserError for an image left out and for another layout.
+    Values that are not finite become None. Raise DataError for a missing image and for another layout.
     """
     try:
         scores: Mapping[int, Mapping[str, Any]] = {int(entry["image_id"]): entry["scores"] for entry in results}
@@ -132,24 +132,24 @@ def parse_spice(results: Any, images: int) -> SpiceScores:
             name: [_finite(entry[name]["f"]) if name in entry else None for entry in ordered] for name in names
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"SPICE's output lacks a score ({error!r}); try again") from error
+        raise DataError(f"SPICE's output lacks a score ({error!r}); try again") from error
     known = [value for value in overall if value is not None]
     return SpiceScores(fmean(known) if known else None, overall, categories)
 
 
 def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Callable[[int, int], None]) -> list[Path]:
-    """Fetches Stanford CoreNLP 3.6.0 (about 400 MB) and leaves its two jars in a folder; gives their paths.
+    """Download Stanford CoreNLP 3.6.0 (about 400 MB) and return the paths of its two jars in a folder.
 
-    progress: hears the bytes that have come, and how many there will be (0 where the server does not say).
-    Raises UserError when there is no network or the archive is not whole; no part of a jar is then left behind.
+    progress: called with the number of bytes downloaded and their total, 0 where the server does not report it.
+    Raise LegendaError where the network or the archive fails; no partial jar is written.
     """
-    import urllib.error  # late, for they load all of HTTP
+    import urllib.error  # imported late, since they load all of HTTP
     import urllib.request
     from http.client import HTTPException
 
     folder = Path(folder)
     paths = [folder / name for name in CORENLP]
-    hint = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder} yourself"
+    hint = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder}"
     with tempfile.TemporaryFile() as archive:
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:
@@ -159,7 +159,7 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
                     progress(done, total)
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise UserError(f"{url} cannot be downloaded ({reason}); {hint}") from error
+            raise LegendaError(f"{url} cannot be downloaded ({reason}); {hint}") from error
         try:
             with zipfile.ZipFile(archive) as opened:
                 members = {Path(name).name: name for name in opened.namelist()}
@@ -167,17 +167,19 @@ def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Ca
                     with opened.open(members[path.name]) as packed, atomic_write(path) as partial:
                         partial.write_bytes(packed.read())
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise UserError(f"{url} did not give the archive of CoreNLP 3.6.0 ({error}); {hint}") from error
+            raise LegendaError(f"{url} did not return the archive of CoreNLP 3.6.0 ({error}); {hint}") from error
     return paths
 
 
-def _find_jars(given: str | Path | None) -> Path:
-    named = given or os.environ.get(VARIABLE)
+def _find_jars(jars: str | Path | None) -> Path:
+    named = jars or os.environ.get(VARIABLE)
     if not named:
-        raise UserError(f"SPICE needs a folder with the jars of Stanford CoreNLP 3.6.0; {_FETCH}, then set {VARIABLE}")
+        raise ConfigError(
+            f"SPICE needs a folder with the jars of Stanford CoreNLP 3.6.0; {_DOWNLOAD_HINT}, then set {VARIABLE}"
+        )
     folder = Path(named)
     if missing := [name for name in CORENLP if not (folder / name).is_file()]:
-        raise UserError(f"{folder} lacks {' and '.join(missing)}, which SPICE needs; {_FETCH}")
+        raise ConfigError(f"{folder} lacks {' and '.join(missing)}, which SPICE needs; {_DOWNLOAD_HINT}")
     return folder
 
 

@@ -1,7 +1,7 @@
-"""Scores of translations: BLEU and chrF by sacrebleu, whose signatures say how, and the share that is exactly right.
+"""Metrics of translations: BLEU and chrF by sacrebleu, with their signatures, and exact match.
 
-BLEU here is not that of captions: it counts tokens of running text with its case and punctuation, 0..100 (Post, 2018,
-"A Call for Clarity in Reporting BLEU Scores").
+This BLEU differs from that of captions: its tokens include case and punctuation, and it is in 0..100 (Post, 2018, "A
+Call for Clarity in Reporting BLEU Scores").
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 
 TRANSLATION_METRICS = ("BLEU", "chrF", "exact")
-"""Every score that `score_translations` gives."""
+"""The metrics that `score_translations` computes."""
 
 
 @dataclass(frozen=True)
 class TranslationScores:
     """Scores of a set of translations, all in 0..100.
 
-    corpus: "BLEU", "chrF" (chrF2) and "exact", the share of sentences that are a reference to the letter.
-    signatures: how sacrebleu came to its two, to be told beside the numbers.
-    margins: half the width of their 95 % bootstrap intervals; empty unless asked for.
+    corpus: "BLEU", "chrF" (chrF2) and "exact", the percentage of sentences equal to a reference.
+    signatures: sacrebleu's signatures of BLEU and chrF, to be reported with the scores.
+    margins: half the widths of the 95 % bootstrap intervals of BLEU and chrF; empty without resamples.
     """
 
     corpus: dict[str, float]
@@ -34,29 +34,32 @@ class TranslationScores:
 def score_translations(
     translations: Mapping[str, str], references: Mapping[str, Sequence[str]], *, resamples: int = 0
 ) -> TranslationScores:
-    """The scores of detokenized translations, of which all or some of the references are for.
+    """Score detokenized translations; references of other sentences are ignored.
 
-    resamples: draws of the bootstrap (Koehn, 2004) that tell the margins, of sacrebleu's fixed seed; 0 tells none.
-    Raises UserError where sacrebleu is not installed, nothing is translated, or a translation has no reference.
+    resamples: draws of the bootstrap (Koehn, 2004) for the margins, with sacrebleu's fixed seed; 0 for none.
+    Raise ConfigError where sacrebleu is not installed, and DataError where there is no translation or one has no
+    reference.
     """
-    said, streams = _aligned(translations, references)
+    hypotheses, streams = _align(translations, references)
     corpus, signatures = {}, {}
     for name, metric in _metrics().items():
-        corpus[name] = float(metric.corpus_score(said, streams).score)
+        corpus[name] = float(metric.corpus_score(hypotheses, streams).score)
         signatures[name] = str(metric.get_signature())
     margins = (
-        {name: float(found[0].ci) for name, found in _drawn([said], streams, resamples).items()} if resamples else {}
+        {name: float(found[0].ci) for name, found in _bootstrap([hypotheses], streams, resamples).items()}
+        if resamples
+        else {}
     )
-    exact = [text in references[identity] for identity, text in translations.items()]
+    exact = [text in references[name] for name, text in translations.items()]
     return TranslationScores({**corpus, "exact": 100 * fmean(exact)}, signatures, margins)
 
 
 def score_sentences(translations: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """The chrF of each translation alone, 0..100, which tells one from another but does not add up to the corpus'.
+    """Return chrF of each translation, in 0..100; their mean is not the corpus score.
 
-    Raises UserError as `score_translations` does.
+    Raise the errors of `score_translations`.
     """
-    _aligned(translations, references)
+    _align(translations, references)
     metric = _metrics()["chrF"]
     return {name: float(metric.sentence_score(text, references[name]).score) for name, text in translations.items()}
 
@@ -68,41 +71,42 @@ def compare_translations(
     *,
     resamples: int = 1000,
 ) -> dict[str, float]:
-    """For each metric p: how often chance alone makes two sets differ as much, by sacrebleu's paired bootstrap.
+    """Return the p-value of the difference of two sets for each metric, by sacrebleu's paired bootstrap.
 
-    Raises UserError where the two do not translate the same sentences.
+    Raise DataError where the two are not translations of the same sentences.
     """
     if first.keys() != second.keys():
-        raise UserError("the two sets translate different sentences; compare translations of the same split")
-    one, streams = _aligned(first, references)
-    other = [second[identity] for identity in first]
-    return {name: float(found[1].p_value) for name, found in _drawn([one, other], streams, resamples).items()}
+        raise DataError("the two sets translate different sentences; compare translations of the same split")
+    baseline, streams = _align(first, references)
+    other = [second[name] for name in first]
+    return {name: float(found[1].p_value) for name, found in _bootstrap([baseline, other], streams, resamples).items()}
 
 
-def _drawn(said: list[list[str]], streams: list[list[str | None]], resamples: int) -> dict[str, list[Any]]:
-    """For each metric what sacrebleu's bootstrap finds of sets of translations, the first one the baseline."""
+def _bootstrap(systems: list[list[str]], streams: list[list[str | None]], resamples: int) -> dict[str, list[Any]]:
+    """Return the results of sacrebleu's bootstrap for each metric; the first system is the baseline."""
     test = _sacrebleu().significance.PairedTest(
-        [(str(number), lines) for number, lines in enumerate(said)],
+        [(str(number), lines) for number, lines in enumerate(systems)],
         _metrics(),
         streams,
         test_type="bs",
         n_samples=resamples,
     )
     _, results = test()
-    return {ours: results[theirs] for ours, theirs in (("BLEU", "BLEU"), ("chrF", "chrF2"))}
+    return {"BLEU": results["BLEU"], "chrF": results["chrF2"]}
 
 
-def _aligned(
+def _align(
     translations: Mapping[str, str], references: Mapping[str, Sequence[str]]
 ) -> tuple[list[str], list[list[str | None]]]:
-    """Translations in their order, and the references as sacrebleu takes them: first ones, second ones, ..."""
+    """Return the translations, and lists of all first references, all second references and so on."""
     if not translations:
-        raise UserError("there are no translations to score; give at least one")
-    missing = [identity for identity in translations if not references.get(identity)]
+        raise DataError("there are no translations to score; give at least one")
+    missing = [name for name in translations if not references.get(name)]
     if missing:
-        raise UserError(f"sentence {missing[0]} has no reference; score translations of the split they belong to")
-    rows = [references[identity] for identity in translations]
-    streams = [[row[place] if place < len(row) else None for row in rows] for place in range(max(map(len, rows)))]
+        raise DataError(f"sentence {missing[0]} has no reference; score translations of the split they belong to")
+    groups = [references[name] for name in translations]
+    most = max(map(len, groups))
+    streams = [[group[index] if index < len(group) else None for group in groups] for index in range(most)]
     return list(translations.values()), streams
 
 
@@ -116,7 +120,7 @@ def _sacrebleu() -> Any:
         import sacrebleu.metrics
         import sacrebleu.significance
     except ImportError as error:
-        raise UserError(
-            'translations are scored by sacrebleu; install it with pip install "legenda[translation]"'
+        raise ConfigError(
+            'metrics of translations need sacrebleu; install it with pip install "legenda[translation]"'
         ) from error
     return sacrebleu
