@@ -204,7 +204,7 @@ def test_document_frequencies_may_come_from_elsewhere():
     given = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=counted)
     assert (given.documents, given.df) == (2, "document frequencies passed as df")
     assert evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=REFERENCES).corpus == own.corpus
-    with pytest.raises(UserError, match="Image 3 has an empty list of references"):
+    with pytest.raises(UserError, match="image 3 has an empty list of references"):
         evaluate(PREDICTIONS, REFERENCES, df={3: []})
 
 

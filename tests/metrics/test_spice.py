@@ -108,7 +108,7 @@ def test_a_failure_is_told_with_its_reason(fake_java, jars):
         "if sys.argv[1] == '-version': print('version \"17\"')\n"
         "else: sys.exit('at x\\nException in main: NullPointerException')"
     )
-    with pytest.raises(UserError, match=r"exit code 1 \(Exception in main: NullPointerException\)"):
+    with pytest.raises(UserError, match=r"code 1 \(Exception in main: NullPointerException\)"):
         Spice(jars).score(["a"], [["a"]])
 
 

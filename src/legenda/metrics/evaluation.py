@@ -88,7 +88,7 @@ def evaluate(
     are tokens joined by spaces.
 
     metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "auto" means BLEU, ROUGE-L and CIDEr-D, METEOR where
-        the extra `meteor` and Java are installed, and SPICE where its jars are; if one of these cannot be computed it is
+        the extra `meteor` and Java are installed, and SPICE where its jars are; if one cannot be computed it is
         None, and a warning gives the reason. What pycocoevalcap calls "CIDEr" is CIDEr-D here.
     df: the document frequencies of CIDEr-D and CIDEr, or references to count them in, in the form of `references`. None
         counts them in `references`, which must then be of many images: for a single image CIDEr-D is 0.
