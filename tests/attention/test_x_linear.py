@@ -162,6 +162,19 @@ def test_blocks_equal_the_reference(draw, monkeypatch, bias):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
+def test_the_reference_replaces_the_blocks_while_compiling(draw, monkeypatch):
+    """Equal without dropout; with dropout, the means over many channels and keys have the same expectation."""
+    embed, judge = torch.nn.Linear(4, 60).double(), torch.nn.Linear(60, 1).double()
+    queries, keys, share = draw(B, H, T, 4), draw(B, H, 50, 4), torch.full((1, 1, 1, 1), 1 / 50).double()
+    expected = pairs.score_pairs(queries, keys, embed, judge, share, 0.0)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(pairs.score_pairs(queries, keys, embed, judge, share, 0.0), expected)
+    torch.manual_seed(0)
+    _, means = pairs.score_pairs(queries, keys, embed, judge, share, 0.5)
+    assert not torch.allclose(means, expected[1])
+    torch.testing.assert_close(means.mean(), expected[1].mean(), rtol=0.05, atol=0)
+
+
 def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
     """Not images x queries x keys x dim: neither on the way there nor back."""
     monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)

@@ -36,6 +36,10 @@ def score_pairs(
     device = embed.weight.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
     maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, judge.weight, judge.bias)]
+    if torch.compiler.is_compiling():  # the number of blocks depends on the sizes, which an exported graph leaves open
+        shape = (queries.shape[2], *queries.shape[:2], keys.shape[2], len(embed.weight))
+        kept = F.dropout(queries.new_ones(shape, dtype=dtype), rate) if rate else None
+        return score_pairs_reference(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), kept)
     return _ScoredPairs.apply(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), rate, torch.is_grad_enabled())
 
 
@@ -55,6 +59,7 @@ def score_pairs_reference(
     """
     pairs = F.linear(_by_query(queries) * keys, weight, bias).relu()
     pairs = pairs if kept is None else pairs * kept
+    share = share.expand(*share.shape[:-1], keys.shape[2])
     return F.linear(pairs, judge, judge_bias).squeeze(-1), (share.unsqueeze(-2) @ pairs).squeeze(-2)
 
 
