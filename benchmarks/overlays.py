@@ -52,7 +52,7 @@ def count(looked: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift
     """What the object words of true captions attend to, with the weights `shift` words later."""
     counts: Counts = Counter()
     for scene in scenes:
-        seen = looked[scene.identity]
+        seen = looked[scene.id]
         if seen.attention is None or not judge(" ".join(seen.words), scene).true:
             continue
         for place, word in enumerate(seen.words):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from legenda.datasets.annotations import read_annotations
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 COCO = {
     "images": [{"id": n, "file_name": f"COCO_train2014_{n:012d}.jpg"} for n in (9, 25, 30, 34)],
@@ -62,7 +62,7 @@ def test_a_folder_of_cocos_captions_is_read_wholly(tmp_path):
     write(tmp_path / "instances_val2014.json", "{}")
     assert splits(tmp_path) == {"9": "train", "25": "train", "30": "train", "34": "train", "1": "val"}
     write(tmp_path / "captions_val2014.json", COCO)
-    with pytest.raises(UserError, match="share the id '9'"):
+    with pytest.raises(DataError, match="share the id '9'"):
         read_annotations(tmp_path)
 
 
@@ -133,12 +133,12 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "image 2"),
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2}]}, r"annotations\[0\] lacks"),
         ("captions_val2014.json", {"images": [{"id": 1}], "annotations": []}, r"images\[0\] lacks"),
-        ("other.json", {"pictures": []}, "images"),
+        ("other.json", {"photos": []}, "images"),
         ("other.json", "{", "not valid JSON"),
     ],
 )
 def test_what_is_broken_is_named(tmp_path, name, content, said):
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(DataError, match=said) as error:
         read_annotations(write(tmp_path / name, content))
     assert name in str(error.value)
 
@@ -158,12 +158,12 @@ def test_lists_that_do_not_fit_are_named(tmp_path, lists, said):
     (tmp_path / "lists").mkdir()
     for name, text in lists.items():
         write(tmp_path / "lists" / name, text)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=said):
         read_annotations(annotations, lists=tmp_path / "lists")
 
 
 def test_a_folder_without_captions_and_a_missing_file_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"holds no captions_\*\.json"):
+    with pytest.raises(DataError, match=r"holds no captions_\*\.json"):
         read_annotations(tmp_path)
-    with pytest.raises(UserError, match=r"gone\.csv cannot be read"):
+    with pytest.raises(DataError, match=r"gone\.csv cannot be read"):
         read_annotations(tmp_path / "gone.csv")

@@ -13,7 +13,7 @@ from legenda.datasets import tokens
 from legenda.datasets.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.tokens import TokenizedCaptions
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features import write_store
 from legenda.regions import Regions
 from legenda.text import Vocabulary, ptb_tokenize
@@ -52,7 +52,7 @@ def test_long_captions_are_cut_at_max_words_and_still_end():
 def test_a_caption_without_words_is_left_out_and_an_image_without_any_is_named():
     encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_caption_length=3)
     assert encoded.counts.tolist() == [1, 1]
-    with pytest.raises(UserError, match="image 1 has no caption with a word in it"):
+    with pytest.raises(DataError, match="image 1 has no caption with a word in it"):
         EncodedCaptions.of(captions(("a",), ("...", "")), LETTERS, max_caption_length=3)
 
 
@@ -133,7 +133,7 @@ def test_karpathy_data_without_boxes_says_so(tmp_path):
 
 def test_a_captioned_image_without_features_is_named(tmp_path):
     data = write_karpathy(tmp_path, leave_out=("1", "2"))
-    with pytest.raises(UserError, match=r"features\.safetensors lacks 2 of the images, such as 1; extract features"):
+    with pytest.raises(DataError, match=r"features\.safetensors lacks 2 of the images, such as 1; extract features"):
         data.open(nothing)
     assert len(data.split("val")) == 1  # another split is whole
 
@@ -145,7 +145,7 @@ def test_an_image_without_captions_needs_no_features(tmp_path):
 def test_a_split_that_is_not_there_is_named(tmp_path):
     data = write_karpathy(tmp_path)
     assert data.split("test").ids == ("6",)
-    with pytest.raises(UserError, match=r"dataset\.json has no image with captions in the split 'dev'"):
+    with pytest.raises(DataError, match=r"dataset\.json has no image with captions in the split 'dev'"):
         data.split("dev")
 
 
@@ -159,9 +159,9 @@ def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp
     assert (test.ids, test.references, test.missing_targets) == (("6", "7"), ((), ()), "captions")
     assert test.read(np.array([1])).features[0, 0].tolist() == [7.0] * 3
     assert data.split("train").missing_targets is None
-    with pytest.raises(UserError, match="no image with captions in the split 'val'"):
+    with pytest.raises(DataError, match="no image with captions in the split 'val'"):
         data.open(nothing)
-    with pytest.raises(UserError, match="image 0 has no caption with a word in it; take it out of the training split"):
+    with pytest.raises(DataError, match="image 0 has no caption with a word in it; take it out of the training split"):
         EncodedCaptions.of(captions((), ("a",)), LETTERS, max_caption_length=3)
 
 
@@ -170,7 +170,7 @@ def test_a_missing_file_is_named(tmp_path, name):
     data = write_karpathy(tmp_path)
     path = getattr(data, name)
     path.unlink()
-    with pytest.raises(UserError, match=path.name):
+    with pytest.raises(DataError, match=path.name):
         data.open(nothing)
 
 
@@ -179,9 +179,9 @@ def test_nan_in_the_features_is_found_when_training_opens_them_or_the_image_is_r
     content = bytearray(data.features.read_bytes())
     content[-2:] = np.float16("nan").tobytes()  # the last feature of the last image, number 6
     data.features.write_bytes(content)
-    with pytest.raises(UserError, match=r"features\.safetensors: image '6' has features that are NaN"):
+    with pytest.raises(DataError, match=r"features\.safetensors: image '6' has features that are NaN"):
         data.split("test").read(np.array([0]))
-    with pytest.raises(UserError, match=r"features\.safetensors: image '6' has features that are NaN"):
+    with pytest.raises(DataError, match=r"features\.safetensors: image '6' has features that are NaN"):
         data.open(nothing)
 
 
@@ -211,7 +211,7 @@ def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
     ("name", "said"), [("dev", "no split 'dev'; choose from train, val, test"), ("test", "at least 1 scene, not 0")]
 )
 def test_scenes_that_are_not_there_are_named(name, said):
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=said):
         ScenesData(test=0).split(name)
 
 

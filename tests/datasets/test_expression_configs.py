@@ -12,7 +12,7 @@ from legenda.datasets.expressions import ExpressionDataset
 from legenda.datasets.refcoco import Expression
 from legenda.datasets.scenes import FEATURE_DIM, make_scene
 from legenda.datasets.scenes.expressions import refer
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.detections import DetectionStore
 from legenda.features.writer import write_store
 from legenda.metrics.boxes import box_iou
@@ -47,21 +47,21 @@ def test_another_thing_is_no_hit():
         scene = make_scene("train", number)
         for place, expression in enumerate(refer(scene)):
             other = next(thing for thing in scene.things if thing != expression.thing)
-            wrong[f"{scene.identity}-{place}"] = [320 * edge for edge in other.box]
+            wrong[f"{scene.id}-{place}"] = [320 * edge for edge in other.box]
     assert split.score(wrong) == {"accuracy": 0.0, "near": 0.0, "size": 0.0, "plain": 0.0}
 
 
 def test_every_expression_needs_a_box():
     split = SceneExpressionsData(test=1).split("test")
     boxes = dict.fromkeys(split.ids[1:], (0.0, 0.0, 1.0, 1.0))
-    with pytest.raises(UserError, match="the expression test-0-000000-0 has no predicted box"):
+    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
         split.score(boxes)
-    with pytest.raises(UserError, match="the expression test-0-000000-0 has no predicted box"):
+    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
         split.score({**boxes, "test-0-000000-0": (1.0, 2.0)})
 
 
 def refs(folder: Path) -> RefsData:
-    """Two pictures of 100 x 200 pixels with a thing each, and regions of which one is the thing."""
+    """Two images of 100 x 200 pixels with a thing each, and regions of which one is the thing."""
     entries = [
         {
             "ann_id": image,
@@ -99,7 +99,7 @@ def test_refs_open_with_the_words_of_train(tmp_path):
     assert test.ids == ("2",)
     assert test.read(np.array([0])).features[0, 0, 0] == 1.0
     with pytest.raises(
-        UserError, match=r"refs\.p has no expressions in the split 'test'; choose from train, val, testB"
+        DataError, match=r"refs\.p has no expressions in the split 'test'; choose from train, val, testB"
     ):
         data.split("test")
 
@@ -119,7 +119,7 @@ def test_expressions_choose_among_boxes(tmp_path):
     data = refs(tmp_path)
     images = [(str(image), np.ones((2, 3)), None) for image in (1, 2, 1000)]
     write_store(tmp_path / "features.safetensors", images, extractor="mine")
-    with pytest.raises(UserError, match=r"features\.safetensors has no boxes, among which expressions choose"):
+    with pytest.raises(DataError, match=r"features\.safetensors has no boxes, among which expressions choose"):
         data.open(lambda _: None)
 
 
@@ -153,7 +153,7 @@ def test_detections_are_classes_and_scores(tmp_path):
     assert packed.boxes is not None
     assert packed.boxes[1, 1].tolist() == [0, 0, 1, 1]
     assert pickle.loads(pickle.dumps(store)).read([0]).features.shape == (1, 2, 4)
-    with pytest.raises(UserError, match=r"detections\.npz holds no detections of image 'c'"):
+    with pytest.raises(DataError, match=r"detections\.npz holds no detections of image 'c'"):
         store.read(["c"])
 
 
@@ -161,19 +161,19 @@ def test_detections_are_classes_and_scores(tmp_path):
     ("changes", "problem"),
     [
         ({"count": np.array([2, 0])}, "'count' outside 1 to 2"),
-        ({"count": np.array([2, 2])}, "picture 'b' has the box .* which is empty"),
+        ({"count": np.array([2, 2])}, "image 'b' has the box .* which is empty"),
         ({"scores": np.zeros((2, 3))}, "shapes do not fit"),
-        ({"filenames": np.array(["a.jpg", "a.png"])}, "names a picture twice"),
+        ({"filenames": np.array(["a.jpg", "a.png"])}, "names an image twice"),
     ],
 )
 def test_faults_in_detections_are_named(tmp_path, changes, problem):
-    with pytest.raises(UserError, match=rf"detections\.npz.*{problem}"):
+    with pytest.raises(DataError, match=rf"detections\.npz.*{problem}"):
         DetectionStore(detections(tmp_path, **changes))
 
 
 def test_an_npz_of_something_else_is_named(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.ones(3))
-    with pytest.raises(UserError, match=r"other\.npz has no array 'filenames'"):
+    with pytest.raises(DataError, match=r"other\.npz has no array 'filenames'"):
         DetectionStore(tmp_path / "other.npz")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.datasets import CaptionedImage, read_karpathy
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
 )
 def test_faults_are_named_with_the_file_and_the_key(tmp_path, images, said):
     path = write(tmp_path / "faulty.json", *images)
-    with pytest.raises(UserError, match=rf"faulty\.json.*{said}"):
+    with pytest.raises(DataError, match=rf"faulty\.json.*{said}"):
         read_karpathy(path)
 
 
@@ -84,7 +84,7 @@ def test_faults_are_named_with_the_file_and_the_key(tmp_path, images, said):
 )
 def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(DataError, match=said) as error:
         read_karpathy(tmp_path / name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
@@ -92,7 +92,7 @@ def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, conte
 
 @pytest.mark.parametrize("name", ["absent.json", "absent.json.gz"])
 def test_a_missing_file_is_named(tmp_path, name):
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(DataError, match=name):
         read_karpathy(tmp_path / name)
 
 

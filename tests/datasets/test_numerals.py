@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from legenda.datasets import numerals as number_words
 from legenda.datasets.numerals import LARGEST, NumberWordsData, orrish, tavil
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 numbers = st.integers(0, LARGEST)
 
@@ -125,14 +125,14 @@ def test_every_word_is_known_and_gives_the_sentence_back():
 
 @pytest.mark.parametrize("sizes", [{"test": 0}, {"test": 100_001}])
 def test_impossible_sizes_are_refused(sizes):
-    with pytest.raises(UserError, match="the split test takes 1 to 100000 numbers"):
+    with pytest.raises(DataError, match="the split test takes 1 to 100000 numbers"):
         NumberWordsData(**sizes).split("test")
 
 
 def test_unknown_splits_and_numbers_are_refused():
-    with pytest.raises(UserError, match="no split 'dev'; choose from train, val, test"):
+    with pytest.raises(DataError, match="no split 'dev'; choose from train, val, test"):
         NumberWordsData().split("dev")
-    with pytest.raises(UserError, match="from 0 to 999999, not to 1000000"):
+    with pytest.raises(DataError, match="from 0 to 999999, not to 1000000"):
         tavil(1_000_000)
-    with pytest.raises(UserError, match="not to -1"):
+    with pytest.raises(DataError, match="not to -1"):
         orrish(-1)

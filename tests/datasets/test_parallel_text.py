@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from legenda.datasets.translation import ParallelData, read_parallel
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 
@@ -86,7 +86,7 @@ def test_pairs_with_a_long_side_are_left_out_of_training_only(data):
     opened = replace(data, pieces=0, max_length=4).open(lambda _: None)
     assert opened.train.ids == ("1", "2")
     assert len(opened.validation) == 3
-    with pytest.raises(UserError, match=r"no pair of .*train\.en is within data\.max_length=3"):
+    with pytest.raises(DataError, match=r"no pair of .*train\.en is within data\.max_length=3"):
         replace(data, pieces=0, max_length=3).open(lambda _: None)
 
 
@@ -106,7 +106,7 @@ def test_line_breaks_of_other_kinds_do_not_break_a_line(tmp_path):
 )
 def test_bad_lines_are_named(folder, data, content, told):
     (folder / "train.de").write_bytes(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(DataError, match=told):
         data.open(lambda _: None)
 
 
@@ -116,18 +116,18 @@ def test_a_plain_file_goes_before_the_gzipped_one(folder, data):
 
 
 def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
-    with pytest.raises(UserError, match=r"val\.fr does not exist"):
+    with pytest.raises(DataError, match=r"val\.fr does not exist"):
         replace(data, target="fr").split("val")
     (folder / "val.de.gz").write_bytes(b"no gzip")
-    with pytest.raises(UserError, match=r"val\.de\.gz cannot be read"):
+    with pytest.raises(DataError, match=r"val\.de\.gz cannot be read"):
         data.split("val")
-    with pytest.raises(UserError, match="no split 'dev'; choose from train, val, test"):
+    with pytest.raises(DataError, match="no split 'dev'; choose from train, val, test"):
         data.split("dev")
 
 
 @pytest.mark.parametrize("wrong", [{"pieces": -1}, {"max_length": 0}])
 def test_settings_out_of_range_are_refused(wrong, folder):
-    with pytest.raises(UserError, match="pieces of 0 or more and a max_length of at least 1"):
+    with pytest.raises(DataError, match="pieces of 0 or more and a max_length of at least 1"):
         ParallelData(folder=folder, **wrong)
 
 

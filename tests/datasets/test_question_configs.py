@@ -1,4 +1,4 @@
-"""Settings open questions with the regions of their pictures, splits apart, targets as learnt."""
+"""Settings open questions with the regions of their images, splits apart, targets as learned."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ from legenda.datasets.question_configs import DaquarData, SceneQuestionsData, Vq
 from legenda.datasets.questions import EncodedQuestions, QuestionDataset, question_rows
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.vqa import PEOPLE, Question
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.writer import write_store
 from legenda.metrics.vqa import Annotation
 from legenda.text.encoding import encode_tokens
@@ -22,7 +22,7 @@ DIM = 5
 
 
 def mcan_features(folder: Path, part: str, images: dict[int, int]) -> Path:
-    """A folder as MCAN's: so many regions of each picture, all of whose features are the picture's number."""
+    """A folder as MCAN's: so many regions of each image, all of whose features are the image's number."""
     folder = folder / part
     folder.mkdir()
     for image, count in images.items():
@@ -104,9 +104,9 @@ def test_a_test_split_has_questions_but_no_score(vqa):
     test = vqa.split("test")
     assert test.ids == ("300",)
     assert (test.missing_targets, vqa.split("val").missing_targets) == ("answers", None)
-    with pytest.raises(UserError, match="come without answers"):
+    with pytest.raises(DataError, match="come without answers"):
         test.score({"300": "cat"})
-    with pytest.raises(UserError, match="VQA has no split 'dev'; choose from train, val, test, vg, test-dev"):
+    with pytest.raises(DataError, match="VQA has no split 'dev'; choose from train, val, test, vg, test-dev"):
         vqa.split("dev")
 
 
@@ -129,18 +129,18 @@ def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
 
 
 def test_what_vqa_misses_is_named(vqa):
-    with pytest.raises(UserError, match="holds no features of image '20'"):
+    with pytest.raises(DataError, match="holds no features of image '20'"):
         VqaData(questions=vqa.questions, features=vqa.features[:1]).open(lambda _: None)
-    with pytest.raises(UserError, match="no features are named"):
+    with pytest.raises(DataError, match="no features are named"):
         VqaData(questions=vqa.questions, features=()).open(lambda _: None)
     (vqa.questions / "v2_mscoco_val2014_annotations.json").unlink()
-    with pytest.raises(UserError, match=r"v2_mscoco_val2014_annotations.json cannot be read"):
+    with pytest.raises(DataError, match=r"v2_mscoco_val2014_annotations.json cannot be read"):
         vqa.open(lambda _: None)
 
 
 def test_stores_that_do_not_fit_each_other_are_named(vqa, tmp_path):
     write_store(tmp_path / "wide.safetensors", [("20", np.ones((2, DIM + 1)), None)], extractor="other")
-    with pytest.raises(UserError, match=r"wide.safetensors has features of width 6 without boxes by other"):
+    with pytest.raises(DataError, match=r"wide.safetensors has features of width 6 without boxes by other"):
         VqaData(questions=vqa.questions, features=(*vqa.features, tmp_path / "wide.safetensors")).split("val")
 
 
@@ -172,20 +172,20 @@ def test_rows_need_no_answers_but_targets_do():
     vocabulary = QuestionVocabulary.build([["is"]])
     assert question_rows(split.questions, vocabulary, 3).tolist() == [[2, 1, 0]]
     assert encode_tokens([], vocabulary, 3).shape == (0, 3)
-    with pytest.raises(UserError, match="come without answers"):
+    with pytest.raises(DataError, match="come without answers"):
         EncodedQuestions.of(split, vocabulary, AnswerVocabulary(("yes",)), 3)
 
 
-def test_daquar_shares_no_picture_between_splits(shared, tmp_path):
+def test_daquar_shares_no_image_between_splits(shared, tmp_path):
     folder = shared / "data/daquar"
     images = [name for part in ("train", "test") for name in (folder / f"{part}_images_list.txt").read_text().split()]
     write_store(tmp_path / "f.safetensors", ((name, np.ones((1, 2)), None) for name in images), extractor="ones")
     data = DaquarData(questions=folder, features=(tmp_path / "f.safetensors",))
     splits = {name: data.split(name) for name in ("train", "val", "test")}
     assert {name: len(split) for name, split in splits.items()} == {"train": 6142, "val": 653, "test": 5673}
-    pictures = [{question.image for question in split.questions} for split in splits.values()]
-    assert [len(own) for own in pictures] == [715, 79, 653]
-    assert len(set.union(*pictures)) == 715 + 79 + 653
+    images = [{question.image for question in split.questions} for split in splits.values()]
+    assert [len(own) for own in images] == [715, 79, 653]
+    assert len(set.union(*images)) == 715 + 79 + 653
     opened = data.open(lambda _: None)
     perfect = {name: told.answers[0] for name, told in opened.validation.annotations.items()}
     assert opened.validation.score(perfect)["accuracy"] == 100.0
@@ -197,10 +197,10 @@ def test_faults_in_daquar_are_named(tmp_path):
     (tmp_path / "train_images_list.txt").write_text("image1\n")
     (tmp_path / "test_images_list.txt").write_text("image2\n")
     data = DaquarData(questions=tmp_path, features=())
-    with pytest.raises(UserError, match="has no questions in the split val"):
+    with pytest.raises(DataError, match="has no questions in the split val"):
         data.split("train")
     (tmp_path / "train_images_list.txt").write_text("image3\n")
-    with pytest.raises(UserError, match="asks about 'image1', which is in neither list"):
+    with pytest.raises(DataError, match="asks about 'image1', which is in neither list"):
         data.split("train")
 
 
@@ -239,5 +239,5 @@ def test_the_words_and_answers_of_scenes_are_few():
     ],
 )
 def test_splits_of_scenes_that_cannot_be(data, name, problem):
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(DataError, match=problem):
         data.split(name)

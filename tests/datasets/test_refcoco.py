@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.datasets.refcoco import Expression, read_entities, read_refs
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 
 def sentence(number: int, words: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def without(entry: dict[str, Any], key: str) -> dict[str, Any]:
     ],
 )
 def test_faults_in_refs_are_named(tmp_path, refs, problem):
-    with pytest.raises(UserError, match=problem) as raised:
+    with pytest.raises(DataError, match=problem) as raised:
         read_refs(*files(tmp_path, refs=refs))
     assert "refs(unc).p" in str(raised.value)
 
@@ -85,7 +85,7 @@ def test_faults_in_refs_are_named(tmp_path, refs, problem):
     ],
 )
 def test_faults_in_instances_are_named(tmp_path, instances, problem):
-    with pytest.raises(UserError, match=rf"instances\.json: {problem}"):
+    with pytest.raises(DataError, match=rf"instances\.json: {problem}"):
         read_refs(*files(tmp_path, instances=instances))
 
 
@@ -140,12 +140,12 @@ def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_the
     ],
 )
 def test_faults_in_phrases_are_named(tmp_path, entry, problem):
-    with pytest.raises(UserError, match=rf"phrases\.json.* {problem}"):
+    with pytest.raises(DataError, match=rf"phrases\.json.* {problem}"):
         read_entities(*entities(tmp_path, entry))
 
 
-def test_a_picture_without_a_split_is_named(tmp_path):
+def test_a_image_without_a_split_is_named(tmp_path):
     path, dataset = entities(tmp_path, {**ENTRY, "captions": [CAPTION]})
     dataset.write_text(json.dumps({"images": [{"filename": "b.jpg", "split": "val", "sentences": []}]}))
-    with pytest.raises(UserError, match=r"dataset\.json knows nothing of 'a.jpg'"):
+    with pytest.raises(DataError, match=r"dataset\.json knows nothing of 'a.jpg'"):
         read_entities(path, dataset)

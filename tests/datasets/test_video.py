@@ -8,7 +8,7 @@ import pytest
 
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.captions import KarpathyData
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 VATEX = [{"videoID": "-ab_000001_000011", "enCap": ["A man runs.", "He runs."], "chCap": ["x"]}]
 MSRVTT = {
@@ -58,7 +58,7 @@ def test_msrvtt_in_one_file_or_two(tmp_path):
     assert told(folder) == {"video2": ("test", ()), **both}
 
 
-def test_videos_are_data_like_pictures(tmp_path):
+def test_videos_are_data_like_images(tmp_path):
     """Frames as VATEX's I3D files have them, (1, T, D), of different lengths."""
     written(tmp_path, train_val_videodatainfo=MSRVTT)
     frames = tmp_path / "frames"
@@ -87,5 +87,5 @@ def test_videos_are_data_like_pictures(tmp_path):
     ],
 )
 def test_what_is_broken_is_named(tmp_path, content, said):
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=said):
         read_annotations(written(tmp_path, vatex_training=content) / "vatex_training.json")

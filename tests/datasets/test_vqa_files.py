@@ -14,7 +14,7 @@ from legenda.datasets.vqa import (
     read_word_vectors,
     write_vqa_results,
 )
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.vqa import Annotation
 
 QUESTION = {"image_id": 9, "question": "Is it red?", "question_id": 90}
@@ -62,7 +62,7 @@ def test_questions_with_and_without_annotations(tmp_path):
     ],
 )
 def test_faults_in_questions_are_named(tmp_path, content, problem):
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(LegendaError, match=problem):
         read_vqa(written(tmp_path / "q.json", content))
 
 
@@ -78,13 +78,13 @@ def test_faults_in_questions_are_named(tmp_path, content, problem):
 )
 def test_faults_in_annotations_are_named(tmp_path, entries, problem):
     questions = written(tmp_path / "q.json", {"questions": [QUESTION]})
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(LegendaError, match=problem):
         read_vqa(questions, written(tmp_path / "a.json", {"annotations": entries}))
 
 
 def test_a_main_answer_that_is_missing_is_named(tmp_path):
     path = written(tmp_path / "a.json", {"annotations": [{"question_id": 3}]})
-    with pytest.raises(UserError, match=r"annotations\[0\] has no text 'multiple_choice_answer'"):
+    with pytest.raises(LegendaError, match=r"annotations\[0\] has no text 'multiple_choice_answer'"):
         read_main_answers(path)
 
 
@@ -105,7 +105,7 @@ def test_daquar_by_hand(tmp_path):
     ],
 )
 def test_faults_in_daquar_are_named(tmp_path, rows, problem):
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(LegendaError, match=problem):
         read_daquar(written(tmp_path / "data.csv", rows))
 
 
@@ -133,7 +133,7 @@ def test_word_vectors(tmp_path, heading):
     ],
 )
 def test_faults_in_word_vectors_are_named(tmp_path, text, problem):
-    with pytest.raises(UserError, match=rf"glove.txt .*{problem}"):
+    with pytest.raises(LegendaError, match=rf"glove.txt .*{problem}"):
         read_word_vectors(written(tmp_path / "glove.txt", text), WORDS)
 
 

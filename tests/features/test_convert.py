@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features import write_store
 from legenda.features.convert import convert
 from legenda.features.open import open_features
@@ -77,7 +77,7 @@ def test_parts_are_joined_in_their_order(tmp_path):
 )
 def test_what_does_not_belong_together_is_refused(tmp_path, second, said):
     parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", **second)]
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=said):
         convert(parts, tmp_path / "all.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
 
@@ -86,7 +86,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path, second, said):
 @pytest.mark.parametrize("second", [{"width": 6}, {"boxes": False}])
 def test_mixed_widths_are_refused_in_every_kind(tmp_path, out, second):
     parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", ("7",), **second)]
-    with pytest.raises(UserError, match="image '7'"):
+    with pytest.raises(DataError, match="image '7'"):
         convert(parts, tmp_path / out)
     assert not (tmp_path / out).exists()
 
@@ -99,14 +99,14 @@ def test_an_unnamed_extractor_can_be_named_once(tmp_path):
     assert open_features(tmp_path / "a.hdf5").extractor == "bottom-up"
     convert([tmp_path / "a.hdf5"], tmp_path / "b", extractor="bottom-up")
     assert json.loads((tmp_path / "b" / "legenda.json").read_text()) == {"extractor": "bottom-up"}
-    with pytest.raises(UserError, match="made by the extractor bottom-up; it cannot become other"):
+    with pytest.raises(DataError, match="made by the extractor bottom-up; it cannot become other"):
         convert([tmp_path / "b"], tmp_path / "c.hdf5", extractor="other")
 
 
 @pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
 def test_too_large_for_float16_is_named_and_nothing_is_written(tmp_path, out):
     write_store(tmp_path / "a.safetensors", [("1", np.full((1, 2), 1e5), None)], extractor="x", dtype="float32")
-    with pytest.raises(UserError, match=rf"{out} is not written: image '1'.*100000, where float16 ends"):
+    with pytest.raises(DataError, match=rf"{out} is not written: image '1'.*100000, where float16 ends"):
         convert([tmp_path / "a.safetensors"], tmp_path / out, dtype="float16")
     assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
 
@@ -115,8 +115,8 @@ def test_where_to_write_is_checked(tmp_path):
     source = make(tmp_path / "a.safetensors")
     (tmp_path / "folder").mkdir()
     for out, said in (("b.lmdb", "ends in .lmdb"), ("folder", "exists already"), ("a.safetensors", "is one of the")):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(DataError, match=said):
             convert([source], tmp_path / out)
-    with pytest.raises(UserError, match="at least one feature store"):
+    with pytest.raises(DataError, match="at least one feature store"):
         convert([], tmp_path / "b.hdf5")
     assert open_features(source).ids == IDS

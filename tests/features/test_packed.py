@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features import PackedFeatureStore, write_store
 from legenda.features.validate import validate_regions
 
@@ -119,11 +119,11 @@ def test_reading_leaves_the_store_untouched(tmp_path):
 @pytest.mark.parametrize("wanted", [["img0", "nobody"], [2], [-1]])
 def test_an_image_that_is_not_there_is_refused(tmp_path, wanted):
     store = write(tmp_path / "f.safetensors", make_images([2, 3], 4))
-    with pytest.raises(UserError, match=r"f\.safetensors (holds no features of image 'nobody'|has 2 images)"):
+    with pytest.raises(DataError, match=r"f\.safetensors (holds no features of image 'nobody'|has 2 images)"):
         store.read(wanted)
 
 
-def test_boxes_barely_outside_are_cut_to_the_picture(tmp_path):
+def test_boxes_barely_outside_are_cut_to_the_image(tmp_path):
     boxes = np.array([[-0.0005, 0, 0.5, 1.0005]], np.float32)
     store = write(tmp_path / "f.safetensors", [("a", np.ones((1, 2)), boxes)])
     read = store.read(["a"]).boxes
@@ -152,12 +152,12 @@ BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
         ([("a", ONE, BOXES * [1, 0, 1, 0])], "'a'.*is empty"),
         ([("a", ONE, BOXES), ("b", ONE, None)], "'b'.*no boxes, unlike those before"),
         ([("a", ONE, None), ("b", ONE, BOXES)], "'b'.* has boxes, unlike those before"),
-        ([("a", ONE, None), ("a", ONE, None)], "'a'.*come before"),
+        ([("a", ONE, None), ("a", ONE, None)], "'a'.*id of an earlier image"),
         ([], "no image to store"),
     ],
 )
 def test_what_no_model_could_use_is_not_written(tmp_path, images, said):
-    with pytest.raises(UserError, match=rf"f\.safetensors.*{said}"):
+    with pytest.raises(DataError, match=rf"f\.safetensors.*{said}"):
         write_store(tmp_path / "f.safetensors", images, extractor="ours-1")
     assert not list(tmp_path.iterdir())
 
@@ -165,13 +165,13 @@ def test_what_no_model_could_use_is_not_written(tmp_path, images, said):
 def test_a_failed_writing_keeps_the_older_file(tmp_path):
     images = make_images([2], 4)
     write(tmp_path / "f.safetensors", images)
-    with pytest.raises(UserError, match="no image"):
+    with pytest.raises(DataError, match="no image"):
         write_store(tmp_path / "f.safetensors", [], extractor="ours-1")
     assert_holds(PackedFeatureStore.open(tmp_path / "f.safetensors"), images, [0])
 
 
 def test_a_folder_is_no_place_for_a_store(tmp_path):
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(DataError, match="is a folder"):
         write_store(tmp_path, make_images([1], 2), extractor="ours-1")
 
 
@@ -197,23 +197,23 @@ def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, valu
     path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
     store = PackedFeatureStore.open(path)
     store.read(["a", "c"])
-    with pytest.raises(UserError, match="'b' has features that are NaN or infinite"):
+    with pytest.raises(DataError, match="'b' has features that are NaN or infinite"):
         store.read(["c", "b", "a"])
-    with pytest.raises(UserError, match="'b'"):
+    with pytest.raises(DataError, match="'b'"):
         store.check()
 
 
 def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
     path = write_foreign(tmp_path / "f.safetensors", {"boxes": changed(np.tile(BOXES, (3, 1)), 5, 0.9)}, {})
     store = PackedFeatureStore.open(path)
-    with pytest.raises(UserError, match=r"'c' has the box .* is empty"):
+    with pytest.raises(DataError, match=r"'c' has the box .* is empty"):
         store.read(["a", "c"])
 
 
 @pytest.mark.parametrize(
     ("changes", "metadata", "said"),
     [
-        ({}, {"format": None}, "no feature store"),
+        ({}, {"format": None}, "not a feature store"),
         ({}, {"ids": None}, "'ids'"),
         ({}, {"ids": "[1, 2, 3]"}, "'ids'"),
         ({}, {"ids": "[]"}, "'ids'"),
@@ -233,7 +233,7 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
     ],
 )
 def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, said):
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(DataError, match=said) as error:
         PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
 
@@ -250,19 +250,19 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     content = whole.read_bytes()
     for length in {*range(0, len(content), 7), 8, len(content) - 1}:
         (tmp_path / "cut.safetensors").write_bytes(content[:length])
-        with pytest.raises(UserError, match=r"cut\.safetensors"):
+        with pytest.raises(DataError, match=r"cut\.safetensors"):
             PackedFeatureStore.open(tmp_path / "cut.safetensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a store, but a text of some length", b"\x02" + b"\0" * 7 + b"[]"])
 def test_a_file_of_another_kind_is_refused(tmp_path, content):
     (tmp_path / "f.safetensors").write_bytes(content)
-    with pytest.raises(UserError, match=r"f\.safetensors cannot be read"):
+    with pytest.raises(DataError, match=r"f\.safetensors cannot be read"):
         PackedFeatureStore.open(tmp_path / "f.safetensors")
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.safetensors does not exist"):
+    with pytest.raises(DataError, match=r"absent\.safetensors does not exist"):
         PackedFeatureStore.open(tmp_path / "absent.safetensors")
 
 
@@ -275,7 +275,7 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
         (np.ones((1, 3)), BOX, None),
         (np.ones((1, 3)), None, None),
         (np.full((1, 3), 1e30, np.float32), BOX, None),  # float32 holds it, though no store of float16
-        (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the picture
+        (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the image
         (np.ones(3), None, r"features of shape \(3,\)"),
         (np.ones((0, 3)), np.ones((0, 4)), r"features of shape \(0, 3\), .* at least one region"),
         (np.ones((2, 0)), None, r"features of shape \(2, 0\)"),

@@ -10,13 +10,13 @@ import lmdb
 import numpy as np
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features import write_store
 from legenda.features.open import open_features
 
 WIDTH, HEIGHT = 640, 480
 PIXELS = np.array([[64, 48, 320, 240], [0, 0, 640, 480], [32, 0, 64, 480]], np.float32)
-"""Boxes of a picture of 640 x 480."""
+"""Boxes of an image of 640 x 480."""
 SHARES = PIXELS / np.array([WIDTH, HEIGHT, WIDTH, HEIGHT])
 IDS = ("9", "25", "30")
 
@@ -165,12 +165,12 @@ def test_49_cells_in_one_list_are_a_grid_of_7_by_7(tmp_path, ending):
 def test_a_file_with_grids_and_regions_is_chosen_from(tmp_path):
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
         file["1_grids"], file["1_features"] = features_of("1", 4), features_of("1", 3)
-    with pytest.raises(UserError, match=r"f\.hdf5 holds both.*f\.hdf5:grids or .*f\.hdf5:features"):
+    with pytest.raises(DataError, match=r"f\.hdf5 holds both.*f\.hdf5:grids or .*f\.hdf5:features"):
         open_features(tmp_path / "f.hdf5")
     assert open_features(f"{tmp_path}/f.hdf5:grids").read(["1"]).mask.sum() == 4
     assert open_features(f"{tmp_path}/f.hdf5:features").read(["1"]).mask.sum() == 3
     write_tsv(tmp_path / "f.tsv")
-    with pytest.raises(UserError, match="no HDF5 file"):
+    with pytest.raises(DataError, match="not an HDF5 file"):
         open_features(f"{tmp_path}/f.tsv:grids")
 
 
@@ -188,7 +188,7 @@ def test_boxes_a_pixel_outside_are_cut_and_others_refused(tmp_path):
     packed = store.read(["1"])
     assert packed.boxes is not None
     assert packed.boxes[0, 1].tolist() == [0, 0, 1, 1]
-    with pytest.raises(UserError, match=r"f\.tsv: image '2' has the box .* leaves 0\.\.1"):
+    with pytest.raises(DataError, match=r"f\.tsv: image '2' has the box .* leaves 0\.\.1"):
         store.read(["2"])
 
 
@@ -207,7 +207,7 @@ def change(image: str, **arrays) -> dict[str, np.ndarray]:
         (change("30", boxes=PIXELS[:2]), "image '30' has boxes of shape .2, 4. for 3 regions"),
         (change("30", boxes=PIXELS * 0), "image '30' has the box .* is empty"),
         (change("30", boxes=PIXELS * np.nan), "image '30' has the box .* leaves"),
-        (change("30", size=np.zeros(2)), "image '30' cannot be read .a picture of 0 x 0 pixels"),
+        (change("30", size=np.zeros(2)), "image '30' cannot be read .an image of 0 x 0 pixels"),
         (change("30", boxes=None), "image '30' has no boxes, unlike the first image"),
         (change("30", grids=None, features=np.array([b"text"])), "image '30' cannot be read"),
     ],
@@ -222,9 +222,9 @@ def test_what_no_model_can_use_is_named(tmp_path, changes, said):
                 file[name] = array
     store = open_features(path)
     store.read(["9", "25"])
-    with np.errstate(all="ignore"), pytest.raises(UserError, match=rf"f\.hdf5: {said}"):
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {said}"):
         store.read(["9", "30"])
-    with np.errstate(all="ignore"), pytest.raises(UserError, match=rf"f\.hdf5: {said}"):
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {said}"):
         store.check()
 
 
@@ -232,9 +232,9 @@ def test_what_no_model_can_use_is_named(tmp_path, changes, said):
 def test_an_image_that_is_not_there_is_named_and_never_invented(tmp_path, kind):
     path, sizes = BOXED[kind](tmp_path)
     store = open_features(path, sizes=sizes)
-    with pytest.raises(UserError, match="holds no features of image '26'"):
+    with pytest.raises(DataError, match="holds no features of image '26'"):
         store.read(["9", "26"])
-    with pytest.raises(UserError, match="has 3 images"):
+    with pytest.raises(DataError, match="has 3 images"):
         store.read([3])
 
 
@@ -242,7 +242,7 @@ def test_a_half_written_hdf5_file_is_refused(tmp_path):
     content = write_hdf5(tmp_path / "f.hdf5").read_bytes()
     for share in (0.0, 0.1, 0.5, 0.99):
         (tmp_path / "cut.hdf5").write_bytes(content[: int(share * len(content))])
-        with pytest.raises(UserError, match=r"cut\.hdf5"):
+        with pytest.raises(DataError, match=r"cut\.hdf5"):
             open_features(tmp_path / "cut.hdf5").check()
 
 
@@ -259,7 +259,7 @@ def test_a_truncated_tsv_names_the_image(tmp_path, cut, said):
     path.write_bytes(path.read_bytes()[:cut])
     store = open_features(path)
     store.read(["9", "25"])
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(DataError, match=said):
         store.read(["30"])
 
 
@@ -269,23 +269,23 @@ def test_damaged_files_of_a_folder_are_named(tmp_path):
     store = open_features(folder)
     for content in (b"", whole[: len(whole) // 2], b"no array at all", whole[:-40]):
         (folder / "25.npz").write_bytes(content)
-        with pytest.raises(UserError, match=r"cocobu_att: image '25' cannot be read"):
+        with pytest.raises(DataError, match=r"cocobu_att: image '25' cannot be read"):
             store.read(["9", "25"])
     np.savez(folder / "25.npz", allow_pickle=True, feat=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(UserError, match=r"'25' cannot be read .*allow_pickle=False"):
+    with pytest.raises(DataError, match=r"'25' cannot be read .*allow_pickle=False"):
         store.read(["25"])
     np.savez(folder / "25.npz", one=np.ones(2), two=np.ones(2))
-    with pytest.raises(UserError, match=r"it holds one, two, and neither feat nor x"):
+    with pytest.raises(DataError, match=r"it holds one, two, and neither feat nor x"):
         store.read(["25"])
 
 
 def test_a_box_or_size_that_is_missing_is_named(tmp_path):
     folder, sizes = write_cocobu(tmp_path), write_sizes(tmp_path)
     (tmp_path / "cocobu_box" / "25.npy").unlink()
-    with pytest.raises(UserError, match=r"image '25' cannot be read .*No such file"):
+    with pytest.raises(DataError, match=r"image '25' cannot be read .*No such file"):
         open_features(folder, sizes=sizes).read(["25"])
     sizes.write_text(json.dumps({"images": []}))
-    with pytest.raises(UserError, match=r"captions\.json has no size for image '9'"):
+    with pytest.raises(DataError, match=r"captions\.json has no size for image '9'"):
         open_features(folder, sizes=sizes).read(["9"])
 
 
@@ -294,7 +294,7 @@ def test_sizes_of_a_folder_of_annotations(tmp_path):
     (tmp_path / "annotations").mkdir()
     write_sizes(tmp_path / "annotations").rename(tmp_path / "annotations" / "captions_val2014.json")
     assert open_features(folder, sizes=tmp_path / "annotations").has_boxes
-    with pytest.raises(UserError, match=r"cocobu_box holds no captions_\*\.json"):
+    with pytest.raises(DataError, match=r"cocobu_box holds no captions_\*\.json"):
         open_features(folder, sizes=tmp_path / "cocobu_box").read(["9"])
 
 
@@ -304,13 +304,13 @@ def test_sizes_of_a_folder_of_annotations(tmp_path):
 def test_a_file_without_sizes_is_named(tmp_path, content, said):
     folder = write_cocobu(tmp_path)
     (tmp_path / "captions.json").write_text(content)
-    with pytest.raises(UserError, match=rf"captions\.json.*{said}"):
+    with pytest.raises(DataError, match=rf"captions\.json.*{said}"):
         open_features(folder, sizes=tmp_path / "captions.json").read(["9"])
 
 
 @pytest.mark.parametrize("name", ["f.tsv", "f.hdf5", "f.safetensors", "folder"])
 def test_a_missing_store_is_named(tmp_path, name):
-    with pytest.raises(UserError, match=f"{name} does not exist"):
+    with pytest.raises(DataError, match=f"{name} does not exist"):
         open_features(tmp_path / name)
 
 
@@ -320,17 +320,17 @@ def test_a_store_without_images_is_refused(tmp_path):
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
         file["something"] = np.ones(3)
     for name in ("folder", "f.tsv", "f.hdf5"):
-        with pytest.raises(UserError, match=rf"{name} holds no features of any image; name "):
+        with pytest.raises(DataError, match=rf"{name} holds no features of any image; name "):
             open_features(tmp_path / name)
 
 
 def test_an_image_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "f.tsv").write_text("".join(tsv_line("7", features_of("7")) + "\n" for _ in range(2)))
-    with pytest.raises(UserError, match="holds image '7' twice"):
+    with pytest.raises(DataError, match="holds image '7' twice"):
         open_features(tmp_path / "f.tsv")
     folder = write_cocobu(tmp_path)
     np.save(folder / "25.npy", features_of("25"))
-    with pytest.raises(UserError, match=r"25\.npy and 25\.npz for one image"):
+    with pytest.raises(DataError, match=r"25\.npy and 25\.npz for one image"):
         open_features(folder)
 
 
@@ -339,7 +339,7 @@ def test_a_heading_and_a_text_without_tabs(tmp_path):
     (tmp_path / "f.tsv").write_text(heading + tsv_line("7", features_of("7")) + "\n\n")
     assert open_features(tmp_path / "f.tsv").ids == ("7",)
     (tmp_path / "f.tsv").write_text("a caption\n")
-    with pytest.raises(UserError, match="line 1 has no tabs"):
+    with pytest.raises(DataError, match="line 1 has no tabs"):
         open_features(tmp_path / "f.tsv")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from legenda.datasets.karpathy import CaptionedImage, check_once, parse_karpathy
 from legenda.datasets.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import parse_json, read_json, read_text, verified
 
 Restval = Literal["train", "apart"]
@@ -33,7 +33,7 @@ _SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "va
 def read_annotations(
     path: str | Path, *, lists: Path | None = None, restval: Restval = "train"
 ) -> list[CaptionedImage]:
-    """Reads captioned images, told apart by what the file is.
+    """Read captioned images, told apart by what the file is.
 
     - Karpathy's layout (dataset_*.json), as `legenda.datasets.karpathy.read_karpathy` does;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is that of the file's name
@@ -48,7 +48,7 @@ def read_annotations(
     of ids; COCO's may be ids of captions, as M2's are. Where no list is one of train, images in no list are of train,
     else they are left out.
     restval: "train" counts those images to train, "apart" leaves them a split of their own, `restval`.
-    Raises UserError, naming file and line or key, for what is broken, missing, listed twice or in two splits.
+    Raises DataError, naming file and line or key, for what is broken, missing, listed twice or in two splits.
     """
     path = Path(path)
     captions_of: Mapping[int, str] = {}
@@ -70,7 +70,7 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
         found = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
         files = next((several for several in found if several), [])
         if not files:
-            raise UserError(f"{path} holds no captions_*.json; {_HINT}")
+            raise DataError(f"{path} holds no captions_*.json; {_HINT}")
     images: list[CaptionedImage] = []
     captions_of: dict[int, str] = {}
     for file in files:
@@ -94,7 +94,7 @@ def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, 
             captions.setdefault(entry["image_id"], []).append(_text(entry["caption"]))
             captions_of[entry["id"]] = str(entry["image_id"])
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: annotations[{number}] lacks image_id, id or a text as caption") from error
+            raise DataError(f"{path}: annotations[{number}] lacks image_id, id or a text as caption") from error
     images = []
     for number, entry in enumerate(content.get("images", [])):
         try:
@@ -102,14 +102,14 @@ def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, 
                 CaptionedImage(str(entry["id"]), _text(entry["file_name"]), tuple(captions.pop(entry["id"], ())), split)
             )
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: images[{number}] lacks id or file_name") from error
+            raise DataError(f"{path}: images[{number}] lacks id or file_name") from error
     if captions:
-        raise UserError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
+        raise DataError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
     return images
 
 
 def _split_in(path: Path) -> str:
-    """The split that a file's name holds; train without one."""
+    """Return the split that a file's name holds; train without one."""
     found = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
     return found[0] if found else "train"
 
@@ -126,12 +126,12 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
     splits: dict[str, str] = {}
     for place, file, caption, split in _rows(path, kind):
         if not file:
-            raise UserError(f"{path}: {place} names no file")
+            raise DataError(f"{path}: {place} names no file")
         split = _SPLIT_WORDS.get(split)
         if split is None:
-            raise UserError(f"{path}: the split of {place} is none of {', '.join(_SPLIT_WORDS)}")
+            raise DataError(f"{path}: the split of {place} is none of {', '.join(_SPLIT_WORDS)}")
         if splits.setdefault(file, split) != split:
-            raise UserError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({place}); leave one")
+            raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({place}); leave one")
         captions.setdefault(file, []).append(caption)
     return [CaptionedImage(PurePosixPath(f).stem, f, tuple(told), splits[f]) for f, told in captions.items()]
 
@@ -144,7 +144,7 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
             if line.strip():
                 entry = parse_json(line, f"line {number} of {path}", "give one JSON object a line")
                 if not isinstance(entry, dict):
-                    raise UserError(f"{path}: line {number} is no JSON object with file and caption")
+                    raise DataError(f"{path}: line {number} is no JSON object with file and caption")
                 yield f"line {number}", *_row(path, f"line {number}", entry)
         return
     heading = text.partition("\n")[0]
@@ -160,38 +160,38 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
 def _row(path: Path, place: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
     names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
     if None in names:
-        raise UserError(f"{path}: {place} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
+        raise DataError(f"{path}: {place} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
     file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
     if not all(isinstance(value, str) for value in (file, caption, split)):
-        raise UserError(f"{path}: file, caption or split of {place} is no text; a column may be missing there")
+        raise DataError(f"{path}: file, caption or split of {place} is no text; a column may be missing there")
     return file.strip(), caption.strip(), split.strip()
 
 
 def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[int, str]) -> list[CaptionedImage]:
-    """The images with the splits that the lists of a folder give them."""
+    """Return the images with the splits that the lists of a folder give them."""
     names = {name: image.id for image in images for name in (image.id, PurePosixPath(image.file).stem)}
     split_of: dict[str, str] = {}
     seen: set[str] = set()
     for file in sorted([*folder.glob("*.txt"), *folder.glob("*.npy")]):
         words = [word for word in re.split(r"[^a-z]+", file.stem.lower()) if word in _SPLIT_WORDS]
         if len(words) != 1:
-            raise UserError(f"{file} is a list of no split; put one of {', '.join(_SPLIT_WORDS)} into its name")
+            raise DataError(f"{file} is a list of no split; put one of {', '.join(_SPLIT_WORDS)} into its name")
         split = _SPLIT_WORDS[words[0]]
         seen.add(split)
         for entry in _listed(file, captions_of, names):
             image = next((names[part] for part in entry if part in names), None)
             if image is None:
-                raise UserError(f"{file} lists {entry[0]}, of which the annotations know nothing; name the right ones")
+                raise DataError(f"{file} lists {entry[0]}, of which the annotations know nothing; name the right ones")
             if split_of.setdefault(image, split) != split:
-                raise UserError(f"{file} lists image {image}, which another list has in {split_of[image]}; leave one")
+                raise DataError(f"{file} lists image {image}, which another list has in {split_of[image]}; leave one")
     if not seen:
-        raise UserError(f"{folder} holds no lists of images; put there files such as val.txt with an id a line")
+        raise DataError(f"{folder} holds no lists of images; put there files such as val.txt with an id a line")
     listed = [image for image in images if image.id in split_of or "train" not in seen]
     return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
 
 
 def _listed(file: Path, captions_of: Mapping[int, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """The names by which each entry of a list may be known."""
+    """Return the names by which each entry of a list may be known."""
     if file.suffix == ".npy":
         ids = verified(lambda: np.load(file, allow_pickle=False).reshape(-1).tolist(), file, "save an array of ids")
         of_captions = any(str(number) not in names for number in ids)

@@ -20,7 +20,7 @@ from legenda.datasets.karpathy import CaptionedImage
 from legenda.datasets.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.tokens import TokenizedCaptions, count_words
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import FeatureStore
 from legenda.features.open import open_features
 from legenda.regions import Regions
@@ -60,7 +60,7 @@ class CaptionDataset:
 
     @cached_property
     def tokenized(self) -> TokenizedCaptions:
-        """The references as numbered words, tokenized at the first call only."""
+        """Return the references as numbered words, tokenized at the first call only."""
         return TokenizedCaptions.of(self.references)
 
 
@@ -92,20 +92,20 @@ class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and the seed of their worlds."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Draws the scenes and finds their regions in the pixels."""
+        """Draw the scenes and finds their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, FEATURE_DIM, True)
 
     def split(self, name: str) -> CaptionDataset:
-        """The scenes of a split as a caption set."""
+        """Return the scenes of a split as a caption set."""
         return scene_captions(self.made(name))
 
 
 def scene_captions(made: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; captions of it are also judged for truth."""
-    scenes = {scene.identity: scene for scene in made.scenes}
+    scenes = {scene.id: scene for scene in made.scenes}
 
     def score(captions: Mapping[str, str]) -> dict[str, float | None]:
         return truth_scores(captions, scenes)
@@ -115,7 +115,7 @@ def scene_captions(made: SceneSplit) -> CaptionDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class KarpathyData:
-    """Annotated pictures beside a feature store that knows them by id or by file name."""
+    """Annotated images beside a feature store that knows them by id or by file name."""
 
     annotations: Path
     """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
@@ -131,10 +131,10 @@ class KarpathyData:
     lists: Path | None = None
     """A folder of lists of images that say the splits, such as val.txt, for annotations that do not."""
     sizes: Path | None = None
-    """COCO's annotations with the sizes of the pictures, for stores with boxes in pixels that lack them."""
+    """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Reads the annotations, builds the vocabulary and maps the features; names what is missing."""
+        """Read the annotations, builds the vocabulary and maps the features; names what is missing."""
         progress(f"reading {self.annotations} and {self.features}")
         with _without_collection():
             return self._open()
@@ -152,7 +152,7 @@ class KarpathyData:
         return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionDataset:
-        """The images of a split that have captions; all of its images where no captions of it are given."""
+        """Return the images of a split that have captions; all of its images where no captions of it are given."""
         images = self._images()
         known = any(image.captions for image in images if image.split == name)
         return self._part(images, self._store(), name, missing_targets=not known)
@@ -168,19 +168,19 @@ class KarpathyData:
     ) -> CaptionDataset:
         part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
-            raise UserError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
+            raise DataError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
         return stored_captions(part, store, self.features)
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionDataset:
     """Images whose features are in a store read from `path`, under their id or their file's name without suffix.
 
-    Raises UserError, naming one, where some are not.
+    Raises DataError, naming one, where some are not.
     """
     names = [image.id if image.id in store else PurePosixPath(image.file).stem for image in images]
     missing = [image.id for image, name in zip(images, names, strict=True) if name not in store]
     if missing:
-        raise UserError(
+        raise DataError(
             f"{path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
         )
     places = np.array([store.index(name) for name in names])
@@ -206,7 +206,7 @@ def _without_collection() -> Iterator[None]:
 
 
 def _spot_check(store: FeatureStore) -> None:
-    """Reads a small store wholly and a large one here and there; what lies elsewhere is checked when it is read."""
+    """Read a small store wholly and a large one here and there; what lies elsewhere is checked when it is read."""
     step = max(1, len(store) // _SPOTS)
     for first in range(0, len(store), 32 * step):
         store.read(range(first, min(first + 32 * step, len(store)), step))
@@ -225,7 +225,7 @@ class EncodedCaptions:
         rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
         if not counts.all():
             identity = split.ids[int(counts.argmin())]
-            raise UserError(f"image {identity} has no caption with a word in it; take it out of the training split")
+            raise DataError(f"image {identity} has no caption with a word in it; take it out of the training split")
         return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:

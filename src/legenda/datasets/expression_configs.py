@@ -14,28 +14,28 @@ from legenda.datasets.scenes.expressions import MOST_WORDS, refer
 from legenda.datasets.scenes.pixels import SIDE
 from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.vqa import read_word_vectors
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.concat import ConcatFeatureStore
 from legenda.text.vocabulary import QuestionVocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefsData:
-    """RefCOCO, RefCOCO+ or RefCOCOg beside one or more feature stores that know COCO's pictures and have boxes."""
+    """RefCOCO, RefCOCO+ or RefCOCOg beside one or more feature stores that know COCO's images and have boxes."""
 
     refs: Path
     """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
     instances: Path
     """The instances.json beside it."""
     features: tuple[Path, ...]
-    """Stores of regions, made without any of these pictures; MCAN's folders of .npz are."""
+    """Stores of regions, made without any of these images; MCAN's folders of .npz are."""
     vectors: Path | None = None
     """First word vectors, a text file in GloVe's layout; without it they are random."""
     max_text_length: int = 14
     """Words of an expression that are read."""
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Reads the expressions and opens the features; the words are those of train."""
+        """Read the expressions and opens the features; the words are those of train."""
         progress(f"reading {self.refs}")
         return _opened(self.refs, self._parts(), self.features, self.max_text_length, self.vectors)
 
@@ -52,16 +52,16 @@ class EntitiesData:
     """Flickr30k Entities' phrases beside a feature store of regions, or nothing but detections."""
 
     phrases: Path
-    """The phrases and boxes of each picture, in the layout of flickr30k_entities.json; perhaps .gz."""
+    """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
     annotations: Path
-    """Captions that tell the pictures' splits, such as dataset_flickr8k.json."""
+    """Captions that tell the images' splits, such as dataset_flickr8k.json."""
     features: tuple[Path, ...]
-    """Stores of regions under the pictures' file names without suffix, or an .npz of detections."""
+    """Stores of regions under the images' file names without suffix, or an .npz of detections."""
     max_text_length: int = 10
     """Words of a phrase that are read."""
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Reads the phrases and opens the features; the words are those of train."""
+        """Read the phrases and opens the features; the words are those of train."""
         progress(f"reading {self.phrases}")
         return _opened(self.phrases, self._parts(), self.features, self.max_text_length, None)
 
@@ -81,25 +81,25 @@ class SceneExpressionsData(SceneCounts):
     """
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Draws the scenes, finds their regions in the pixels and refers to their things."""
+        """Draw the scenes, finds their regions in the pixels and refers to their things."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         return ExpressionDataModule(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
 
     def split(self, name: str) -> ExpressionDataset:
-        """The expressions about the scenes of a split."""
+        """Return the expressions about the scenes of a split."""
         return scene_expressions(self.made(name))
 
 
 def scene_expressions(made: SceneSplit) -> ExpressionDataset:
-    """Scenes as a set of expressions; the true boxes are the things' own, in pixels of the drawn picture."""
+    """Scenes as a set of expressions; the true boxes are the things' own, in pixels of the drawn image."""
     expressions, scenes = [], []
     for place, scene in enumerate(made.scenes):
         for number, found in enumerate(refer(scene)):
             x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
             box: Box = (x1, y1, x2, y2)
-            name, tokens = f"{scene.identity}-{number}", tuple(found.text.split())
-            expressions.append(Expression(name, scene.identity, tokens, (box,), (SIDE, SIDE), found.kind))
+            name, tokens = f"{scene.id}-{number}", tuple(found.text.split())
+            expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
             scenes.append(place)
     return ExpressionDataset(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
 
@@ -111,7 +111,7 @@ def _opened(
     max_text_length: int,
     vectors: Path | None,
 ) -> ExpressionDataModule:
-    """The parts train and val of what was read from `path`."""
+    """Return the parts train and val of what was read from `path`."""
     store = ConcatFeatureStore.open(features)
     train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
     vocabulary = _words(train.expressions)
@@ -125,5 +125,5 @@ def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:
 
 def _part(parts: Mapping[str, list[Expression]], name: str, path: Path) -> list[Expression]:
     if not parts.get(name):
-        raise UserError(f"{path} has no expressions in the split {name!r}; choose from {', '.join(parts)}")
+        raise DataError(f"{path} has no expressions in the split {name!r}; choose from {', '.join(parts)}")
     return parts[name]

@@ -1,4 +1,4 @@
-"""Expressions about pictures, ready for training and validation, whatever they come from."""
+"""Referring expressions with the regions of their images, for training and validation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from legenda.datasets.refcoco import Expression
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.concat import ConcatFeatureStore, RegionReader
 from legenda.metrics.boxes import grounding_accuracy
 from legenda.text.vocabulary import QuestionVocabulary
@@ -17,9 +17,9 @@ from legenda.text.vocabulary import QuestionVocabulary
 
 @dataclass(frozen=True, eq=False)
 class ExpressionDataset:
-    """One split: its expressions and a reader of their pictures' regions, which always have boxes.
+    """One split: its expressions and a reader of the regions of their images, which always have boxes.
 
-    read: from an array of positions in this split to the regions of those expressions' pictures, one row each.
+    read: from positions in this split `(B,)` to the Regions of the images of those expressions.
     source: what the regions are read from, for messages. extractor: the name under which they were made.
     """
 
@@ -33,27 +33,27 @@ class ExpressionDataset:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The expressions' ids, all different."""
+        """Return the expressions' ids, all different."""
         return tuple(expression.id for expression in self.expressions)
 
     @cached_property
     def boxes(self) -> np.ndarray:
-        """The true boxes `(E, 4)` float32, x1 y1 x2 y2 in pixels."""
+        """Return the true boxes `(E, 4)` float32, x1 y1 x2 y2 in pixels."""
         return np.array([expression.box for expression in self.expressions], np.float32)
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Width and height of the pictures `(E, 2)` float32, in pixels."""
+        """Width and height of the images `(E, 2)` float32, in pixels."""
         return np.array([expression.size for expression in self.expressions], np.float32)
 
     def score(self, predictions: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
-        """The percentage of boxes, x1 y1 x2 y2 in pixels, that overlap the true one by half: of all, then by kind.
+        """Return the percentage of boxes, x1 y1 x2 y2 in pixels, with IoU of at least 0.5: overall, then by kind.
 
-        Raises UserError, naming the expression, for one without a box.
+        Raises DataError, naming the expression, for one without a box.
         """
         for name in self.ids:
             if len(predictions.get(name, ())) != 4:
-                raise UserError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
+                raise DataError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
         given = np.array([predictions[name] for name in self.ids], np.float32)
         kinds = np.array([expression.kind for expression in self.expressions])
         scores: dict[str, float | None] = {"accuracy": grounding_accuracy(given, self.boxes)}
@@ -79,8 +79,8 @@ class ExpressionDataModule:
 
 
 def stored_expressions(expressions: Sequence[Expression], store: ConcatFeatureStore) -> ExpressionDataset:
-    """Expressions about pictures whose regions are in stores; UserError where these have no boxes."""
+    """Expressions about images whose regions are in stores; DataError where these have no boxes."""
     if not store.has_boxes:
-        raise UserError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
+        raise DataError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
     read = store.reader([expression.image for expression in expressions])
     return ExpressionDataset(tuple(expressions), read, store.source, store.extractor)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import read_json
 
 _HINT = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
@@ -15,7 +15,7 @@ _HINT = "name an annotation file in Karpathy's layout, such as dataset_coco.json
 class CaptionedImage:
     """One image of a data set.
 
-    id: how predictions and feature stores name it; file: its path below the folder of pictures;
+    id: how predictions and feature stores name it; file: its path below the folder of images;
     captions: what people wrote, verbatim (empty where a test set withholds them); split: train, val or test.
     """
 
@@ -26,21 +26,21 @@ class CaptionedImage:
 
 
 def read_karpathy(path: str | Path, *, restval: str = "train") -> list[CaptionedImage]:
-    """Reads a .json or .json.gz file in Karpathy's layout, in the file's order.
+    """Read a .json or .json.gz file in Karpathy's layout, in the file's order.
 
     An image's id is its `cocoid` where it has one, else its file name without suffix.
-    restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation pictures
+    restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation images
     that models train on).
-    Raises UserError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
+    Raises DataError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
     """
     path = Path(path)
     return parse_karpathy(read_json(path, _HINT), path, restval=restval)
 
 
 def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
-    """The images in JSON that came from `path`, as `read_karpathy` gives them."""
+    """Return the images in JSON that came from `path`, as `read_karpathy` gives them."""
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
+        raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
     entries = _get(path, "the file", content, "images", list)
     images = [_image(path, f"images[{number}]", entry, restval) for number, entry in enumerate(entries)]
     check_once(path, images, "id")
@@ -62,21 +62,21 @@ def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:
 
 def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
     if not isinstance(entry, Mapping) or key not in entry:
-        raise UserError(f"{path}: {where} has no '{key}'; {_HINT}")
+        raise DataError(f"{path}: {where} has no '{key}'; {_HINT}")
     if not isinstance(entry[key], kind):
         given = type(entry[key]).__name__
-        raise UserError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_HINT}")
+        raise DataError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_HINT}")
     return entry[key]
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
-    """UserError where two images have the same id or the same file, which one picture in two splits also has."""
+    """DataError where two images have the same id or the same file, which one image in two splits also has."""
     seen: dict[str, CaptionedImage] = {}
     for image in images:
         value = getattr(image, key)
         other = seen.setdefault(value, image)
         if other is not image:
-            raise UserError(
+            raise DataError(
                 f"{path}: '{other.file}' (split {other.split}) and '{image.file}' (split {image.split}) share "
                 f"the {key} '{value}'; leave one of them out or rename it"
             )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 
 LARGEST = 999_999
@@ -46,7 +46,7 @@ class NumberWordsData:
     seed: int = 0
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
-        """Spells the numbers; every word is a piece."""
+        """Spell the numbers; every word is a piece."""
         progress(f"spelling {self.train} numbers for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         words = BPETokenizer()
@@ -54,13 +54,13 @@ class NumberWordsData:
         return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, lines), max_length=16)
 
     def split(self, name: str) -> ParallelDataset:
-        """The numbers of a split, which are their identities; no two splits of a seed share one."""
+        """Return the numbers of a split, which are their identities; no two splits of a seed share one."""
         sizes = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in sizes:
-            raise UserError(f"number words have no split {name!r}; choose from {', '.join(sizes)}")
+            raise DataError(f"number words have no split {name!r}; choose from {', '.join(sizes)}")
         first, last = _POOLS[name]
         if not 1 <= sizes[name] <= last - first:
-            raise UserError(f"the split {name} takes 1 to {last - first} numbers, not {sizes[name]}")
+            raise DataError(f"the split {name} takes 1 to {last - first} numbers, not {sizes[name]}")
         numbers = _shuffled(self.seed)[first : first + sizes[name]].tolist()
         return ParallelDataset(
             tuple(map(str, numbers)),
@@ -72,14 +72,14 @@ class NumberWordsData:
 
 
 def tavil(number: int) -> str:
-    """A number of 0 to LARGEST in Tavil."""
+    """Return a number of 0 to LARGEST in Tavil."""
     thousands, rest = divmod(_checked(number), 1000)
     words = [*_places(thousands), _THOUSAND] if thousands else []
     return " ".join([*words, *_places(rest)]) or _NOTHING
 
 
 def orrish(number: int) -> str:
-    """A number of 0 to LARGEST in Orrish."""
+    """Return a number of 0 to LARGEST in Orrish."""
     words: list[str] = []
     left = _checked(number)
     for rank in _RANKS:
@@ -91,7 +91,7 @@ def orrish(number: int) -> str:
 
 
 def _places(part: int) -> list[str]:
-    """The digits of 0 to 999 with their places, noughts left out."""
+    """Return the digits of 0 to 999 with their places, noughts left out."""
     digits = part // 100, part // 10 % 10, part % 10
     spoken = ((_DIGITS[digit], place) for digit, place in zip(digits, _PLACES, strict=True) if digit)
     return [word for pair in spoken for word in pair if word]
@@ -99,7 +99,7 @@ def _places(part: int) -> list[str]:
 
 def _checked(number: int) -> int:
     if not 0 <= number <= LARGEST:
-        raise UserError(f"number words go from 0 to {LARGEST}, not to {number}")
+        raise DataError(f"number words go from 0 to {LARGEST}, not to {number}")
     return number
 
 

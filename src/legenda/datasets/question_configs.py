@@ -21,7 +21,7 @@ from legenda.datasets.vqa import (
     read_vqa,
     read_word_vectors,
 )
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.concat import ConcatFeatureStore
 from legenda.io import read_text
 from legenda.metrics.vqa import Annotation
@@ -35,7 +35,7 @@ _LEARNT = ("train", "val", "test", "vg")
 
 @dataclass(frozen=True, kw_only=True)
 class VqaData:
-    """VQA v2 under its official file names beside one or more feature stores that know COCO's pictures."""
+    """VQA v2 under its official file names beside one or more feature stores that know COCO's images."""
 
     questions: Path
     """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
@@ -43,7 +43,7 @@ class VqaData:
     features: tuple[Path, ...]
     """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
     train: Literal["train", "train+val", "train+val+vg"] = "train"
-    """What is learnt; with val in it, the accuracy on val says nothing and test is for EvalAI."""
+    """What is learned; with val in it, the accuracy on val says nothing and test is for EvalAI."""
     answers: Path | None = None
     """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
     vectors: Path | None = None
@@ -51,10 +51,10 @@ class VqaData:
     max_text_length: int = 14
     """Words of a question that are read."""
     with_cls: bool = False
-    """Whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
+    """Return whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Reads questions and answers and opens the features; names what is missing."""
+        """Read questions and answers and opens the features; names what is missing."""
         progress(f"reading {self.questions}")
         store = ConcatFeatureStore.open(self.features)
         needed = [*self.train.split("+"), "val"]
@@ -76,7 +76,7 @@ class VqaData:
         """train, val, vg, test or test-dev; the last two come without answers."""
         splits = (*_LEARNT, "test-dev")
         if name not in splits:
-            raise UserError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
+            raise DataError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
         return stored_questions(self._part(name), ConcatFeatureStore.open(self.features))
 
     def _part(self, name: str) -> list[Question]:
@@ -104,21 +104,21 @@ class VqaData:
 
 @dataclass(frozen=True, kw_only=True)
 class DaquarData:
-    """DAQUAR's questions about rooms beside a feature store of its pictures.
+    """DAQUAR's questions about rooms beside a feature store of its images.
 
-    The splits share no picture, unlike those of the CSVs data_train and data_eval: test are the questions about the
-    pictures of test_images_list.txt, val those about every tenth picture of train_images_list.txt, train the others.
+    The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
+    images of test_images_list.txt, val those about every tenth image of train_images_list.txt, train the others.
     """
 
     questions: Path
     """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
     features: tuple[Path, ...]
-    """Stores of the pictures under their ids, as image12."""
+    """Stores of the images under their ids, as image12."""
     max_text_length: int = 20
     """Words of a question that are read."""
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Reads the questions and opens the features; the words and the answers are those of train."""
+        """Read the questions and opens the features; the words and the answers are those of train."""
         progress(f"reading {self.questions}")
         store = ConcatFeatureStore.open(self.features)
         parts = self._parts()
@@ -138,24 +138,24 @@ class DaquarData:
         """train, val or test."""
         parts = self._parts()
         if name not in parts:
-            raise UserError(f"DAQUAR has no split {name!r}; choose from {', '.join(parts)}")
+            raise DataError(f"DAQUAR has no split {name!r}; choose from {', '.join(parts)}")
         return stored_questions(parts[name], ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")
-        learnt, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
-        splits = dict.fromkeys(learnt, "train") | dict.fromkeys(learnt[9::10], "val") | dict.fromkeys(test, "test")
+        learned, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
+        splits = dict.fromkeys(learned, "train") | dict.fromkeys(learned[9::10], "val") | dict.fromkeys(test, "test")
         parts: dict[str, list[Question]] = {"train": [], "val": [], "test": []}
         for question in questions:
             if question.image not in splits:
-                raise UserError(
+                raise DataError(
                     f"{self.questions / 'data.csv'} asks about '{question.image}', which is in neither list of images; "
                     "add it to train_images_list.txt or test_images_list.txt"
                 )
             parts[splits[question.image]].append(question)
         empty = next((name for name, part in parts.items() if not part), None)
         if empty is not None:
-            raise UserError(f"{self.questions} has no questions in the split {empty}; check its lists of images")
+            raise DataError(f"{self.questions} has no questions in the split {empty}; check its lists of images")
         return parts
 
 
@@ -167,7 +167,7 @@ class SceneQuestionsData(SceneCounts):
     """
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Draws the scenes, finds their regions in the pixels and asks about them."""
+        """Draw the scenes, finds their regions in the pixels and asks about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)
@@ -175,7 +175,7 @@ class SceneQuestionsData(SceneCounts):
         return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
 
     def split(self, name: str) -> QuestionDataset:
-        """The questions about the scenes of a split."""
+        """Return the questions about the scenes of a split."""
         return scene_questions(self.made(name))
 
 
@@ -185,6 +185,6 @@ def scene_questions(made: SceneSplit) -> QuestionDataset:
     for place, scene in enumerate(made.scenes):
         for number, asked in enumerate(ask(scene)):
             annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
-            questions.append(Question(f"{scene.identity}-{number}", scene.identity, asked.text, annotation))
+            questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
             scenes.append(place)
     return QuestionDataset(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)

@@ -1,4 +1,4 @@
-"""Questions about pictures, ready for training and validation, whatever they come from."""
+"""Questions about images, ready for training and validation, whatever they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.datasets.vqa import Question
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.concat import ConcatFeatureStore, RegionReader
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
 from legenda.text.encoding import encode_tokens
@@ -22,9 +22,9 @@ from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 @dataclass(frozen=True, eq=False)
 class QuestionDataset:
-    """One split: its questions and a reader of their pictures' regions.
+    """One split: its questions and a reader of their images' regions.
 
-    read: from an array of positions in this split to the regions of those questions' pictures, one row each.
+    read: from an array of positions in this split to the regions of those questions' images, one row each.
     source: what the regions are read from, for messages. extractor: the name under which they were made.
     by_type: whether `score` also tells the accuracy of each type of question.
     """
@@ -40,7 +40,7 @@ class QuestionDataset:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The questions' ids, all different."""
+        """Return the questions' ids, all different."""
         return tuple(question.id for question in self.questions)
 
     @property
@@ -50,11 +50,11 @@ class QuestionDataset:
 
     @cached_property
     def annotations(self) -> dict[str, Annotation]:
-        """What people answered, by question; UserError where the split withholds it."""
+        """What people answered, by question; DataError where the split withholds it."""
         found = {question.id: question.annotation for question in self.questions}
         told = {name: annotation for name, annotation in found.items() if annotation is not None}
         if len(told) != len(found):
-            raise UserError("the questions of this split come without answers; use another split, or submit to EvalAI")
+            raise DataError("the questions of this split come without answers; use another split, or submit to EvalAI")
         return told
 
     def score(self, predictions: Mapping[str, str]) -> dict[str, float | None]:
@@ -82,7 +82,7 @@ class QuestionDataModule:
 
 
 def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -> QuestionDataset:
-    """Questions about pictures whose features are in stores."""
+    """Questions about images whose features are in stores."""
     read = store.reader([question.image for question in questions])
     return QuestionDataset(tuple(questions), read, store.source, store.extractor)
 
@@ -90,13 +90,13 @@ def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -
 def question_rows(
     questions: Iterable[Question], vocabulary: QuestionVocabulary, max_text_length: int
 ) -> Int[Tensor, "Q L"]:
-    """The words of questions as rows of ids, padded with 0."""
+    """Return the words of questions as rows of ids, padded with 0."""
     return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_text_length)
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions:
-    """The questions of a split as ids, and what is learnt of their answers.
+    """The questions of a split as ids, and what is learned of their answers.
 
     tokens `(Q, L)` int64, padded with 0. Question q has the answers ids[ends[q] : ends[q + 1]] with `shares` beside;
     answers outside the vocabulary are left out, so that a question may have none.
@@ -112,7 +112,7 @@ class EncodedQuestions:
     def of(
         split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_text_length: int
     ) -> EncodedQuestions:
-        """Questions cut at `max_text_length` words; UserError where the split comes without answers."""
+        """Questions cut at `max_text_length` words; DataError where the split comes without answers."""
         ids, shares, ends = [], [], [0]
         for annotation in split.annotations.values():
             for answer, share in soft_targets(annotation.answers).items():
@@ -126,7 +126,7 @@ class EncodedQuestions:
         )
 
     def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
-        """What is learnt of each answer, 0 to 1, for the questions at these positions."""
+        """What is learned of each answer, 0 to 1, for the questions at these positions."""
         rows = np.zeros((len(positions), self.answer_count), np.float32)
         for row, position in zip(rows, positions, strict=True):
             own = slice(*self.ends[position : position + 2])

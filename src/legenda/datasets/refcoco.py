@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from legenda.datasets.annotations import read_annotations
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import read_json, read_plain_pickle
 from legenda.text.questions import tokenize_question
 
@@ -24,10 +24,10 @@ _ENTITIES = "name phrases and boxes in the layout of flickr30k_entities.json"
 
 @dataclass(frozen=True)
 class Expression:
-    """A few words that mean one thing, or several, in one picture.
+    """A few words that mean one thing, or several, in one image.
 
-    id: unique in its data set; image: the picture as feature stores name it, or its number in COCO; boxes: those of
-    the things, in pixels; size: width and height of the picture in pixels; kind: the sort of expression, by which
+    id: unique in its data set; image: the image as feature stores name it, or its number in COCO; boxes: those of
+    the things, in pixels; size: width and height of the image in pixels; kind: the sort of expression, by which
     accuracies are told apart, empty where there are no sorts.
     """
 
@@ -40,48 +40,48 @@ class Expression:
 
     @property
     def box(self) -> Box:
-        """The smallest box around all of the things, which is what a prediction is compared with."""
+        """Return the smallest box around all of the things, which is what a prediction is compared with."""
         corners = np.array(self.boxes)
         return (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
 
 
 def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Expression]]:
-    """Reads referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
+    """Read referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
 
     refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running anything in it.
-    instances: the pictures' sizes and the boxes of things, in COCO's layout.
-    Raises UserError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
+    instances: the images' sizes and the boxes of things, in COCO's layout.
+    Raises DataError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
     """
     path, sizes_path = Path(refs), Path(instances)
     sizes, boxes = _read_instances(sizes_path)
     entries = read_plain_pickle(path, _REFS)
     if not isinstance(entries, list):
-        raise UserError(f"{path} holds no list of expressions; {_REFS}")
+        raise DataError(f"{path} holds no list of expressions; {_REFS}")
     found: dict[str, list[Expression]] = {}
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"
         image, box = _get(where, entry, "image_id", int, _REFS), _get(where, entry, "ann_id", int, _REFS)
         if image not in sizes or box not in boxes:
-            raise UserError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
+            raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
         split = found.setdefault(_get(where, entry, "split", str, _REFS), [])
         for place, sentence in enumerate(_get(where, entry, "sentences", list, _REFS)):
             inner = f"{where}, sentences[{place}]"
             name = str(_get(inner, sentence, "sent_id", int, _REFS))
             tokens = _get(inner, sentence, "tokens", list, _REFS)
             if not all(isinstance(token, str) for token in tokens):
-                raise UserError(f"the 'tokens' of {inner} are not all text; {_REFS}")
+                raise DataError(f"the 'tokens' of {inner} are not all text; {_REFS}")
             if name in seen:
-                raise UserError(f"{path} has the sentence {name} twice; leave one of them out")
+                raise DataError(f"{path} has the sentence {name} twice; leave one of them out")
             seen.add(name)
             split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
     if not found:
-        raise UserError(f"{path} holds no expressions; {_REFS}")
+        raise DataError(f"{path} holds no expressions; {_REFS}")
     return found
 
 
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
-    """The sizes of pictures and the boxes of things, by their numbers."""
+    """Return the sizes of images and the boxes of things, by their numbers."""
     content = read_json(path, _INSTANCES)
     sizes: dict[int, tuple[float, float]] = {}
     boxes: dict[int, Box] = {}
@@ -96,40 +96,40 @@ def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[in
             x, y, width, height = map(float, thing["bbox"])
             boxes[thing["id"]] = x, y, x + width, y + height
     except KeyError as error:
-        raise UserError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
+        raise DataError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
     except (TypeError, ValueError) as error:
-        raise UserError(
+        raise DataError(
             f"{path}: {where} holds something else than images and boxes ({error}); {_INSTANCES}"
         ) from error
     return sizes, boxes
 
 
 def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, list[Expression]]:
-    """Reads the phrases of captions that mean something with a box, by split.
+    """Read the phrases of captions that mean something with a box, by split.
 
-    phrases: for each file name the picture's width and height, `boxes` by chain, and `captions` with their text and
-    `phrases`: chain, types, first word and number of words. A picture without captions is passed over, for a test set
+    phrases: for each file name the image's width and height, `boxes` by chain, and `captions` with their text and
+    `phrases`: chain, types, first word and number of words. An image without captions is passed over, for a test set
     may withhold them, and so is a phrase without a box or without a letter.
     annotations: any that `legenda.datasets.annotations` reads, for the splits. A phrase's kind is its first type.
-    Raises UserError, naming the file and the picture, for what is missing.
+    Raises DataError, naming the file and the image, for what is missing.
     """
     path = Path(phrases)
     content = read_json(path, _ENTITIES)
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no object with a picture's file name as its key; {_ENTITIES}")
+        raise DataError(f"{path} holds no object with an image's file name as its key; {_ENTITIES}")
     splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}
     found: dict[str, list[Expression]] = {}
     for file, entry in content.items():
         if file not in splits:
-            raise UserError(f"{annotations} knows nothing of '{file}', whose phrases are in {path}; name the right one")
+            raise DataError(f"{annotations} knows nothing of '{file}', whose phrases are in {path}; name the right one")
         try:
             if "captions" in entry:
                 found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"a value that cannot be: {error}"
-            raise UserError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
+            raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
     if not any(found.values()):
-        raise UserError(f"{path} holds no phrases with boxes; {_ENTITIES}")
+        raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
     return found
 
 
@@ -156,7 +156,7 @@ def _box(values: Any) -> Box:
 
 def _get(where: str, entry: Any, key: str, kind: type, hint: str) -> Any:
     if not isinstance(entry, Mapping) or key not in entry:
-        raise UserError(f"{where} has no '{key}'; {hint}")
+        raise DataError(f"{where} has no '{key}'; {hint}")
     if not isinstance(entry[key], kind):
-        raise UserError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {hint}")
+        raise DataError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {hint}")
     return entry[key]

@@ -29,7 +29,7 @@ class TokenizedCaptions:
 
     @staticmethod
     def of(references: Sequence[Sequence[str]]) -> TokenizedCaptions:
-        """The captions of each image, tokenized as the metrics do."""
+        """Return the captions of each image, tokenized as the metrics do."""
         known: dict[str, int] = {}
         numbers, ends = array("i"), array("q", [0])
         for captions in references:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import verified
 from legenda.text import Vocabulary
 from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, SubwordTokenizer, build_subword_vocabulary
@@ -34,7 +34,7 @@ class ParallelDataset:
 
     @property
     def printed(self) -> dict[str, tuple[str, ...]]:
-        """The references by identity as running text, which is what translations are compared with."""
+        """Return the references by identity as running text, which is what translations are compared with."""
         references = dict(zip(self.ids, self.references, strict=True))
         if not self.tokenized:
             return references
@@ -92,10 +92,10 @@ class ParallelData:
 
     def __post_init__(self) -> None:
         if self.pieces < 0 or self.max_length < 1:
-            raise UserError("data needs pieces of 0 or more and a max_length of at least 1")
+            raise DataError("data needs pieces of 0 or more and a max_length of at least 1")
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
-        """Reads the training and validation text, and learns the subwords."""
+        """Read the training and validation text, and learns the subwords."""
         progress(f"reading {self.folder}")
         train, validation = self.split("train"), self.split("val")
         lines = [*train.sentences, *(line for lines in train.references for line in lines)]
@@ -109,7 +109,7 @@ class ParallelData:
     def _opened(
         self, train: ParallelDataset, validation: ParallelDataset, subwords: SubwordTokenizer, vocabulary: Vocabulary
     ) -> ParallelDataModule:
-        """The data without the pairs that are too long to train on."""
+        """Return the data without the pairs that are too long to train on."""
         pairs = zip(train.sentences, train.references, strict=True)
         fitting = [
             place
@@ -117,14 +117,14 @@ class ParallelData:
             if all(len(subwords.tokenize(text)) <= self.max_length for text in (sentence, *references))
         ]
         if not fitting:
-            raise UserError(f"no pair of {train.source} is within data.max_length={self.max_length} subwords; raise it")
+            raise DataError(f"no pair of {train.source} is within data.max_length={self.max_length} subwords; raise it")
         return ParallelDataModule(train.at(fitting), validation, subwords, vocabulary, self.max_length)
 
     def split(self, name: str) -> ParallelDataset:
-        """The pairs of a split: train, val or test."""
+        """Return the pairs of a split: train, val or test."""
         names = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in names:
-            raise UserError(f"{self.folder} has no split {name!r}; choose from {', '.join(names)}")
+            raise DataError(f"{self.folder} has no split {name!r}; choose from {', '.join(names)}")
         files = [_file(self.folder, f"{names[name]}.{language}") for language in (self.source, self.target)]
         return replace(read_parallel(files[0], files[1]), tokenized=self.pieces == 0 or self.merges is not None)
 
@@ -132,25 +132,25 @@ class ParallelData:
 def read_parallel(source: Path, *references: Path) -> ParallelDataset:
     """Sentences of one file with their translations in one or more others, line by line.
 
-    Raises UserError, naming the file and the line, where a line is empty or no UTF-8, or the numbers of lines differ.
+    Raises DataError, naming the file and the line, where a line is empty or no UTF-8, or the numbers of lines differ.
     """
     sentences = _lines(source)
     translations = [_lines(path) for path in references]
     for path, lines in zip(references, translations, strict=True):
         if len(lines) != len(sentences):
-            raise UserError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_HINT}")
+            raise DataError(f"{source} has {len(sentences)} lines but {path} has {len(lines)}; {_HINT}")
     numbers = tuple(map(str, range(1, len(sentences) + 1)))
     return ParallelDataset(numbers, tuple(sentences), tuple(zip(*translations, strict=True)), str(source))
 
 
 def _file(folder: Path, name: str) -> Path:
-    """The file of that name, or the gzipped one beside it where only that is there."""
+    """Return the file of that name, or the gzipped one beside it where only that is there."""
     plain, zipped = folder / name, folder / f"{name}.gz"
     return zipped if zipped.exists() and not plain.exists() else plain
 
 
 def _lines(path: Path) -> Sequence[str]:
-    """The lines of a file, each without the spaces around it."""
+    """Return the lines of a file, each without the spaces around it."""
 
     def read() -> bytes:
         content = path.read_bytes()
@@ -161,7 +161,7 @@ def _lines(path: Path) -> Sequence[str]:
         try:
             lines.append(line.decode().strip())
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} is no UTF-8 text in line {number}; mend the line or convert the file") from error
+            raise DataError(f"{path} is no UTF-8 text in line {number}; mend the line or convert the file") from error
         if not lines[-1]:
-            raise UserError(f"{path} is empty in line {number}; take that line out of all files of the split")
+            raise DataError(f"{path} is empty in line {number}; take that line out of all files of the split")
     return lines

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from legenda.datasets.karpathy import CaptionedImage
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 _MSRVTT_SPLITS = {"train": "train", "validate": "val", "val": "val", "test": "test"}
 
 
 def is_vatex(content: Any) -> bool:
-    """Whether parsed JSON is a list of VATEX's videos."""
+    """Return whether parsed JSON is a list of VATEX's videos."""
     return isinstance(content, list) and bool(content) and isinstance(content[0], dict) and "videoID" in content[0]
 
 
 def is_msrvtt(content: Any) -> bool:
-    """Whether parsed JSON is one of MSR-VTT's files."""
+    """Return whether parsed JSON is one of MSR-VTT's files."""
     return isinstance(content, dict) and "videos" in content and "sentences" in content
 
 
@@ -31,7 +31,7 @@ def parse_vatex(content: Sequence[Mapping[str, Any]], path: Path, split: str) ->
             if not isinstance(name, str) or not all(isinstance(caption, str) for caption in captions):
                 raise TypeError
         except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: entry {number} lacks videoID, or its enCap are no texts") from error
+            raise DataError(f"{path}: entry {number} lacks videoID, or its enCap are no texts") from error
         videos.append(CaptionedImage(name, name, tuple(captions), split))
     return videos
 
@@ -45,15 +45,15 @@ def parse_msrvtt(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]
                 raise TypeError
             captions.setdefault(entry["video_id"], []).append(entry["caption"])
         except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: sentences[{number}] lacks video_id or a text as caption") from error
+            raise DataError(f"{path}: sentences[{number}] lacks video_id or a text as caption") from error
     videos = []
     for number, entry in enumerate(content["videos"]):
         try:
             name, split = entry["video_id"], _MSRVTT_SPLITS[entry["split"]]
         except (KeyError, TypeError) as error:
             known = ", ".join(_MSRVTT_SPLITS)
-            raise UserError(f"{path}: videos[{number}] lacks video_id, or its split is none of {known}") from error
+            raise DataError(f"{path}: videos[{number}] lacks video_id, or its split is none of {known}") from error
         videos.append(CaptionedImage(name, name, tuple(captions.pop(name, ())), split))
     if captions:
-        raise UserError(f"{path} has captions of {next(iter(captions))}, which is not among its 'videos'")
+        raise DataError(f"{path} has captions of {next(iter(captions))}, which is not among its 'videos'")
     return videos

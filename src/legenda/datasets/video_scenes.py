@@ -10,7 +10,7 @@ import torch
 
 from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.datasets.scenes.video import MOVING_DIM, make_moving, moving_frames, moving_references, moving_scores
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
@@ -25,20 +25,20 @@ class MovingScenesData:
     seed: int = 0
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Draws the frames and finds their things in the pixels."""
+        """Draw the frames and finds their things in the pixels."""
         progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
         return DataModule(train, validation, vocabulary, MOVING_DIM, False)
 
     def split(self, name: str) -> CaptionDataset:
-        """The moving scenes train, val or test; captions of them are also judged for truth."""
+        """Return the moving scenes train, val or test; captions of them are also judged for truth."""
         counts = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in counts:
-            raise UserError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")
+            raise DataError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")
         if counts[name] < 1:
-            raise UserError(f"the split {name} needs at least 1 moving scene, not {counts[name]}")
-        scenes = {scene.identity: scene for scene in (make_moving(name, i, self.seed) for i in range(counts[name]))}
+            raise DataError(f"the split {name} needs at least 1 moving scene, not {counts[name]}")
+        scenes = {scene.id: scene for scene in (make_moving(name, i, self.seed) for i in range(counts[name]))}
         features = torch.from_numpy(np.stack([moving_frames(scene) for scene in scenes.values()]))
 
         def read(positions: np.ndarray) -> Regions:

@@ -1,4 +1,4 @@
-"""Questions about pictures and people's answers, from the files of VQA v2, Visual Genome and DAQUAR."""
+"""Questions about images and people's answers, from the files of VQA v2, Visual Genome and DAQUAR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import read_json, read_text, verified, write_json
 from legenda.metrics.vqa import Annotation, normalize_answer, read_annotation
 
@@ -25,9 +25,9 @@ _ANNOTATIONS = "name a file of annotations as the VQA data set has them"
 
 @dataclass(frozen=True)
 class Question:
-    """One question about one picture.
+    """One question about one image.
 
-    id: unique in its split; image: the picture as feature stores name it, or its number in COCO; annotation: what
+    id: unique in its split; image: the image as feature stores name it, or its number in COCO; annotation: what
     people answered, None where a test set withholds it.
     """
 
@@ -38,10 +38,10 @@ class Question:
 
 
 def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> list[Question]:
-    """Reads questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
+    """Read questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
 
     Visual Genome's pairs, as MCAN's authors hand them out, have the same layout. Both files may be gzipped.
-    Raises UserError, naming the file and the key, for what is missing or of the wrong type, for a question given twice,
+    Raises DataError, naming the file and the key, for what is missing or of the wrong type, for a question given twice,
     and for one without annotation.
     """
     path = Path(questions)
@@ -50,31 +50,31 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
         where = f"{path}: questions[{number}]"
         if not isinstance(entry, Mapping):
-            raise UserError(f"{where} is no object; {_QUESTIONS}")
+            raise DataError(f"{where} is no object; {_QUESTIONS}")
         for key in ("question_id", "image_id", "question"):
             if key not in entry:
-                raise UserError(f"{where} has no '{key}'; {_QUESTIONS}")
+                raise DataError(f"{where} has no '{key}'; {_QUESTIONS}")
         name, text = str(entry["question_id"]), entry["question"]
         if not isinstance(text, str):
-            raise UserError(f"the 'question' of {where} is no text; {_QUESTIONS}")
+            raise DataError(f"the 'question' of {where} is no text; {_QUESTIONS}")
         if name in found:
-            raise UserError(f"{path} has question {name} twice; leave one of them out")
+            raise DataError(f"{path} has question {name} twice; leave one of them out")
         if annotations is not None and name not in answered:
-            raise UserError(f"{annotations} has no annotation of question {name}; name the file of the same split")
+            raise DataError(f"{annotations} has no annotation of question {name}; name the file of the same split")
         found[name] = Question(name, str(entry["image_id"]), text, answered.get(name))
     if not found:
-        raise UserError(f"{path} holds no questions; {_QUESTIONS}")
+        raise DataError(f"{path} holds no questions; {_QUESTIONS}")
     return list(found.values())
 
 
 def read_main_answers(path: str | Path) -> list[str]:
-    """The one answer that VQA's annotations call the question's own, `multiple_choice_answer`, normalised, of each."""
+    """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
     path = Path(path)
     answers = []
     for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
         answer = entry.get("multiple_choice_answer") if isinstance(entry, Mapping) else None
         if not isinstance(answer, str):
-            raise UserError(f"{path}: annotations[{number}] has no text 'multiple_choice_answer'; {_ANNOTATIONS}")
+            raise DataError(f"{path}: annotations[{number}] has no text 'multiple_choice_answer'; {_ANNOTATIONS}")
         answers.append(normalize_answer(answer))
     return answers
 
@@ -85,10 +85,10 @@ def _read_annotations(path: Path) -> dict[str, Annotation]:
         where = f"{path}: annotations[{number}]"
         annotation = read_annotation(where, entry)
         if "question_id" not in entry:
-            raise UserError(f"{where} has no 'question_id'; {_ANNOTATIONS}")
+            raise DataError(f"{where} has no 'question_id'; {_ANNOTATIONS}")
         name = str(entry["question_id"])
         if name in found:
-            raise UserError(f"{path} annotates question {name} twice; leave one of them out")
+            raise DataError(f"{path} annotates question {name} twice; leave one of them out")
         found[name] = annotation
     return found
 
@@ -97,16 +97,16 @@ def _list(path: Path, key: str, hint: str) -> list[Any]:
     content = read_json(path, hint)
     entries = content.get(key) if isinstance(content, dict) else None
     if not isinstance(entries, list):
-        raise UserError(f"{path} has no list '{key}'; {hint}")
+        raise DataError(f"{path} has no list '{key}'; {hint}")
     return entries
 
 
 def read_daquar(path: str | Path) -> list[Question]:
-    """Reads a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
+    """Read a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
 
-    The one answer stands for all ten people, normalised, so that the official accuracy counts the predictions that are
+    The one answer stands for all ten people, normalized, so that the official accuracy counts the predictions that are
     equal to it. Answers that list several things are one answer each. The type of a question is its first two words.
-    Raises UserError, naming the file and the row, for what is missing.
+    Raises DataError, naming the file and the row, for what is missing.
     """
     path = Path(path)
     text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
@@ -117,13 +117,13 @@ def read_daquar(path: str | Path) -> list[Question]:
         values = [row.get(name) for name in ("question", "answer", "image_id")]
         question, answer, image = (value.strip() if isinstance(value, str) else "" for value in values)
         if not (question and answer and image):
-            raise UserError(f"{path}: row {number + 1} lacks a question, answer or image_id; these columns are needed")
+            raise DataError(f"{path}: row {number + 1} lacks a question, answer or image_id; these columns are needed")
         answer = normalize_answer(answer)
         answer_type = "number" if answer.isdecimal() else "other"
         annotation = Annotation((answer,) * PEOPLE, " ".join(question.lower().split()[:2]), answer_type)
         found.append(Question(str(number), image, question, annotation))
     if not found:
-        raise UserError(f"{path} holds no questions; name a CSV of DAQUAR")
+        raise DataError(f"{path} holds no questions; name a CSV of DAQUAR")
     return found
 
 
@@ -132,10 +132,10 @@ _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}
 
 
 def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
-    """The vectors `(V, E)` float32 of `words`, from a text file in GloVe's layout, perhaps gzipped.
+    """Return the vectors `(V, E)` float32 of `words`, from a text file in GloVe's layout, perhaps gzipped.
 
     A line is a word and its E numbers; a first line of two numbers, as word2vec writes it, is passed over. Words that
-    the file lacks get zeros; special words get the vectors of PAD, UNK and CLS, as in MCAN. Raises UserError, naming
+    the file lacks get zeros; special words get the vectors of PAD, UNK and CLS, as in MCAN. Raises DataError, naming
     the file and the line, where a line has another number of numbers, and where no word of `words` is in the file.
     """
     path = Path(path)
@@ -158,7 +158,7 @@ def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
 
     vectors = verified(read, path, hint)
     if vectors is None or not vectors.any():
-        raise UserError(f"{path} holds no vector of any word of the questions; {hint}")
+        raise DataError(f"{path} holds no vector of any word of the questions; {hint}")
     return vectors
 
 
@@ -177,7 +177,7 @@ def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
-    """Writes answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
+    """Write answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
     write_json(
         path,
         [

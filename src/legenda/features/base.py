@@ -1,4 +1,4 @@
-"""What every feature store offers, and the regions it gives."""
+"""The interface of feature stores, and the arrays of regions that they return."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
 class RegionArrays:
-    """The regions of B images, padded with zeros to the N regions of the richest.
+    """The regions of B images, padded with zeros to the same number N.
 
-    features: (B, N, D), float16 or float32 as they are stored; boxes: (B, N, 4) float32, x1 y1 x2 y2 in 0..1, or None;
+    features: (B, N, D), float16 or float32 as stored; boxes: (B, N, 4) float32, x1 y1 x2 y2 in 0..1, or None;
     mask: (B, N) bool, True = real.
     """
 
@@ -31,27 +31,27 @@ class FeatureStore(Protocol):
 
     @property
     def path(self) -> Path:
-        """The file or folder, for messages."""
+        """Return the file or folder, for messages."""
         ...
 
     @property
     def ids(self) -> Sequence[str]:
-        """The images, in the order of their positions."""
+        """Return the images, in the order of their positions."""
         ...
 
     @property
     def extractor(self) -> str:
-        """The name of what made the features; "unnamed" where a file does not say."""
+        """Return the name of what made the features; "unnamed" where the file has none."""
         ...
 
     @property
     def feature_dim(self) -> int:
-        """The width D of a region's feature vector."""
+        """Return the width D of a region's feature vector."""
         ...
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the regions come with boxes."""
+        """Return whether the regions come with boxes."""
         ...
 
     def __len__(self) -> int: ...
@@ -59,25 +59,25 @@ class FeatureStore(Protocol):
     def __contains__(self, image: object) -> bool: ...
 
     def index(self, image: str) -> int:
-        """The position of an image; UserError when it is not there."""
+        """Return the position of an image; DataError when it is not there."""
         ...
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Images by id or by position, in the order given, repeats allowed; UserError names what cannot be read."""
+        """Return images by id or position, in the given order; raise DataError naming what cannot be read."""
         ...
 
     def check(self) -> None:
-        """Reads everything once; UserError names the first faulty image."""
+        """Read everything once; raise DataError naming the first faulty image."""
         ...
 
 
 UNNAMED = "unnamed"
-"""The extractor of a file that does not say who made it."""
+"""The extractor of a file without the name of one."""
 
 
 def find_positions(images: Sequence[str] | Sequence[int] | np.ndarray, store: FeatureStore) -> np.ndarray:
-    """The positions of images given by id or position; UserError for one outside the store."""
+    """Return the positions of images by id or position; raise DataError for one outside the store."""
     positions = np.array([store.index(image) if isinstance(image, str) else image for image in images], np.int64)
     if ((positions < 0) | (positions >= len(store))).any():
-        raise UserError(f"{store.path} has {len(store)} images; ask for positions from 0 to {len(store) - 1} only")
+        raise DataError(f"{store.path} has {len(store)} images; ask for positions from 0 to {len(store) - 1} only")
     return positions

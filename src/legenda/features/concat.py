@@ -1,4 +1,4 @@
-"""Regions for questions and expressions: many of them share a picture, and pictures may lie in several stores."""
+"""Several feature stores read as one, for questions and expressions about images."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import FeatureStore
 from legenda.features.detections import DetectionStore
 from legenda.features.open import open_features
 from legenda.regions import Regions
 
 RegionReader = Callable[[np.ndarray], Regions]
-"""From positions in a split to the regions of their pictures, one row each."""
+"""A function from positions in a split `(B,)` to the Regions of their images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +28,12 @@ class ConcatFeatureStore:
 
     @staticmethod
     def open(paths: Sequence[Path]) -> ConcatFeatureStore:
-        """Opens the stores, each of which may also be an .npz of detections.
+        """Open the stores, each of which may also be an .npz of detections.
 
-        UserError where there is none, or the features of two do not fit each other.
+        DataError where there is none, or the features of two do not fit each other.
         """
         if not paths:
-            raise UserError("no features are named; name one or more stores that `legenda extract` or `convert` makes")
+            raise DataError("no features are named; name stores written by `legenda extract` or `legenda convert`")
         stores = tuple(DetectionStore(path) if _is_npz(path) else open_features(path) for path in paths)
         first = stores[0]
         for store in stores[1:]:
@@ -42,7 +42,7 @@ class ConcatFeatureStore:
                 first.has_boxes,
                 first.extractor,
             ):
-                raise UserError(
+                raise DataError(
                     f"{store.path} has features of width {store.feature_dim} {_boxed(store)} by {store.extractor}, but "
                     f"{first.path} of width {first.feature_dim} {_boxed(first)} by {first.extractor}; name stores of "
                     "one extractor"
@@ -51,54 +51,55 @@ class ConcatFeatureStore:
 
     @property
     def feature_dim(self) -> int:
-        """The width D of a region's feature vector."""
+        """Return the width D of a region's feature vector."""
         return self.stores[0].feature_dim
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the regions come with boxes."""
+        """Return whether the regions come with boxes."""
         return self.stores[0].has_boxes
 
     @property
     def extractor(self) -> str:
-        """What made the features of the first store."""
+        """The extractor of the stores."""
         return self.stores[0].extractor
 
     @property
     def source(self) -> str:
-        """The stores' paths, for messages."""
+        """Return the stores' paths, for messages."""
         return ", ".join(str(store.path) for store in self.stores)
 
     def reader(self, images: Sequence[str]) -> RegionReader:
-        """A reader of the regions of these pictures by their positions in `images`.
+        """Return a reader of the regions of these images by their positions in `images`.
 
-        A picture is known by its id in a store or by COCO's number: "9" is also COCO_train2014_000000000009.
-        UserError for one that no store has.
+        An image is known by its id in a store or by COCO's number: "9" is also COCO_train2014_000000000009.
+        DataError for one that no store has.
         """
-        places = np.array([self._place(image) for image in images], np.int64).reshape(-1, 2)
+        slots = np.array([self._find(image) for image in images], np.int64).reshape(-1, 2)
 
         def read(positions: np.ndarray) -> Regions:
-            different, row = np.unique(places[positions], axis=0, return_inverse=True)
+            unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
             parts = [
-                _regions(store, different[different[:, 0] == number, 1])
+                _regions(store, unique[unique[:, 0] == number, 1])
                 for number, store in enumerate(self.stores)
-                if (different[:, 0] == number).any()
+                if (unique[:, 0] == number).any()
             ]
             return Regions.stack(parts)[torch.from_numpy(row.reshape(-1))]
 
         return read
 
-    def _place(self, image: str) -> tuple[int, int]:
+    def _find(self, image: str) -> tuple[int, int]:
+        """Return the number of the store of an image and its position there."""
         for number, store in enumerate(self.stores):
             if image in store:
                 return number, store.index(image)
         if image in self._coco:
             return self._coco[image]
-        raise UserError(f"{self.source} holds no features of image '{image}'; extract that picture too")
+        raise DataError(f"{self.source} holds no features of image '{image}'; extract that image too")
 
     @cached_property
     def _coco(self) -> dict[str, tuple[int, int]]:
-        """Store and position of pictures by COCO's number, which ends their id."""
+        """Store and position of images by COCO's number, which ends their id."""
         found: dict[str, tuple[int, int]] = {}
         for number, store in enumerate(self.stores):
             for position, image in enumerate(store.ids):

@@ -1,4 +1,4 @@
-"""From any feature stores to one of our own kinds, checked after it is written."""
+"""Conversion of feature stores of any format to safetensors, HDF5 or a folder of .npz files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import UNNAMED, FeatureStore
 from legenda.features.folder import NOTE
-from legenda.features.hdf5 import OURS
+from legenda.features.hdf5 import WRITTEN_BY_LEGENDA
 from legenda.features.open import open_features
 from legenda.features.validate import as_floats, validate_regions, validate_values
 from legenda.features.writer import write_store
@@ -32,7 +32,7 @@ _DIGEST = 16
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What was written, as it was read again.
+    """What was written, as read back from the store.
 
     checksum: over ids, features and boxes, the same for every kind of store that holds them in that precision.
     """
@@ -55,22 +55,22 @@ def convert(
     extractor: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
-    """Writes the images of all sources, in their order, to one store, whole or not at all, and reads it again.
+    """Write the images of all sources, in order, to one store, atomically, and read it back.
 
-    out: `.safetensors`, `.hdf5` (or `.h5`), or a folder of .npz files, told by the name; a folder has no suffix.
-    sizes: COCO's annotations, for boxes in pixels of pictures whose size the source does not say.
-    extractor: the name of what made the features, where the sources do not say.
+    out: `.safetensors`, `.hdf5` (or `.h5`), or a folder of .npz files, by its suffix; a folder has none.
+    sizes: COCO's annotations, for boxes in pixels of images whose size is not in the source.
+    extractor: the name of what made the features, where the sources have none.
     progress: called with the number of images written and of all.
-    Raises UserError where sources were made by different extractors, share an image, differ in width or in having
+    Raises DataError where sources were made by different extractors, share an image, differ in width or in having
     boxes, or hold what cannot be read, and where what was written is not what was read.
     """
-    out, began = Path(out), time.monotonic()
+    out, start = Path(out), time.monotonic()
     if not sources:
-        raise UserError("name at least one feature store to convert")
+        raise DataError("name at least one feature store to convert")
     stores = [open_features(source, sizes=sizes) for source in sources]
     name = _common_extractor(stores, extractor)
     if any(_same_file(store.path, out) for store in stores):
-        raise UserError(f"{out} is one of the sources; name another file to write")
+        raise DataError(f"{out} is one of the sources; name another file to write")
     digest = _Digest(dtype)
     total = sum(map(len, stores))
 
@@ -83,30 +83,30 @@ def convert(
 
     _writer(out)(out, images(), name, dtype)
     written = open_features(out)
-    again = _Digest(dtype)
+    read_back = _Digest(dtype)
     for image, features, boxes in _each([written], out):
-        again.add(image, features, boxes)
-    if again.hexdigest != digest.hexdigest:
-        raise UserError(f"{out} does not hold what was written to it; check the disk and convert again")
+        read_back.add(image, features, boxes)
+    if read_back.hexdigest != digest.hexdigest:
+        raise DataError(f"{out} does not hold what was written to it; check the disk and convert again")
     return ConversionReport(
-        len(written), again.regions, written.feature_dim, written.has_boxes, name, again.hexdigest,
-        time.monotonic() - began,
+        len(written), read_back.regions, written.feature_dim, written.has_boxes, name, read_back.hexdigest,
+        time.monotonic() - start,
     )  # fmt: skip
 
 
 class _Digest:
-    """The sum of the checksums of images in one precision: stores that sort images by name have it too."""
+    """The sum of the digests of images in one precision, which does not depend on their order."""
 
     def __init__(self, dtype: Dtype) -> None:
         self._dtype, self._sum, self.regions = np.dtype(dtype).newbyteorder("<"), 0, 0
 
     def add(self, image: str, features: np.ndarray, boxes: np.ndarray | None) -> None:
-        own = hashlib.blake2b(f"{image}\0{features.shape}\0{boxes is not None}\0".encode(), digest_size=_DIGEST)
+        part = hashlib.blake2b(f"{image}\0{features.shape}\0{boxes is not None}\0".encode(), digest_size=_DIGEST)
         with np.errstate(over="ignore"):  # the writer names what does not fit into float16
-            own.update(np.ascontiguousarray(features, self._dtype).data)
+            part.update(np.ascontiguousarray(features, self._dtype).data)
         if boxes is not None:
-            own.update(np.ascontiguousarray(boxes, "<f4").data)
-        self._sum = (self._sum + int.from_bytes(own.digest(), "little")) % (1 << 8 * _DIGEST)
+            part.update(np.ascontiguousarray(boxes, "<f4").data)
+        self._sum = (self._sum + int.from_bytes(part.digest(), "little")) % (1 << 8 * _DIGEST)
         self.regions += len(features)
 
     @property
@@ -119,12 +119,12 @@ def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
     named = {name: path for name, path in names.items() if name != UNNAMED}
     if len(names) > 1:
         (first, at), (second, other) = list(names.items())[:2]
-        raise UserError(
+        raise DataError(
             f"{at} was made by the extractor {first}, but {other} by {second}; features of different extractors do not "
             "belong into one store"
         )
     if given is not None and named and given not in named:
-        raise UserError(f"{stores[0].path} was made by the extractor {stores[0].extractor}; it cannot become {given}")
+        raise DataError(f"{stores[0].path} was made by the extractor {stores[0].extractor}; it cannot become {given}")
     return given or next(iter(names))
 
 
@@ -133,16 +133,16 @@ def _same_file(source: Path, out: Path) -> bool:
 
 
 def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
-    """Every image of every store, its padding cut off; an image that two stores hold is refused."""
-    homes: dict[str, Path] = {}
+    """Yield every image of every store, without padding; raise DataError for an image of two stores."""
+    paths: dict[str, Path] = {}
     for store in stores:
         for first in range(0, len(store), _BATCH):
             positions = range(first, min(first + _BATCH, len(store)))
             packed = store.read(positions)
             for row, position in enumerate(positions):
                 image, count = store.ids[position], int(packed.mask[row].sum())
-                if homes.setdefault(image, store.path) != store.path:
-                    raise UserError(f"{out} is not written: image '{image}' is in {homes[image]} and in {store.path}")
+                if paths.setdefault(image, store.path) != store.path:
+                    raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
                 boxes = None if packed.boxes is None else packed.boxes[row, :count]
                 yield image, packed.features[row, :count], boxes
 
@@ -150,7 +150,7 @@ def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
 def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype], None]:
     writers = {".safetensors": _write_native, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
     if out.suffix not in writers:
-        raise UserError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")
+        raise DataError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")
     return writers[out.suffix]
 
 
@@ -162,33 +162,33 @@ def _write_hdf5(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype
     import h5py
 
     with atomic_write(out) as partial, h5py.File(partial, "w") as file:
-        file.attrs["extractor"], file.attrs[OURS] = extractor, 1
-        for image, features, boxes in _fitting(out, images, dtype):
+        file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
+        for image, features, boxes in _cast(out, images, dtype):
             file[f"{image}_features"] = features
             if boxes is not None:
-                file[f"{image}_boxes"] = boxes  # in 0..1, so that no size need be looked up
+                file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
 
 
 def _write_folder(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
     if out.exists():
-        raise UserError(f"{out} exists already; name a new folder or remove it")
+        raise DataError(f"{out} exists already; name a new folder or remove it")
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".partial"))
     try:
-        for image, features, boxes in _fitting(out, images, dtype):
+        for image, features, boxes in _cast(out, images, dtype):
             arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
         folder.chmod(0o755)
         folder.rename(out)
     except OSError as error:
-        raise UserError(f"{out} could not be written ({error.strerror or error}); free some space") from error
+        raise DataError(f"{out} could not be written ({error.strerror or error}); free some space") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fitting(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
-    """The images in the precision asked for; UserError names one that does not fit into it, and names of no file."""
+def _cast(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
+    """Yield the images in the given precision; raise DataError for values beyond its range."""
     like: tuple[int, bool] | None = None
     for image, features, boxes in images:
         like = like or (features.shape[1], boxes is not None)
@@ -196,9 +196,9 @@ def _fitting(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image
             as_floats(features), None, float(np.finfo(dtype).max)
         )
         if fault is None and (features.shape[1], boxes is not None) != like:
-            fault = "another width, or boxes where those before have none, or the other way round"
+            fault = "another width, or boxes unlike the images before"
         if fault is None and (not image or "/" in image or "\0" in image):
-            fault = "a name that no file can have"
+            fault = "an id that is not a valid file name"
         if fault is not None:
-            raise UserError(f"{out} is not written: image '{image}' has {fault}")
+            raise DataError(f"{out} is not written: image '{image}' has {fault}")
         yield image, features.astype(dtype), boxes

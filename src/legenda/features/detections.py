@@ -1,4 +1,4 @@
-"""Detected boxes as regions: what a detector says of each, without the detector's features."""
+"""Detected boxes as regions, with class and score in place of the detector's features."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import RegionArrays, find_positions
 from legenda.features.validate import validate_regions
 from legenda.io import verified
 
-_HINT = "name an .npz with filenames, boxes, classes, scores and count, one row per picture"
+_HINT = "name an .npz with filenames, boxes, classes, scores and count, one row per image"
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
 class DetectionStore:
-    """Detections of many pictures in one .npz, as a feature store; see `legenda.features.base.FeatureStore`.
+    """Detections of many images in one .npz, as a feature store; see `legenda.features.base.FeatureStore`.
 
     The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
-    count `(P,)`, of which the first so many detections of a row are real, one at least. A region's feature has a 1 at
-    its class, and its score behind all classes. Raises UserError, naming the file, for what does not fit.
+    count `(P,)`, the number of valid detections at the start of each row, at least one. The feature of a region is its
+    class as one-hot vector, followed by its score. Raises DataError, naming the file, for arrays that do not fit.
     """
 
     extractor = "detections"
@@ -35,23 +35,23 @@ class DetectionStore:
         arrays = verified(self._load, path, _HINT)
         missing = next((key for key in _KEYS if key not in arrays), None)
         if missing is not None:
-            raise UserError(f"{path} has no array '{missing}'; {_HINT}")
+            raise DataError(f"{path} has no array '{missing}'; {_HINT}")
         names, boxes, self._classes, scores, self._count = (arrays[key] for key in _KEYS)
         kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
         if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
-            raise UserError(f"{path} holds arrays of the wrong types, or none; {_HINT}")
+            raise DataError(f"{path} holds arrays of the wrong types, or none; {_HINT}")
         self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
         shape = self._classes.shape
         if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
-            raise UserError(f"{path} holds arrays whose shapes do not fit each other; {_HINT}")
+            raise DataError(f"{path} holds arrays whose shapes do not fit each other; {_HINT}")
         if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
-            raise UserError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_HINT}")
+            raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_HINT}")
         self.ids: tuple[str, ...] = tuple(PurePosixPath(name).stem for name in names.tolist())
         if len(set(self.ids)) != len(self.ids):
-            raise UserError(f"{path} names a picture twice among its 'filenames'; leave one of them out")
+            raise DataError(f"{path} names an image twice among its 'filenames'; leave one of them out")
         real = self._classes[np.arange(shape[1]) < self._count[:, None]]
         if real.min() < 0:
-            raise UserError(f"{path} has a class below 0; {_HINT}")
+            raise DataError(f"{path} has a class below 0; {_HINT}")
         self.feature_dim = int(real.max()) + 2
         self.check()
 
@@ -73,27 +73,27 @@ class DetectionStore:
         return {image: position for position, image in enumerate(self.ids)}
 
     def index(self, image: str) -> int:
-        """The position of an image; UserError when it is not there."""
+        """Return the position of an image; DataError when it is not there."""
         if image not in self._positions:
-            raise UserError(f"{self.path} holds no detections of image '{image}'; detect things in that picture too")
+            raise DataError(f"{self.path} holds no detections of image '{image}'; run the detector on that image too")
         return self._positions[image]
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """The detections of images by id or by position, in the order given."""
+        """Return the detections of images by id or by position, in the given order."""
         rows = find_positions(images, self)
         longest = int(self._count[rows].max(initial=0))
         mask = np.arange(longest) < self._count[rows, None]
         features = np.zeros((*mask.shape, self.feature_dim), np.float32)
         real = self._classes[rows, :longest][mask]
-        owner, place = mask.nonzero()
-        features[owner, place, real] = 1.0
-        features[owner, place, -1] = self._scores[rows, :longest][mask]
+        row, slot = mask.nonzero()
+        features[row, slot, real] = 1.0
+        features[row, slot, -1] = self._scores[rows, :longest][mask]
         return RegionArrays(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
 
     def check(self) -> None:
-        """Looks at every detection; UserError names the first picture with an impossible one."""
+        """Validate every detection; raise DataError naming the first image with an invalid one."""
         for position, image in enumerate(self.ids):
-            own = slice(self._count[position])
-            fault = validate_regions(self._scores[position, own, None], self._boxes[position, own])
+            kept = slice(self._count[position])
+            fault = validate_regions(self._scores[position, kept, None], self._boxes[position, kept])
             if fault is not None:
-                raise UserError(f"{self.path}: picture '{image}' has {fault}; {_HINT}")
+                raise DataError(f"{self.path}: image '{image}' has {fault}; {_HINT}")

@@ -1,7 +1,7 @@
-"""Folders with one file per image: AoANet's cocobu_att and cocobu_box, X-LAN's, MCAN's, and our own.
+"""Folders with one file per image, of AoANet (cocobu_att, cocobu_box), X-LAN, MCAN and `legenda convert`.
 
 <id>.npy                                       features (n, D) or of a grid (H, W, D)
-<id>.npz with feat                             the same; with boxes in 0..1 beside it where we wrote it
+<id>.npz with feat                             the same; with boxes in 0..1 where `legenda convert` wrote it
 <id>.npz with x, bbox, image_w, image_h        MCAN's: features (D, n), boxes in pixels
 <id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
 """
@@ -16,25 +16,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, Sizes, scale_boxes
 from legenda.features.validate import grid_boxes
 from legenda.io import read_json, verified
 
 NOTE = "legenda.json"
-"""The file in which a folder of ours says who extracted it."""
+"""The file with the name of the extractor in folders that `legenda convert` writes."""
 _WANTED = "name a folder with one .npz or .npy file per image"
 _WIDTH = 2048
-"""Channels of Bottom-Up features, by which the two orientations are told apart."""
-_PICTURES = (".jpg", ".jpeg", ".png")
+"""Channels of Bottom-Up features, which distinguishes the two orientations."""
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 class FolderStore(PerImageStore):
-    """A folder of .npz or .npy files. Boxes in pixels are read from a folder beside it where sizes are known.
-
-    Of `cocobu_att` that folder is `cocobu_box`.
-    """
+    """A folder of .npz or .npy files, with boxes in pixels in the folder *_box next to a folder *_att."""
 
     threads: ClassVar[int] = 4
     _wanted: ClassVar[str] = _WANTED
@@ -53,7 +50,7 @@ class FolderStore(PerImageStore):
             features, boxes = read_arrays(file, image, self.sizes)
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
-                raise UserError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
+                raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
             pixels = np.load(self._box_folder / f"{image}.npy", allow_pickle=False)
             boxes = scale_boxes(pixels, *self.sizes[image])
         return features, boxes
@@ -64,19 +61,19 @@ def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
     seen: dict[str, str] = {}
     for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((".npz", ".npy"))):
         image = name[:-4]
-        if image.lower().endswith(_PICTURES):
+        if image.lower().endswith(_IMAGE_SUFFIXES):
             image = image.rpartition(".")[0]
         if image in seen:
-            raise UserError(f"{folder} holds {seen[image]} and {name} for one image; leave one of them out")
+            raise DataError(f"{folder} holds {seen[image]} and {name} for one image; leave one of them out")
         seen[image] = name
         yield image, name
 
 
 def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
-    """Features and boxes of one .npz or .npy, given as an open file."""
+    """Features and boxes of one .npz or .npy, from an open file."""
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
-        return _flat(loaded)
+        return _flatten(loaded)
     arrays = {name: loaded[name] for name in loaded.files}
     if "x" in arrays and "feat" not in arrays:
         x = arrays["x"]
@@ -93,18 +90,18 @@ def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.nda
     name = "feat" if "feat" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
     if name is None:
         raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")
-    features, boxes = _flat(arrays[name])
+    features, boxes = _flatten(arrays[name])
     return features, arrays.get("boxes", boxes)
 
 
-def _flat(features: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Features (n, D); those of a grid (H, W, D) line by line, with the boxes of its cells."""
+def _flatten(features: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features (n, D); those of a grid (H, W, D) in row-major order, with the boxes of its cells."""
     if features.ndim == 3:
-        rows, columns, width = features.shape
-        return features.reshape(rows * columns, width), grid_boxes(rows, columns)
+        height, width, channels = features.shape
+        return features.reshape(height * width, channels), grid_boxes(height, width)
     return features, None
 
 
 def read_bytes(content: bytes, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
-    """The same of a file's content."""
+    """Return the same of a file's content."""
     return read_arrays(io.BytesIO(content), image, sizes)

@@ -1,9 +1,9 @@
-"""HDF5 files with data sets named after images, as the grid and region files of M2, RSTNet, DLCT and MD-SAN have them.
+"""HDF5 files with data sets named after images, as in the grid and region files of M2, RSTNet, DLCT and MD-SAN.
 
-<id>_grids      (H, W, D), or (H * W, D) of a square grid     features of a grid, line by line
+<id>_grids      (H, W, D), or (H * W, D) of a square grid     features of a grid, in row-major order
 <id>_features   (n, D)     features of regions; of a 7 x 7 grid where all images have 49 and none has boxes
 <id>_boxes      (n, 4)     x1 y1 x2 y2 in pixels, or in 0..1
-<id>_size       (2,)       height and width of the picture in pixels
+<id>_size       (2,)       height and width of the image in pixels
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.features.validate import grid_boxes
 from legenda.io import verified
 
 KINDS = ("grids", "features")
-OURS = "legenda"
-"""The attribute of files that `legenda convert` wrote: they say all there is to say of boxes."""
+WRITTEN_BY_LEGENDA = "legenda"
+"""The attribute of files that `legenda convert` wrote, in which features without boxes have none."""
 _WANTED = "name an HDF5 file with data sets such as 42_features or 42_grids"
 _SAMPLE = 8
-"""Images looked at to tell a grid of 49 cells from 49 regions."""
+"""Images whose shapes are compared to distinguish a grid of 49 cells from 49 regions."""
 
 
 class Hdf5Store(PerImageStore):
@@ -47,7 +47,7 @@ class Hdf5Store(PerImageStore):
         if kind is None:
             held = [kind for kind in KINDS if found[kind]]
             if len(held) == 2:
-                raise UserError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
+                raise DataError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
             kind = held[0] if held else KINDS[1]
         self._kind = kind
         self._boxed, self._sized = (frozenset(_with_ending(names, ending)) for ending in ("_boxes", "_size"))
@@ -59,12 +59,12 @@ class Hdf5Store(PerImageStore):
         if features.ndim == 3 and features.shape[0] == 1 and self._kind == "features":
             features = features[0]
         if features.ndim == 3:
-            rows, columns, _ = features.shape
-            return features.reshape(rows * columns, -1), grid_boxes(rows, columns)
+            height, width, _ = features.shape
+            return features.reshape(height * width, -1), grid_boxes(height, width)
         if self._kind == "grids" or self._hidden_grid:
             side = math.isqrt(len(features))
             if side * side != len(features):
-                raise ValueError(f"{len(features)} cells are no square grid")
+                raise ValueError(f"{len(features)} cells are not a square grid")
             return features, grid_boxes(side, side)
         return features, self._boxes(image)
 
@@ -88,12 +88,12 @@ class Hdf5Store(PerImageStore):
 
     @cached_property
     def _hidden_grid(self) -> bool:
-        if self._boxed or OURS in self._file.attrs:
+        if self._boxed or WRITTEN_BY_LEGENDA in self._file.attrs:
             return False
         return all(self._array(image, "features").shape[:-1] == (49,) for image in self.ids[:_SAMPLE])
 
     def _array(self, image: str, kind: str) -> np.ndarray:
-        """One data set, read through HDF5's own calls: h5py's objects cost more than the reading."""
+        """One data set, read with the low-level API, since h5py's objects take longer than the reading."""
         import h5py
 
         with self._lock:
@@ -104,7 +104,7 @@ class Hdf5Store(PerImageStore):
 
 
 def split_kind(path: Path) -> tuple[Path, str | None]:
-    """The file and the kind in `file.hdf5:grids`; None where no kind is named."""
+    """Return the file and the kind in `file.hdf5:grids`; None where no kind is named."""
     for kind in KINDS:
         if path.name.endswith(f":{kind}"):
             return path.with_name(path.name.removesuffix(f":{kind}")), kind

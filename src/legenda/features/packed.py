@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import UNNAMED, RegionArrays, find_positions
 from legenda.features.validate import validate_values
 from legenda.io import verified
@@ -32,7 +32,7 @@ _AGAIN = "extract it again"
 
 
 class _Rows:
-    """Rows of an array in a file: mapped into memory, and copied out of it none of its pages counting as ours."""
+    """Rows of an array in a file: memory-mapped, and copied with `preadv` to keep resident memory low."""
 
     def __init__(self, path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> None:
         # a plain array over the mapping: slicing it costs a third of slicing numpy.memmap
@@ -40,17 +40,17 @@ class _Rows:
         self._file, self._offset = path.open("rb"), offset
 
     def copy(self, start: int, out: np.ndarray) -> None:
-        """Copies the rows from `start` on into `out`; OSError where the file has since been cut."""
+        """Copy the rows from `start` on into `out`; OSError where the file has since been cut."""
         if not hasattr(os, "preadv"):
             out[...] = self.rows[start : start + len(out)]
             return
         wanted, done = out.data.cast("B"), 0
         while done < len(wanted):
-            place = self._offset + start * self.rows[:1].nbytes + done
-            got = os.preadv(self._file.fileno(), [wanted[done:]], place)
-            if not got:
+            offset = self._offset + start * self.rows[:1].nbytes + done
+            count = os.preadv(self._file.fileno(), [wanted[done:]], offset)
+            if not count:
                 raise OSError("it is truncated")
-            done += got
+            done += count
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,28 +67,28 @@ class PackedFeatureStore:
 
     @classmethod
     def open(cls, path: str | Path) -> "PackedFeatureStore":
-        """Opens the file and checks its structure without reading its features.
+        """Open the file and checks its structure without reading its features.
 
-        Raises UserError, naming the file, when it is missing, truncated or not a feature store.
+        Raises DataError, naming the file, when it is missing, truncated or not a feature store.
         """
         path = Path(path)
         header, start = verified(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
         metadata = header.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-            raise UserError(f"{path} is a safetensors file but no feature store; make one with `legenda extract`")
+            raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
         ids = _read_ids(path, metadata)
         offsets = _map_array(path, header, start, "offsets", ("I64",)).rows
         stored = _map_array(path, header, start, "features", ("F16", "F32"))
         features = stored.rows
         boxes = _map_array(path, header, start, "boxes", ("F32",)).rows if "boxes" in header else None
         if features.ndim != 2 or (boxes is not None and boxes.shape != (len(features), 4)):
-            raise UserError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
-        whole = offsets.shape == (len(ids) + 1,) and offsets[0] == 0 and offsets[-1] == len(features)
-        if not whole or (np.diff(offsets) < 1).any():
-            raise UserError(f"{path} has 'offsets' that do not fit its {len(ids)} images; {_AGAIN}")
+            raise DataError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
+        fits = offsets.shape == (len(ids) + 1,) and offsets[0] == 0 and offsets[-1] == len(features)
+        if not fits or (np.diff(offsets) < 1).any():
+            raise DataError(f"{path} has 'offsets' that do not fit its {len(ids)} images; {_AGAIN}")
         positions = {image: position for position, image in enumerate(ids)}
         if len(positions) != len(ids):
-            raise UserError(f"{path} names an image twice among its 'ids'; {_AGAIN}")
+            raise DataError(f"{path} names an image twice among its 'ids'; {_AGAIN}")
         return cls(path, ids, str(metadata.get("extractor", UNNAMED)), offsets, stored, boxes, positions)
 
     def __len__(self) -> int:
@@ -102,25 +102,25 @@ class PackedFeatureStore:
 
     @property
     def feature_dim(self) -> int:
-        """The width D of a region's feature vector."""
+        """Return the width D of a region's feature vector."""
         return self._stored.rows.shape[1]
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the regions come with boxes."""
+        """Return whether the regions come with boxes."""
         return self._boxes is not None
 
     def index(self, image: str) -> int:
-        """The position of an image in the store; UserError when it is not there."""
+        """Return the position of an image in the store; DataError when it is not there."""
         position = self._positions.get(image)
         if position is None:
-            raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
+            raise DataError(f"{self.path} holds no features of image '{image}'; extract that image too")
         return position
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Reads images by id or by position, in the order given, repeats allowed.
+        """Read images by id or by position, in the given order, with repeats.
 
-        Raises UserError, naming the image, for an unknown id, a feature that is NaN or infinite, or an impossible box.
+        Raises DataError, naming the image, for an unknown id, a feature that is NaN or infinite, or an invalid box.
         """
         positions = find_positions(images, self)
         starts = self._offsets[positions]
@@ -141,7 +141,7 @@ class PackedFeatureStore:
         return RegionArrays(features, boxes, mask)
 
     def check(self) -> None:
-        """Reads the whole store once, for files made elsewhere; UserError names the first faulty image."""
+        """Read the whole store once, for files of other programs; raise DataError naming the first faulty image."""
         for first in range(0, len(self), 64):
             self.read(range(first, min(first + 64, len(self))))
 
@@ -155,11 +155,11 @@ class PackedFeatureStore:
             boxes = None if self._boxes is None else self._boxes[rows]
             fault = validate_values(self._stored.rows[rows], boxes, self._limit)
             if fault is not None:
-                raise UserError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
+                raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The entries of the header and where the arrays start."""
+    """Return the entries of the header and where the arrays start."""
     with path.open("rb") as file:
         length = int.from_bytes(_exactly(file, 8), "little")
         if length > path.stat().st_size:
@@ -180,12 +180,12 @@ def _exactly(file: BinaryIO, count: int) -> bytes:
 def _read_ids(path: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
     ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
     if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
-        raise UserError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
+        raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
     return tuple(ids)
 
 
 def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, codes: tuple[str, ...]) -> _Rows:
-    """Maps one array of the file into memory; UserError when the header describes none or the file ends within it."""
+    """Map one array of the file into memory; DataError when the header describes none or the file ends within it."""
 
     def read() -> _Rows:
         entry = header[name]
@@ -200,5 +200,5 @@ def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, cod
         return _Rows(path, dtype, start + begin, shape)
 
     if name not in header:
-        raise UserError(f"{path} holds no array '{name}'; {_AGAIN}")
+        raise DataError(f"{path} holds no array '{name}'; {_AGAIN}")
     return verified(read, f"'{name}' of {path}", _AGAIN)

@@ -1,4 +1,4 @@
-"""What the field's stores share: every image is an entry of its own, read and checked when it is asked for."""
+"""Base class of stores with one entry per image, which is read and validated on access."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.base import UNNAMED, RegionArrays, find_positions
 from legenda.features.validate import as_floats, validate_regions
 from legenda.io import read_json
 
 Sizes = Mapping[str, tuple[float, float]]
-"""Width and height of pictures by id, in pixels."""
+"""Width and height of images by id, in pixels."""
 
-_HINT = "mend it or make the file again"
+_HINT = "repair it or create the file again"
 
 
 class PerImageStore(ABC):
     """A store with one entry per image; see `legenda.features.base.FeatureStore` for what it offers.
 
-    sizes: of the pictures, for boxes in pixels in files that do not hold the sizes themselves.
+    sizes: of the images, for boxes in pixels in files that do not hold the sizes themselves.
     """
 
     threads: ClassVar[int] = 1
@@ -38,36 +38,36 @@ class PerImageStore(ABC):
         self.ids = tuple(ids)
         self._sizes_file = sizes_file
         if not self.ids:
-            raise UserError(f"{path} holds no features of any image; {self._wanted}")
+            raise DataError(f"{path} holds no features of any image; {self._wanted}")
         self._positions = {image: position for position, image in enumerate(self.ids)}
         if len(self._positions) != len(self.ids):
-            twice = next(image for place, image in enumerate(self.ids) if self._positions[image] != place)
-            raise UserError(f"{path} holds image '{twice}' twice; leave one of them out")
+            twice = next(image for position, image in enumerate(self.ids) if self._positions[image] != position)
+            raise DataError(f"{path} holds image '{twice}' twice; leave one of them out")
 
     _wanted: ClassVar[str] = ""
     """What such a file must hold, for messages."""
 
     @abstractmethod
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
-        """Features (n, D) and boxes (n, 4) in 0..1 or None, unchecked; any exception means that they are damaged."""
+        """Return features (n, D) and boxes (n, 4) in 0..1 or None, not validated; raise any exception if damaged."""
 
     @cached_property
     def sizes(self) -> Sizes:
-        """The sizes that a file of annotations tells, by id and by file name."""
+        """Return the image sizes in the annotations, by id and by file name."""
         return {} if self._sizes_file is None else read_sizes(self._sizes_file)
 
     @cached_property
     def _first(self) -> tuple[np.ndarray, np.ndarray | None]:
-        return self._sound(self.ids[0])
+        return self._read_valid(self.ids[0])
 
     @property
     def feature_dim(self) -> int:
-        """The width D of a region's feature vector, which is that of the first image."""
+        """Return the width D of a region's feature vector, which is that of the first image."""
         return self._first[0].shape[1]
 
     @property
     def has_boxes(self) -> bool:
-        """Whether the regions come with boxes, as those of the first image do."""
+        """Return whether the regions come with boxes, as those of the first image do."""
         return self._first[1] is not None
 
     def __len__(self) -> int:
@@ -80,21 +80,21 @@ class PerImageStore(ABC):
         return type(self), (self.path, self._sizes_file)
 
     def index(self, image: str) -> int:
-        """The position of an image in the store; UserError when it is not there."""
+        """Return the position of an image in the store; DataError when it is not there."""
         position = self._positions.get(image)
         if position is None:
-            raise UserError(f"{self.path} holds no features of image '{image}'; extract that picture too")
+            raise DataError(f"{self.path} holds no features of image '{image}'; extract that image too")
         return position
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
-        """Images by id or by position, in the order given; UserError names one that is damaged or unlike the first."""
+        """Return images by id or position, in the given order; raise DataError naming one that is damaged."""
         names = [self.ids[position] for position in find_positions(images, self)]
         if self.threads > 1 and len(names) > 1:
-            return pack(list(self._pool.map(self._fitting, names)), self.feature_dim, self.has_boxes)
-        return pack([self._fitting(name) for name in names], self.feature_dim, self.has_boxes)
+            return pack(list(self._pool.map(self._read_matching, names)), self.feature_dim, self.has_boxes)
+        return pack([self._read_matching(name) for name in names], self.feature_dim, self.has_boxes)
 
     def check(self) -> None:
-        """Reads everything once; UserError names the first faulty image."""
+        """Read everything once; raise DataError naming the first faulty image."""
         for first in range(0, len(self), 64):
             self.read(range(first, min(first + 64, len(self))))
 
@@ -102,30 +102,30 @@ class PerImageStore(ABC):
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.threads)
 
-    def _fitting(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
-        features, boxes = self._sound(image)
+    def _read_matching(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+        features, boxes = self._read_valid(image)
         fault = None
         if features.shape[1] != self.feature_dim:
             fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
         elif (boxes is not None) != self.has_boxes:
             fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
         if fault is not None:
-            raise UserError(f"{self.path}: image '{image}' has {fault}; a store holds features of one extractor")
+            raise DataError(f"{self.path}: image '{image}' has {fault}; a store holds features of one extractor")
         return features, boxes
 
-    def _sound(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
+    def _read_valid(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         try:
-            loaded, given = self._load(image)
+            loaded, loaded_boxes = self._load(image)
             features = loaded if loaded.dtype == np.float16 else as_floats(loaded)
-            boxes = None if given is None else as_floats(given)
-        except UserError:
+            boxes = None if loaded_boxes is None else as_floats(loaded_boxes)
+        except DataError:
             raise
-        except Exception as error:  # readers of foreign files fail in every way there is
+        except Exception as error:  # readers of damaged files raise exceptions of any type
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"{self.path}: image '{image}' cannot be read ({reason}); {_HINT}") from error
+            raise DataError(f"{self.path}: image '{image}' cannot be read ({reason}); {_HINT}") from error
         fault = validate_regions(features, boxes)
         if fault is not None:
-            raise UserError(f"{self.path}: image '{image}' has {fault}; {_HINT}")
+            raise DataError(f"{self.path}: image '{image}' has {fault}; {_HINT}")
         return features, boxes
 
 
@@ -136,18 +136,18 @@ def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: in
     halves = bool(images) and all(features.dtype == np.float16 for features, _ in images)
     packed = np.empty((*mask.shape, feature_dim), np.float16 if halves else np.float32)
     boxes = np.zeros((*mask.shape, 4), np.float32) if with_boxes else None
-    for row, (features, own) in enumerate(images):
+    for row, (features, image_boxes) in enumerate(images):
         packed[row, : len(features)] = features
         packed[row, len(features) :] = 0
-        if boxes is not None and own is not None:
-            boxes[row, : len(own)] = own.clip(0, 1)
+        if boxes is not None and image_boxes is not None:
+            boxes[row, : len(image_boxes)] = image_boxes.clip(0, 1)
     return RegionArrays(packed, boxes, mask)
 
 
 def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
     """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
     if not (width > 0 and height > 0):
-        raise ValueError(f"a picture of {width:g} x {height:g} pixels has no boxes")
+        raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
     size = np.array([width, height, width, height], np.float64)
     pixels = np.asarray(boxes, np.float64)
     near = (pixels >= -1) & (pixels <= size + 1)
@@ -155,17 +155,17 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
 
 
 def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
-    """Width and height of each picture in COCO's annotations or a folder of them, by its id and by its file's name."""
+    """Width and height of each image in COCO's annotations or a folder of them, by its id and by its file's name."""
     hint = "name COCO's annotations, whose images have id, width and height"
     if path.is_dir():
         files = sorted(path.glob("captions_*.json*"))
         if not files:
-            raise UserError(f"{path} holds no captions_*.json; {hint}")
+            raise DataError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in read_sizes(file).items()}
     content = read_json(path, hint)
     images = content.get("images") if isinstance(content, dict) else None
     if not isinstance(images, list):
-        raise UserError(f"{path} has no list 'images'; {hint}")
+        raise DataError(f"{path} has no list 'images'; {hint}")
     sizes: dict[str, tuple[float, float]] = {}
     for number, image in enumerate(images):
         try:
@@ -173,5 +173,5 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
             sizes[str(image["id"])] = size
             sizes[Path(image["file_name"]).stem] = size
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
+            raise DataError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
     return sizes

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.io import verified
 
@@ -20,16 +20,16 @@ _WANTED = "name a file with the columns image_id, image_w, image_h, num_boxes, b
 
 
 class TsvStore(PerImageStore):
-    """A tab-separated file, its lines found at opening; `legenda convert` makes something faster of it."""
+    """A tab-separated file, whose lines are located when it is opened; `legenda convert` writes faster formats."""
 
     _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._places = verified(lambda: _find_lines(path), path, _WANTED)
-        super().__init__(path, [image for image, _, _ in self._places], sizes_file=sizes_file)
+        self._lines = verified(lambda: _find_lines(path), path, _WANTED)
+        super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
-        _, start, length = self._places[self.index(image)]
+        _, start, length = self._lines[self.index(image)]
         with self.path.open("rb") as file:
             file.seek(start)
             line = file.read(length)
@@ -38,7 +38,7 @@ class TsvStore(PerImageStore):
             raise ValueError(f"its line has {len(columns)} columns, not {_COLUMNS}; it may be truncated")
         width, height, count = (int(float(value)) for value in columns[1:4])
         if count < 1 or width < 1 or height < 1:
-            raise ValueError(f"{count} boxes in a picture of {width} x {height}")
+            raise ValueError(f"{count} boxes in an image of {width} x {height}")
         boxes = np.frombuffer(base64.b64decode(columns[4], validate=True), "<f4").reshape(count, 4)
         features = np.frombuffer(base64.b64decode(columns[5], validate=True), "<f4").reshape(count, -1)
         return features, scale_boxes(boxes, width, height)
@@ -46,15 +46,15 @@ class TsvStore(PerImageStore):
 
 def _find_lines(path: Path) -> list[tuple[str, int, int]]:
     """Image, start and length of every line; a heading is left out."""
-    places = []
+    lines = []
     with path.open("rb") as file:
         start = 0
         for number, line in enumerate(file, start=1):
             image, tab, _ = line.partition(b"\t")
             if not tab:
                 if line.strip():
-                    raise UserError(f"{path}: line {number} has no tabs; {_WANTED}")
+                    raise DataError(f"{path}: line {number} has no tabs; {_WANTED}")
             elif image != b"image_id":
-                places.append((image.decode(), start, len(line)))
+                lines.append((image.decode(), start, len(line)))
             start += len(line)
-    return places
+    return lines

@@ -1,21 +1,21 @@
-"""What is wrong with the regions of an image, in words: one rule for extractors, files of others and our own."""
+"""Validation of the regions of images, for extractors and for stores of every format."""
 
 import numpy as np
 
 _BOX_TOLERANCE = 1e-3
 _HALF_INFINITY = 0x7C00
-"""The bits of float16 infinity; those of NaN are greater, those of finite numbers less, once the sign is off."""
+"""The bits of float16 infinity; without the sign bit, those of NaN are greater, those of finite numbers less."""
 _BLOCK = 1 << 16
 
 
 def validate_regions(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
-    """What is wrong with the regions of one image, in words, or None: shapes, NaN, impossible boxes."""
+    """Return what is wrong with the regions of one image (shapes, NaN, invalid boxes), or None."""
     shape_fault = validate_shapes(features, boxes)
     return shape_fault or validate_values(features, boxes, float(np.finfo(np.float32).max))
 
 
 def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
-    """What is wrong with the shapes of one image's regions: features (n, D) and boxes (n, 4) are right."""
+    """Return what is wrong with the shapes of one image's features (n, D) and boxes (n, 4), or None."""
     if features.ndim != 2 or 0 in features.shape:
         return f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
     if boxes is not None and boxes.shape != (len(features), 4):
@@ -24,7 +24,7 @@ def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | Non
 
 
 def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
-    """What is wrong with the values of one or more images: features (..., D) beyond `limit`, boxes (R, 4) off 0..1."""
+    """Return what is wrong with features (..., D), over `limit`, or boxes (R, 4), outside 0..1, or None."""
     if features.dtype == np.float16:
         if _any_half_infinite(features):
             return "features that are NaN or infinite"
@@ -46,7 +46,7 @@ def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float
 
 
 def _any_half_infinite(features: np.ndarray) -> bool:
-    """Whether float16 values hold NaN or an infinity, block by block so that the bits stay near the processor."""
+    """Return whether float16 values hold NaN or an infinity, in blocks that fit into the cache."""
     bits = features.reshape(-1).view(np.uint16)
     unsigned = np.empty(min(bits.size, _BLOCK), np.uint16)
     for start in range(0, bits.size, _BLOCK):
@@ -57,13 +57,13 @@ def _any_half_infinite(features: np.ndarray) -> bool:
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """Any numbers as float32; what overflows becomes infinite, for `validate_values` to name."""
+    """Return numbers as float32; overflow becomes infinite, which `validate_values` reports."""
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(values).astype(np.float32)
 
 
-def grid_boxes(rows: int, columns: int) -> np.ndarray:
-    """The boxes (rows * columns, 4) of a grid's cells, line by line, as x1 y1 x2 y2 in 0..1."""
-    row, column = np.divmod(np.arange(rows * columns), columns)
-    corners = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+def grid_boxes(height: int, width: int) -> np.ndarray:
+    """Return the boxes (height * width, 4) of the cells of a grid in row-major order, x1 y1 x2 y2 in 0..1."""
+    y, x = np.divmod(np.arange(height * width), width)
+    corners = [x / width, y / height, (x + 1) / width, (y + 1) / height]
     return np.stack(corners, axis=1).astype(np.float32)

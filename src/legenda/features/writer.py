@@ -1,4 +1,4 @@
-"""Writing the packed feature store that `legenda.features.packed` reads."""
+"""Writer of the packed feature stores that `legenda.features.packed` reads."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.features.packed import DTYPES, FORMAT
 from legenda.features.validate import as_floats, validate_shapes, validate_values
 from legenda.io import atomic_write
@@ -26,16 +26,16 @@ def write_store(
     dtype: Literal["float16", "float32"] = "float16",
     name_in_errors: Path | None = None,
 ) -> None:
-    """Writes a store image by image, in constant memory, whole or not at all.
+    """Write a store image by image, in constant memory, atomically.
 
-    images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), where n may differ and D may not;
-    boxes are given for all images or for none; an excess of up to 0.001 over 0..1 is cut off.
+    images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
+    boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
     extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`.
-    Raises UserError, naming the image, for features or boxes that no model could use.
+    Raises DataError, naming the image, for features or boxes that are not valid.
     """
     path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
     if path.is_dir():
-        raise UserError(f"{path} is a folder; name the feature file to write")
+        raise DataError(f"{path} is a folder; name the feature file to write")
     with (
         atomic_write(path) as partial,
         tempfile.TemporaryFile(dir=path.parent) as all_boxes,
@@ -43,22 +43,22 @@ def write_store(
     ):
         ids: dict[str, None] = {}
         offsets, width, with_boxes = [0], 0, False
-        for image, given_features, given_boxes in images:
-            features = as_floats(given_features)
-            boxes = None if given_boxes is None else as_floats(given_boxes)
+        for image, raw_features, raw_boxes in images:
+            features = as_floats(raw_features)
+            boxes = None if raw_boxes is None else as_floats(raw_boxes)
             fault = validate_shapes(features, boxes) or validate_values(features, boxes, float(np.finfo(stored).max))
             if not ids:
                 width, with_boxes = features.shape[-1] if features.ndim else 0, boxes is not None
             if image in ids:
-                fault = "come before; give every image an id of its own"
+                fault = "the id of an earlier image; make the ids unique"
             elif fault is not None:
-                fault = f"{fault}; mend the extractor or leave the image out"
+                fault = f"{fault}; correct the extractor or leave the image out"
             elif features.shape[1] != width:
                 fault = f"features of width {features.shape[1]}, but those before {width}; use one extractor for all"
             elif (boxes is not None) != with_boxes:
                 fault = f"{'no ' if boxes is None else ''}boxes, unlike those before; give boxes for all or none"
             if fault is not None:
-                raise UserError(
+                raise DataError(
                     f"{name_in_errors or path} is not written: image '{image}' of extractor {extractor} has {fault}"
                 )
             ids[image] = None
@@ -67,7 +67,7 @@ def write_store(
             if boxes is not None:
                 all_boxes.write(boxes.clip(0, 1).tobytes())
         if not ids:
-            raise UserError(f"{path} is not written: there is no image to store; name at least one")
+            raise DataError(f"{path} is not written: there is no image to store; name at least one")
         shapes = {"offsets": (len(offsets),), "boxes": (offsets[-1], 4), "features": (offsets[-1], width)}
         if not with_boxes:
             del shapes["boxes"]
@@ -80,7 +80,7 @@ def write_store(
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
-    """The safetensors header: its length in 8 bytes, then JSON, padded so that the arrays start at a multiple of 8."""
+    """Return the safetensors header: its length in 8 bytes, then JSON, padded to a multiple of 8."""
     dtypes = {"offsets": DTYPES["I64"], "boxes": DTYPES["F32"], "features": stored}
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0

@@ -34,7 +34,7 @@ def test_every_scene_has_five_references_and_all_are_true():
         assert len(captions) == 5
         for caption in captions:
             verdict = judge(caption, scene)
-            assert verdict.true, (scene.identity, caption, verdict.reason)
+            assert verdict.true, (scene.id, caption, verdict.reason)
             assert verdict.reason == ""
 
 

@@ -20,7 +20,7 @@ from legenda.datasets.scenes import (
 )
 from legenda.datasets.scenes.pixels import MOST_REGIONS, SIDE
 from legenda.datasets.scenes.world import COLOURS, SHAPES
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 GROUND = (240, 240, 240)
 KINDS = [(colour, shape) for colour in COLOURS for shape in SHAPES]
@@ -54,11 +54,11 @@ def found_things(split: SceneSplit) -> list[tuple[np.ndarray, Thing]]:
 
 def test_exactly_the_things_are_found_and_their_boxes_are_right_to_a_pixel():
     for scene, boxes, mask in zip(SPLIT.scenes, SPLIT.boxes, SPLIT.mask, strict=True):
-        assert mask.sum() == len(scene.things), scene.identity
+        assert mask.sum() == len(scene.things), scene.id
         places = np.array([thing.box for thing in scene.things])
         off = np.abs(places[:, None] - boxes[mask]).max(axis=2)  # every thing against every box
         assert sorted(off.argmin(axis=1)) == list(range(len(scene.things)))
-        assert off.min(axis=1).max() * SIDE <= 1.0, scene.identity
+        assert off.min(axis=1).max() * SIDE <= 1.0, scene.id
 
 
 def test_what_a_split_pads_is_marked_and_zero():
@@ -77,7 +77,7 @@ def test_no_two_kinds_look_alike():
 
 
 def test_a_patch_tells_the_kind_and_nothing_else():
-    """To the last digit: neither size, place, neighbours nor ground can be guessed from features."""
+    """To the last digit: neither size, place, neighbors nor ground can be guessed from features."""
     of_kind = {kind: patch(kind, 0.1) for kind in KINDS}
     both = [*found_things(SPLIT), *found_things(make_split("train", 240))]
     assert len(both) > 2400
@@ -102,8 +102,8 @@ def test_a_patch_does_not_tell_the_ground(channel):
             assert np.array_equal(patch(kind, 0.1, ground=ground), patch(kind, 0.1))
 
 
-def test_neighbours_do_not_leak_into_a_patch():
-    """The box of the triangle holds a corner of its neighbour, which is blanked out."""
+def test_neighbors_do_not_leak_into_a_patch():
+    """The box of the triangle holds a corner of its neighbor, which is blanked out."""
     triangle, square = Thing("triangle", "red", 0.5, 0.5, 0.14), Thing("square", "blue", 0.56, 0.44, 0.03)
     features, boxes = find_things(drawn(triangle, square))
     assert len(features) == 2
@@ -122,7 +122,7 @@ def test_a_ring_is_one_thing_and_things_that_touch_the_border_are_found():
     assert boxes.max() == 1
 
 
-def test_boxes_do_not_depend_on_the_size_of_the_picture():
+def test_boxes_do_not_depend_on_the_size_of_the_image():
     scene = SPLIT.scenes[0]
     _, usual = find_things(draw_scene(scene))
     _, larger = find_things(draw_scene(scene).resize((3 * SIDE, 2 * SIDE), Image.Resampling.NEAREST))
@@ -130,28 +130,28 @@ def test_boxes_do_not_depend_on_the_size_of_the_picture():
 
 
 @pytest.mark.parametrize("quality", [90, 75])
-def test_a_compressed_picture_shows_the_same_number_of_things(quality):
+def test_a_compressed_image_shows_the_same_number_of_things(quality):
     """Also where two almost touch: their gap of 3 pixels or more stays open."""
     for scene in SPLIT.scenes[:120]:
         file = io.BytesIO()
         draw_scene(scene).save(file, format="JPEG", quality=quality)
         features, _ = find_things(Image.open(file))
-        assert len(features) == len(scene.things), scene.identity
+        assert len(features) == len(scene.things), scene.id
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P"])
-def test_a_picture_that_shows_nothing_is_a_mistake_of_the_user(mode):
-    with pytest.raises(UserError, match="shows 0 things on a plain ground, where 1 to 50 can be described"):
+def test_a_image_that_shows_nothing_is_a_mistake_of_the_user(mode):
+    with pytest.raises(DataError, match="shows 0 things on a plain ground, where 1 to 50 can be described"):
         find_things(Image.new(mode, (50, 40)))
 
 
 def with_dots(dots: int, side: int) -> Image.Image:
     """A black square, and so many red dots of so many pixels' sides."""
-    picture = drawn(Thing("square", "black", 0.9, 0.9, 0.1))
+    image = drawn(Thing("square", "black", 0.9, 0.9, 0.1))
     for number in range(dots):
         x, y = 5 + 12 * (number % 20), 5 + 12 * (number // 20)
-        picture.paste((255, 0, 0), (x, y, x + side, y + side))
-    return picture
+        image.paste((255, 0, 0), (x, y, x + side, y + side))
+    return image
 
 
 def test_specks_are_no_things():
@@ -163,14 +163,14 @@ def test_specks_are_no_things():
 
 def test_far_too_many_things_are_refused():
     assert len(find_things(with_dots(MOST_REGIONS - 1, 5))[0]) == MOST_REGIONS == 50
-    with pytest.raises(UserError, match="shows 51 things on a plain ground, where 1 to 50 can be described"):
+    with pytest.raises(DataError, match="shows 51 things on a plain ground, where 1 to 50 can be described"):
         find_things(with_dots(MOST_REGIONS, 5))
 
 
-def test_the_extractor_gives_each_picture_its_own_regions():
-    pictures = [draw_scene(make_scene("test", index)) for index in range(3)]
-    for picture, (features, boxes) in zip(pictures, extract(pictures), strict=True):
-        again = find_things(picture)
+def test_the_extractor_gives_each_image_its_own_regions():
+    images = [draw_scene(make_scene("test", index)) for index in range(3)]
+    for image, (features, boxes) in zip(images, extract(images), strict=True):
+        again = find_things(image)
         assert boxes is not None
         assert np.array_equal(features, again[0])
         assert np.array_equal(boxes, again[1])

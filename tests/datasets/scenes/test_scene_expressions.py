@@ -35,7 +35,7 @@ def meant(text: str, scene: Scene) -> Thing:
 
 def test_every_expression_means_its_thing():
     for scene, expression in REFERRED:
-        assert meant(expression.text, scene) == expression.thing, (scene.identity, expression.text)
+        assert meant(expression.text, scene) == expression.thing, (scene.id, expression.text)
 
 
 def test_every_scene_has_the_expressions_of_its_family():

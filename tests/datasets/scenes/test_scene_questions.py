@@ -22,7 +22,7 @@ def of_type(*types: str) -> list[tuple[Scene, SceneQuestion]]:
 
 
 def touch(a: Thing, b: Thing) -> bool:
-    """Less than a twentieth of the picture lies between two boxes, told from their corners alone."""
+    """Less than a twentieth of the image lies between two boxes, told from their corners alone."""
     (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) = a.box, b.box
     across, down = max(ax1, bx1) - min(ax2, bx2), max(ay1, by1) - min(ay2, by2)
     return across < 0.05 and down < 0.05
@@ -35,7 +35,7 @@ def called(scene: Scene, words: str) -> Thing:
     return thing
 
 
-def neighbour(scene: Scene, words: str) -> Thing:
+def neighbor(scene: Scene, words: str) -> Thing:
     (found,) = [other for other in scene.things if other != called(scene, words) and touch(called(scene, words), other)]
     return found
 
@@ -51,10 +51,10 @@ def coloured(scene: Scene, colour: str) -> list[Thing]:
 def answer(text: str, scene: Scene) -> str:
     """What is true of the scene, worked out from the words of the question and the things' places only."""
     if found := re.fullmatch(r"what is next to the (.+)\?", text):
-        other = neighbour(scene, found[1])
+        other = neighbor(scene, found[1])
         return f"{other.colour} {other.shape}"
     if found := re.fullmatch(r"what (colour|shape) is the thing next to the (.+)\?", text):
-        return getattr(neighbour(scene, found[2]), found[1])
+        return getattr(neighbor(scene, found[2]), found[1])
     if found := re.fullmatch(r"is the (.+) next to the (.+)\?", text):
         return "yes" if touch(called(scene, found[1]), called(scene, found[2])) else "no"
     if found := re.fullmatch(r"what colour is the (larger|smaller) (.+)\?", text):
@@ -81,7 +81,7 @@ def answer(text: str, scene: Scene) -> str:
 
 def test_every_answer_is_true_of_its_scene():
     for scene, question in ASKED:
-        assert question.answer == answer(question.text, scene), (scene.identity, question.text)
+        assert question.answer == answer(question.text, scene), (scene.id, question.text)
 
 
 def test_every_scene_has_as_many_questions_about_its_family_and_one_control():
@@ -117,7 +117,7 @@ def test_both_ways_to_stand_are_as_frequent():
     assert abs(told.count("side by side") / len(told) - 0.5) < 4 * np.sqrt(0.25 / len(told))
 
 
-def test_the_neighbour_has_any_kind():
+def test_the_neighbor_has_any_kind():
     """No kind stands out among 300 answers of 72, and the larger of two shapes has any colour."""
     kinds = Counter(question.answer for _, question in of_type("near") if question.text.startswith("what is"))
     assert sum(kinds.values()) == 300

@@ -13,7 +13,7 @@ from legenda.datasets.scenes.video import (
     moving_scores,
 )
 from legenda.datasets.video_scenes import MovingScenesData
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 SCENES = [make_moving("train", index) for index in range(60)]
 
@@ -78,7 +78,7 @@ def test_splits_and_seeds_differ():
     train, test = data.split("train"), data.split("test")
     assert not set(train.references) & set(test.references) or train.ids != test.ids
     assert make_moving("train", 0, 1).things != make_moving("train", 0, 0).things
-    with pytest.raises(UserError, match="moving scenes have no split 'dev'; choose from train, val, test"):
+    with pytest.raises(DataError, match="moving scenes have no split 'dev'; choose from train, val, test"):
         data.split("dev")
-    with pytest.raises(UserError, match="the split val needs at least 1 moving scene, not 0"):
+    with pytest.raises(DataError, match="the split val needs at least 1 moving scene, not 0"):
         MovingScenesData(validation=0).split("val")

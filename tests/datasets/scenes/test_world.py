@@ -31,7 +31,7 @@ def test_families_take_turns_and_so_share_any_count_evenly():
     assert all(len(family(name)) == 150 for name in FAMILIES)
 
 
-def test_a_scene_has_four_to_seven_things_no_two_of_a_kind_inside_the_picture():
+def test_a_scene_has_four_to_seven_things_no_two_of_a_kind_inside_the_image():
     for scene in SCENES:
         assert len({thing.kind for thing in scene.things}) == len(scene.things)
         for thing in scene.things:
@@ -46,8 +46,8 @@ def test_only_the_pair_of_a_near_scene_is_close():
     """Every other two things, in every family, lie the apart gap from each other on one axis at least."""
     for scene in SCENES:
         for a, b in others(scene):
-            assert max(gaps(a, b)) >= APART - 1e-9, scene.identity
-        assert next_to(scene.first, scene.second) == (scene.family == "near"), scene.identity
+            assert max(gaps(a, b)) >= APART - 1e-9, scene.id
+        assert next_to(scene.first, scene.second) == (scene.family == "near"), scene.id
 
 
 def test_near_scenes_have_one_pair_that_almost_touches_and_nothing_in_common():

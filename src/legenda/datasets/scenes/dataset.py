@@ -7,7 +7,7 @@ import numpy as np
 from legenda.datasets.scenes.language import references
 from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.datasets.scenes.world import Scene, make_scene
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 MOST_THINGS = 7
 
@@ -27,7 +27,7 @@ class SceneSplit:
 
 
 def make_split(split: str, count: int, seed: int = 0) -> SceneSplit:
-    """The first `count` scenes of a split, drawn and read back."""
+    """Return the first `count` scenes of a split, drawn and read back."""
     features = np.zeros((count, MOST_THINGS, FEATURE_DIM), dtype=np.float32)
     boxes = np.zeros((count, MOST_THINGS, 4), dtype=np.float32)
     mask = np.zeros((count, MOST_THINGS), dtype=bool)
@@ -52,10 +52,10 @@ class SceneCounts:
     seed: int = 0
 
     def made(self, name: str) -> SceneSplit:
-        """The scenes of the split train, val or test, drawn and read back."""
+        """Return the scenes of the split train, val or test, drawn and read back."""
         counts = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in counts:
-            raise UserError(f"scenes have no split {name!r}; choose from {', '.join(counts)}")
+            raise DataError(f"scenes have no split {name!r}; choose from {', '.join(counts)}")
         if counts[name] < 1:
-            raise UserError(f"the split {name} needs at least 1 scene, not {counts[name]}")
+            raise DataError(f"the split {name} needs at least 1 scene, not {counts[name]}")
         return make_split(name, counts[name], self.seed)

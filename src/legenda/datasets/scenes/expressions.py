@@ -34,7 +34,7 @@ class SceneExpression:
 
 def refer(scene: Scene) -> tuple[SceneExpression, ...]:
     """PER_SCENE expressions, always the same for a scene."""
-    rng = random.Random(f"expressions-{scene.identity}")
+    rng = random.Random(f"expressions-{scene.id}")
     one, other = scene.first, scene.second
     match scene.family:
         case "near":
@@ -55,7 +55,7 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
 
 
 def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
-    """The thing by its kind, or by that part of it which it shares with no other."""
+    """Return the thing by its kind, or by that part of it which it shares with no other."""
     texts = [f"the {thing.colour} {thing.shape}"]
     if sum(other.shape == thing.shape for other in scene.things) == 1:
         texts.append(f"the {thing.shape}")

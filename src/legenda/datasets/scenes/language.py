@@ -43,7 +43,7 @@ Claim = PairClaim | SizeClaim | BindClaim
 
 def references(scene: Scene) -> tuple[str, ...]:
     """Five true captions of a scene, always the same for it."""
-    rng = random.Random(f"language-{scene.identity}")
+    rng = random.Random(f"language-{scene.id}")
     match scene.family:
         case "near":
             says = _near(rng, scene)
@@ -65,7 +65,7 @@ def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
 
 def _stands(scene: Scene) -> str:
     axis = axis_of(scene.first, scene.second)
-    assert axis is not None, scene.identity
+    assert axis is not None, scene.id
     return _AXIS_WORDS[axis]
 
 

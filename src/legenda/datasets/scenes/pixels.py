@@ -1,4 +1,4 @@
-"""From a scene to pixels, and from the pixels of any such picture back to regions."""
+"""From a scene to pixels, and from the pixels of any such image back to regions."""
 
 import math
 from functools import cache
@@ -7,10 +7,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from legenda.datasets.scenes.world import COLOURS, Scene
-from legenda.errors import UserError
+from legenda.errors import DataError
 
 SIDE = 320
-"""Pixels of a drawn picture's side; the smallest thing then has more pixels than its stencil."""
+"""Pixels of a drawn image's side; the smallest thing then has more pixels than its stencil."""
 STENCIL = 16
 """A shape is a stencil of STENCIL x STENCIL cells, enlarged to the size of the thing."""
 PATCH = 8
@@ -18,28 +18,28 @@ PATCH = 8
 FEATURE_DIM = PATCH * PATCH * 3
 
 MOST_REGIONS = 50
-"""A picture with more components is none of things on a plain ground."""
+"""An image with more components is none of things on a plain ground."""
 
-_LEAST_SHARE = 1.5e-4  # of the picture's pixels; smaller components are specks
+_LEAST_SHARE = 1.5e-4  # of the image's pixels; smaller components are specks
 _CONTRAST = 30
 _PACK = np.array([65536, 256, 1])
 _PAPER = 240.0  # what colours are told relative to
 
 
 def draw_scene(scene: Scene) -> Image.Image:
-    """The picture of a scene, RGB, SIDE x SIDE, drawn with hard edges."""
-    picture = Image.new("RGB", (SIDE, SIDE), scene.ground)
+    """Return the image of a scene, RGB, SIDE x SIDE, drawn with hard edges."""
+    image = Image.new("RGB", (SIDE, SIDE), scene.ground)
     for thing in scene.things:
         left, top = (round(edge * SIDE) for edge in thing.box[:2])
         pixels = round(thing.size * SIDE)
         mask = _stencil(thing.shape).resize((pixels, pixels), Image.Resampling.NEAREST)
-        picture.paste(COLOURS[thing.colour], (left, top), mask)
-    return picture
+        image.paste(COLOURS[thing.colour], (left, top), mask)
+    return image
 
 
 @cache
 def _stencil(shape: str) -> Image.Image:
-    """The cells that a shape fills; every shape reaches all four sides."""
+    """Return the cells that a shape fills; every shape reaches all four sides."""
     stencil = Image.new("L", (STENCIL, STENCIL), 0)
     brush = ImageDraw.Draw(stencil)
     last = STENCIL - 1
@@ -73,24 +73,24 @@ def _stencil(shape: str) -> Image.Image:
 
 
 def _star_corners() -> tuple[tuple[float, float], ...]:
-    """A five-pointed star stretched to fill the unit square."""
+    """Return a five-pointed star stretched to fill the unit square."""
     turns = [math.pi * (i / 5 - 0.5) for i in range(10)]
     corners = [(r * math.cos(t), r * math.sin(t)) for r, t in zip([1.0, 0.42] * 5, turns, strict=True)]
     xs, ys = [x for x, _ in corners], [y for _, y in corners]
     return tuple(((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in corners)
 
 
-def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
-    """Regions of a picture of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
+def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
+    """Regions of an image of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
 
     The ground is the commonest colour along the border; what stands out from it falls into connected components.
     Each component's crop, with everything else blanked out, is resized to one patch. Things of one kind drawn by
-    `draw_scene` give the same patch to the last digit at every size and place, beside any neighbour and on any ground;
-    the boxes, in 0..1, tell where they lie. Raises UserError when nothing, or far too much, stands out.
+    `draw_scene` give the same patch to the last digit at every size and place, beside any neighbor and on any ground;
+    the boxes, in 0..1, tell where they lie. Raises DataError when nothing, or far too much, stands out.
     """
     from scipy import ndimage  # late: a tenth of the time that every command needs to start
 
-    pixels = np.asarray(picture.convert("RGB"))
+    pixels = np.asarray(image.convert("RGB"))
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]).astype(np.int32)
     codes, counts = np.unique(border @ _PACK, return_counts=True)
     ground = codes[counts.argmax()] // _PACK % 256
@@ -100,8 +100,8 @@ def find_things(picture: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     places = ndimage.find_objects(labels)
     numbers = [n for n in range(1, len(sizes)) if sizes[n] >= _LEAST_SHARE * labels.size]
     if not 1 <= len(numbers) <= MOST_REGIONS:
-        raise UserError(
-            f"the picture shows {len(numbers)} things on a plain ground, where 1 to {MOST_REGIONS} can be described; "
+        raise DataError(
+            f"the image shows {len(numbers)} things on a plain ground, where 1 to {MOST_REGIONS} can be described; "
             "give one like those that `legenda demo` draws"
         )
     features, boxes = [], []
@@ -123,9 +123,9 @@ def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
 
 
 def _patch(crop: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """The crop read at the centres of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
+    """Return the crop read at the centers of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
 
-    Read at its cells' centres, an enlarged stencil gives back its cells exactly: nothing of the size is left.
+    Read at its cells' centers, an enlarged stencil gives back its cells exactly: nothing of the size is left.
     """
     rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in own.shape)
     cells = np.ix_(rows, columns)
@@ -134,6 +134,6 @@ def _patch(crop: np.ndarray, own: np.ndarray) -> np.ndarray:
     return colours.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
 
 
-def extract(pictures: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """The extractor of scenes, of the same form as a user's own: features and boxes of each picture."""
-    return [find_things(picture) for picture in pictures]
+def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Return the extractor of scenes, of the same form as a user's own: features and boxes of each image."""
+    return [find_things(image) for image in images]

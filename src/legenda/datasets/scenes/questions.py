@@ -46,7 +46,7 @@ class SceneQuestion:
 
 def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
     """PER_SCENE questions about a scene, always the same for it."""
-    rng = random.Random(f"questions-{scene.identity}")
+    rng = random.Random(f"questions-{scene.id}")
     match scene.family:
         case "near":
             about = _near(rng, scene)
@@ -90,7 +90,7 @@ def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
 
 def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     axis, colour = axis_of(scene.first, scene.second), scene.first.colour
-    assert axis is not None, scene.identity
+    assert axis is not None, scene.id
     one, other = _shuffled(rng, scene)
     asked: Axis = rng.choice(("beside", "above"))
     return [
@@ -125,7 +125,7 @@ def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
 
 
 def _only(rng: random.Random, scene: Scene, part: Literal["colour", "shape"]) -> Thing:
-    """A thing that shares its colour, or its shape, with no other."""
+    """Return a thing that shares its colour, or its shape, with no other."""
     parts = [getattr(thing, part) for thing in scene.things]
     return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
 

@@ -11,7 +11,7 @@ TRUTHS = ("truth", "pair", "axis", "size", "bind")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a caption is true, why not, and what is right of the one thing that its family is about.
+    """Return whether a caption is true, why not, and what is right of the one thing that its family is about.
 
     pair: it names the two that are next to each other; axis: it says rightly how they stand, None where it says
     nothing of it; size, bind: the whole claim is true. None in the other families.
@@ -26,7 +26,7 @@ class Verdict:
 
 
 def judge(caption: str, scene: Scene) -> Verdict:
-    """The verdict on one caption; every sentence outside the grammar is false."""
+    """Return the verdict on one caption; every sentence outside the grammar is false."""
     claim = read_claim(caption)
     reason = "not a sentence of the grammar" if claim is None else _wrong(claim, scene)
     true = not reason

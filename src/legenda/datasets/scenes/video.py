@@ -1,7 +1,7 @@
-"""Moving scenes: one thing on a plain ground, in a few frames, that goes somewhere or changes its size.
+"""Moving scenes: a few frames of one object on a plain background that moves or changes its size.
 
 Each motion has its reverse (left and right, up and down, growing and shrinking), whose frames are the same in another
-order, and no frame by itself tells a motion from its reverse: which of the two it is, their order tells.
+order, so only the order of the frames distinguishes a motion from its reverse.
 """
 
 import random
@@ -16,7 +16,7 @@ from legenda.datasets.scenes.world import COLOURS, SHAPES, Scene, Thing
 
 FRAMES = 6
 MOVING_DIM = FEATURE_DIM + 3
-"""Channels of a frame: the patch of its thing, and the thing's centre and size."""
+"""Channels of a frame: the patch of its object, and the object's center and size."""
 
 MOTIONS = ("left", "right", "up", "down", "grows", "shrinks")
 _GOING = ("moves {}", "goes {}", "is moving {}")
@@ -28,14 +28,14 @@ _LEAST, _MOST = 0.08, 0.3
 class MovingScene:
     """The thing in each frame, first to last, and its motion."""
 
-    identity: str
+    id: str
     things: tuple[Thing, ...]
     motion: str
     ground: tuple[int, int, int]
 
 
 def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
-    """The moving scene number `index` of a split; motions take turns, and splits and seeds share no random numbers."""
+    """Return moving scene `index` of a split; motions alternate, and splits and seeds share no random numbers."""
     identity = f"moving-{split}-{seed}-{index:06d}"
     rng = random.Random(identity)
     motion = MOTIONS[index % len(MOTIONS)]
@@ -60,10 +60,10 @@ def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
 
 def moving_references(scene: MovingScene) -> tuple[str, ...]:
     """Five true captions of a moving scene, always the same for it."""
-    rng = random.Random(f"language-{scene.identity}")
+    rng = random.Random(f"language-{scene.id}")
     thing = scene.things[0]
-    said = _CHANGING.get(scene.motion) or tuple(form.format(scene.motion) for form in _GOING)
-    forms = [f"{article} {thing.colour} {thing.shape} {words}" for article in ("a", "the") for words in said]
+    phrases = _CHANGING.get(scene.motion) or tuple(form.format(scene.motion) for form in _GOING)
+    forms = [f"{article} {thing.colour} {thing.shape} {words}" for article in ("a", "the") for words in phrases]
     return tuple(rng.sample(forms, 5))
 
 
@@ -74,16 +74,16 @@ _CLAIMS = {words: motion for motion, forms in _CHANGING.items() for words in for
 
 
 def moving_scores(captions: Mapping[str, str], scenes: Mapping[str, MovingScene]) -> dict[str, float | None]:
-    """Shares of captions by the scenes' identities: truth, thing (named rightly) and motion (said rightly)."""
-    judged = np.array([_judge(caption, scenes[identity]) for identity, caption in captions.items()], dtype=float)
-    if not len(judged):
+    """Return the share of captions that name both, the thing and the motion correctly: truth, thing, motion."""
+    correct = np.array([_check(caption, scenes[name]) for name, caption in captions.items()], dtype=float)
+    if not len(correct):
         return dict.fromkeys(("truth", "thing", "motion"))
-    thing, motion = judged.mean(axis=0).tolist()
-    return {"truth": float(judged.all(axis=1).mean()), "thing": thing, "motion": motion}
+    thing, motion = correct.mean(axis=0).tolist()
+    return {"truth": float(correct.all(axis=1).mean()), "thing": thing, "motion": motion}
 
 
-def _judge(caption: str, scene: MovingScene) -> tuple[bool, bool]:
-    """Whether the thing and the motion are told rightly; a sentence outside the grammar tells neither."""
+def _check(caption: str, scene: MovingScene) -> tuple[bool, bool]:
+    """Return whether the caption names the thing and the motion correctly; both are False outside the grammar."""
     read = _SENTENCE.fullmatch(caption)
     if read is None or read[3] not in _CLAIMS:
         return False, False
@@ -91,12 +91,12 @@ def _judge(caption: str, scene: MovingScene) -> tuple[bool, bool]:
 
 
 def moving_frames(scene: MovingScene) -> np.ndarray:
-    """The frames' features `(FRAMES, MOVING_DIM)` float32, found in the pixels of each drawn frame."""
+    """Return the frames' features `(FRAMES, MOVING_DIM)` float32, found in the pixels of each drawn frame."""
     return np.stack(list(_frames(scene)))
 
 
 def _frames(scene: MovingScene) -> Iterator[np.ndarray]:
-    drawn = Scene(scene.identity, "near", scene.things[:1], (0, 0), scene.ground)
+    drawn = Scene(scene.id, "near", scene.things[:1], (0, 0), scene.ground)
     for thing in scene.things:
         features, boxes = find_things(draw_scene(replace(drawn, things=(thing,))))
         x1, y1, x2, y2 = boxes[0]

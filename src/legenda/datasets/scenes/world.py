@@ -31,14 +31,14 @@ COLOURS = {
 }
 
 TOUCHING = 0.03
-"""The widest gap, in sides of the picture, between the boxes of two things that are next to each other."""
+"""The widest gap, in sides of the image, between the boxes of two things that are next to each other."""
 APART = 0.09
 """The least gap, on one axis or the other, between the boxes of any other two."""
 
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing: its kind, and its centre and size (both sides of its box) in sides of the picture."""
+    """One thing: its kind, and its center and size (both sides of its box) in sides of the image."""
 
     shape: str
     colour: str
@@ -53,16 +53,16 @@ class Thing:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """x1 y1 x2 y2 in 0..1 of the picture."""
+        """x1 y1 x2 y2 in 0..1 of the image."""
         half = self.size / 2
         return self.x - half, self.y - half, self.x + half, self.y + half
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture before it is drawn. `pair` holds the indices of the two things that the family is about."""
+    """An image before it is drawn. `pair` holds the indices of the two things that the family is about."""
 
-    identity: str
+    id: str
     family: Family
     things: tuple[Thing, ...]
     pair: tuple[int, int]
@@ -75,7 +75,7 @@ class Scene:
 
     @property
     def second(self) -> Thing:
-        """The other one."""
+        """Return the other one."""
         return self.things[self.pair[1]]
 
 
@@ -86,7 +86,7 @@ def gaps(a: Thing, b: Thing) -> tuple[float, float]:
 
 
 def next_to(a: Thing, b: Thing) -> bool:
-    """Whether two things almost touch: level on one axis, hardly any space on the other."""
+    """Return whether two things almost touch: level on one axis, hardly any space on the other."""
     across, down = gaps(a, b)
     return max(across, down) <= TOUCHING and min(across, down) < 0
 
@@ -100,7 +100,7 @@ def axis_of(a: Thing, b: Thing) -> Axis | None:
 
 
 def make_scene(split: str, index: int, seed: int = 0) -> Scene:
-    """The scene number `index` of a split; the same for the same arguments on every machine.
+    """Return the scene number `index` of a split; the same for the same arguments on every machine.
 
     Families take turns, so any count is shared out evenly. Different splits or seeds share no random numbers.
     """
@@ -114,7 +114,7 @@ def make_scene(split: str, index: int, seed: int = 0) -> Scene:
 
 
 def make_scenes(split: str, count: int, seed: int = 0) -> Iterator[Scene]:
-    """The first `count` scenes of a split."""
+    """Return the first `count` scenes of a split."""
     return (make_scene(split, index, seed) for index in range(count))
 
 
