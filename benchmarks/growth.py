@@ -1,11 +1,11 @@
-"""How the cost of an image grows with regions, rows, layers, vocabulary, hypotheses and the size of the batch.
+"""Measure how the cost per image grows with regions, rows, layers, vocabulary, beam size and batch size.
 
     python benchmarks/growth.py --out growth.json --figure docs/images/speed-growth.png
     python benchmarks/growth.py --out growth.json --models xlan --axes regions beam
 
-All else is as in models.py: a step of cross-entropy of 4 images with 5 rows each, or a beam search (3 hypotheses). Each
-number is the least of two calls after one that warms up, in CPU seconds for each image. `num_layers` are those of the
-encoder alone in aoanet, xlan and xtransformer, of both halves elsewhere.
+The rest is as in models.py: a cross-entropy step of 4 images with 5 rows each, or a beam search of beam size 3. Each
+number is the minimum of two calls after a warm-up call, in CPU seconds per image. `num_layers` counts the layers of the
+encoder in aoanet, xlan and xtransformer, and of encoder and decoder elsewhere.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import tyro
 
 from legenda.io import write_json
 from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, save_figure, style_axes
-from models import MODELS, ROWS, make_captioner, make_pictures, make_task, timed
+from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
 IMAGES = 4
 AXES: dict[str, tuple[int, ...]] = {
@@ -29,11 +29,11 @@ AXES: dict[str, tuple[int, ...]] = {
 }
 TITLES = {
     "regions": "regions (cross-entropy)",
-    "rows": "rows of an image (cross-entropy)",
+    "rows": "rows per image (cross-entropy)",
     "layers": "num_layers (cross-entropy)",
-    "vocabulary": "words (cross-entropy)",
-    "beam": "hypotheses (beam search)",
-    "images": "images at once (beam search)",
+    "vocabulary": "vocabulary (cross-entropy)",
+    "beam": "beam size (beam search)",
+    "images": "batch size (beam search)",
 }
 CALLS = 2
 
@@ -43,48 +43,50 @@ class Options:
     """What to measure."""
 
     out: Path
-    """A JSON file: model, axis, value and seconds of each number."""
+    """A JSON file: model, axis, value and seconds of each measurement."""
     figure: Path | None = None
     models: tuple[str, ...] = MODELS
     axes: tuple[str, ...] = tuple(AXES)
 
 
 def main() -> None:
-    """Measures, writes after each model, and draws."""
+    """Measure, write after each model, and plot."""
     options = tyro.cli(Options, description=__doc__)
     torch.set_num_threads(1)
-    found = []
+    results = []
     for name in options.models:
         for axis in options.axes:
             for value in AXES[axis]:
-                found.append({"model": name, "axis": axis, "value": value, "seconds": measure(name, axis, value)})
-                print("{model:<13} {axis:<11} {value:>6} {seconds:8.3f} CPU s an image".format(**found[-1]), flush=True)
-        write_json(options.out, found)
+                results.append({"model": name, "axis": axis, "value": value, "seconds": measure(name, axis, value)})
+                print(
+                    "{model:<13} {axis:<11} {value:>6} {seconds:8.3f} CPU s per image".format(**results[-1]), flush=True
+                )
+        write_json(options.out, results)
     if options.figure is not None:
-        draw(found, options.figure)
+        plot(results, options.figure)
 
 
 def measure(name: str, axis: str, value: int) -> float:
-    """CPU seconds for each image."""
+    """Return CPU seconds per image."""
     torch.manual_seed(0)
     changes = {"layers": {"num_layers": value}, "vocabulary": {"vocab_size": value}}.get(axis, {})
     images = value if axis == "images" else IMAGES
-    pictures = make_pictures(name, images, value if axis == "regions" else None)
+    regions = make_regions(name, images, value if axis == "regions" else None)
     task = {"beam": f"beam{value}", "images": "beam3"}.get(axis, "xe")
-    run = make_task(make_captioner(name, **changes), task, pictures, value if axis == "rows" else ROWS)
+    run = make_task(make_captioner(name, **changes), task, regions, value if axis == "rows" else ROWS)
     run()
     return min(timed(run)[0] for _ in range(CALLS)) / images
 
 
-def draw(found: list[dict], path: Path) -> None:
-    """One panel for each axis, one line for each model."""
-    shown = [axis for axis in AXES if any(row["axis"] == axis for row in found)]
-    names = list(dict.fromkeys(row["model"] for row in found))
+def plot(results: list[dict], path: Path) -> None:
+    """Plot one panel per axis and one line per model."""
+    shown = [axis for axis in AXES if any(row["axis"] == axis for row in results)]
+    names = list(dict.fromkeys(row["model"] for row in results))
     figure = new_figure(11.5, 3.6 * -(-len(shown) // 3))
     for number, axis in enumerate(shown):
         panel = figure.add_subplot(-(-len(shown) // 3), 3, number + 1)
         for index, name in enumerate(names):
-            points = [(row["value"], row["seconds"]) for row in found if (row["model"], row["axis"]) == (name, axis)]
+            points = [(row["value"], row["seconds"]) for row in results if (row["model"], row["axis"]) == (name, axis)]
             panel.plot(*zip(*points, strict=True), DASHES[index % len(DASHES)], color=COLOURS[index % len(COLOURS)],
                        linewidth=2, marker="o", markersize=3.5, label=name)  # fmt: skip
         panel.set_title(TITLES[axis], fontsize=10.5, color=INK, loc="left")
@@ -92,7 +94,7 @@ def draw(found: list[dict], path: Path) -> None:
         panel.set_xlim(left=0)
         style_axes(panel)
         if number % 3 == 0:
-            panel.set_ylabel("CPU seconds an image", fontsize=10, color=INK)
+            panel.set_ylabel("CPU seconds per image", fontsize=10, color=INK)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), fontsize=10, frameon=False, loc="upper center", ncol=6)
     figure.tight_layout(rect=(0, 0, 1, 0.95))
     save_figure(figure, path)
