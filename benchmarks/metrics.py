@@ -125,17 +125,17 @@ def compare(path: Path, images: int) -> dict[str, Any]:
     }
     if find_spec("pycocoevalcap") is None:
         return found | {"pycocoevalcap": "is not installed; only our own times are given"}
-    theirs, values = run_pycocoevalcap(candidates, captions)
-    total = sum(theirs.values())
+    reference, values = run_pycocoevalcap(candidates, captions)
+    total = sum(reference.values())
     gaps = {
         "BLEU": max(abs(a - b) for a, b in zip(bleu, values["BLEU"], strict=True)),
         "ROUGE-L": max(abs(a - b) for a, b in zip(rouge, values["ROUGE-L"], strict=True)),
         "CIDEr-D": max(abs(a - b) for a, b in zip(cider, values["CIDEr-D"], strict=True)),
     }
     return found | {
-        "pycocoevalcap's CPU seconds": {name: round(seconds, 4) for name, seconds in theirs.items()}
+        "pycocoevalcap's CPU seconds": {name: round(seconds, 4) for name, seconds in reference.items()}
         | {"all": round(total, 4)},
-        "times faster": {name: round(theirs[name] / ours[name], 1) for name in ours}
+        "times faster": {name: round(reference[name] / ours[name], 1) for name in ours}
         | {"all, counted once": round(total / found["CPU seconds"]["all, counted once"], 1)},
         "largest difference": gaps,
     }

@@ -119,8 +119,8 @@ def test_greedy_with_options(full, to_length, key, rule):
     tokens = to_length(found.tokens[:, 0], T)
     assert torch.equal(tokens, full[f"out/{key}_seq"])
     log_probs = to_length(found.log_probs[:, 0], T)
-    said = log_probs != 0
-    torch.testing.assert_close(log_probs[said], full[f"out/{key}_logp"][said], atol=1e-4, rtol=0)
+    generated = log_probs != 0
+    torch.testing.assert_close(log_probs[generated], full[f"out/{key}_logp"][generated], atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
@@ -157,8 +157,8 @@ def test_losses_and_gradients(full, key, number):
     loss.backward()
     squares: dict[str, float] = {}
     for name, parameter in model.named_parameters():
-        theirs = weights.source_keys[name]
-        squares[theirs] = squares.get(theirs, 0.0) + float(parameter.grad.square().sum())
+        source_values = weights.source_keys[name]
+        squares[source_values] = squares.get(source_values, 0.0) + float(parameter.grad.square().sum())
     expected = json.loads((DATA / "aoanet_full_grad_norms.json").read_text())[key]
     assert squares.keys() == expected.keys()
     for name, norm in expected.items():  # the bias of keys has no gradient but that of rounding
@@ -167,11 +167,11 @@ def test_losses_and_gradients(full, key, number):
 
 def test_the_self_critical_loss_of_a_given_reward(full):
     model, regions = build(full, double=True)
-    said = full["out/greedy_seq"]
-    inputs = F.pad(said[:, :-1], (1, 0))
+    generated = full["out/greedy_seq"]
+    inputs = F.pad(generated[:, :-1], (1, 0))
     log_probs = model(regions, inputs.unsqueeze(1)).log_softmax(dim=-1)[:, 0]
-    chosen = log_probs.gather(-1, said.unsqueeze(-1)).squeeze(-1)
-    counted = F.pad((said[:, :-1] > 0).double(), (1, 0), value=1.0)  # all words and the first end
+    chosen = log_probs.gather(-1, generated.unsqueeze(-1)).squeeze(-1)
+    counted = F.pad((generated[:, :-1] > 0).double(), (1, 0), value=1.0)  # all words and the first end
     loss = -(chosen * full["in/reward"] * counted).sum() / counted.sum()
     torch.testing.assert_close(loss.float(), full["loss/reward_on_greedy"], rtol=1e-4, atol=0)
 
@@ -202,7 +202,7 @@ def without(weights, name):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda w: without(w, "logit.bias"), "lacks logit.bias"),
         (lambda w: without(w, "refiner.layers.0.self_attn.linears.1.bias"), "lacks refiner.layers.0.self_attn"),
@@ -213,8 +213,8 @@ def without(weights, name):
         (lambda _: {}, "lacks"),
     ],
 )
-def test_a_tensor_that_is_missing_left_over_or_misshapen_is_named(full, damage, told):
-    with pytest.raises(UserError, match=told):
+def test_a_tensor_that_is_missing_left_over_or_misshapen_is_named(full, damage, message):
+    with pytest.raises(UserError, match=message):
         legenda.importers.load("aoanet", damage(full.weights()), num_heads=HEADS)
 
 

@@ -61,7 +61,7 @@ def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("model.pth", b"no checkpoint", "model.pth cannot be read"),
         ("model.npz", b"", "model.npz cannot be read"),
@@ -69,9 +69,9 @@ def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key
         ("model.h5", b"", "model.h5 is not a checkpoint"),
     ],
 )
-def test_a_file_that_is_no_checkpoint(tmp_path, name, content, told):
+def test_a_file_that_is_no_checkpoint(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         legenda.importers.load("aoanet", tmp_path / name)
     with pytest.raises(UserError, match=r"absent\.pth does not exist"):
         legenda.importers.load("aoanet", tmp_path / "absent.pth")
@@ -205,7 +205,7 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("words.json", "[]", 'no "ix_to_word"'),
         ("words.json", '{"1": "a", "3": "b"}', "ids 1, 2, 3"),
@@ -213,9 +213,9 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
         ("words.txt", "a\na\n", "is on lines"),
     ],
 )
-def test_a_file_that_is_no_vocabulary(tmp_path, name, content, told):
+def test_a_file_that_is_no_vocabulary(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         load_vocab("aoanet", tmp_path / name)
 
 

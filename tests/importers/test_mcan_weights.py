@@ -99,7 +99,7 @@ def test_a_question_without_words_and_a_picture_without_regions(tensors, dtype, 
     torch.testing.assert_close(logits, tensors["degenerate.out.logits"].to(dtype), atol=tolerance, rtol=0)
 
 
-def test_a_mask_says_what_zero_rows_say(tensors):
+def test_mask_equals_zero_rows(tensors):
     model, features = imported(tensors), tensors["in.img_feat"]
     mask = ~tensors["out.img_mask"][:, 0, 0]
     spoilt = features.masked_fill(~mask.unsqueeze(-1), float("nan"))
@@ -117,15 +117,15 @@ def test_loss_and_gradients(name):
     loss = F.binary_cross_entropy_with_logits(answered(model, tensors), tensors["in.target"].double(), reduction="sum")
     torch.testing.assert_close(loss, tensors["out.loss_bce_sum"][0], atol=1e-10, rtol=0)
     loss.backward()
-    theirs = {released: model.get_parameter(own).grad for own, released in translation.source_keys.items()}
+    source_values = {released: model.get_parameter(own).grad for own, released in translation.source_keys.items()}
     norms = json.loads((DATA / "mcan_grad_norms.json").read_text())[name]
-    assert theirs.keys() == norms.keys()
+    assert source_values.keys() == norms.keys()
     for released, norm in norms.items():
-        assert theirs[released].norm().item() == pytest.approx(norm, rel=1e-9, abs=1e-12), released
+        assert source_values[released].norm().item() == pytest.approx(norm, rel=1e-9, abs=1e-12), released
     whole = {key.removeprefix("grad."): value for key, value in tensors.items() if key.startswith("grad.")}
     assert len(whole) >= 10
     for released, gradient in whole.items():
-        torch.testing.assert_close(theirs[released].float(), gradient, atol=1e-6, rtol=1e-6, msg=released)
+        torch.testing.assert_close(source_values[released].float(), gradient, atol=1e-6, rtol=1e-6, msg=released)
 
 
 def test_sizes_of_the_form_for_grounding(vg):
@@ -159,7 +159,7 @@ def test_a_file_and_names_of_its_wrappers(tmp_path):
 
 
 def test_a_checkpoint_as_the_release_writes_it(tmp_path):
-    """epoch13.pkl holds the state of the optimiser beside the weights."""
+    """epoch13.pkl holds the state of the optimizer along with the weights."""
     tensors = read("mcan_a")
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.Adam(model.parameters())
@@ -183,7 +183,7 @@ def test_heads_where_nobody_says_how_many(dim, heads):
     assert usual_heads(dim) == heads
 
 
-def test_heads_are_as_told():
+def test_num_heads_option():
     assert imported(read("mcan_a"), num_heads=2).config.num_heads == 2
 
 
@@ -224,8 +224,8 @@ def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps(answers.tokens))
     model = imported(tensors, vocabulary=tmp_path / "vocabulary.txt", answers=tmp_path / "answers.json")
     questions = [" ".join(words.tokens[number] for number in row if number) for row in tensors["in.ques_ix"].tolist()]
-    said = model.answer(Regions(tensors["in.img_feat"]), [text.replace("<unk>", "other") for text in questions])
-    assert said == [f"a{number}" for number in tensors["out.logits"].argmax(dim=1).tolist()]
+    generated = model.answer(Regions(tensors["in.img_feat"]), [text.replace("<unk>", "other") for text in questions])
+    assert generated == [f"a{number}" for number in tensors["out.logits"].argmax(dim=1).tolist()]
     model.save(tmp_path / "run")
     assert (load_any(tmp_path / "run").vocabulary, load_any(tmp_path / "run").answers) == (words, answers)
 

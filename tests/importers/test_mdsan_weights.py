@@ -99,7 +99,7 @@ def weights() -> dict[str, torch.Tensor]:
     return read(load_file(DATA / "mdsan_grid_padded.safetensors")).weights
 
 
-def ours(name):
+def target_values(name):
     for level in range(3):
         name = name.replace(f"fc_alpha{level + 1}", f"gates.{level}")
     for pattern, replacement in OURS:
@@ -139,7 +139,7 @@ def test_a_grid_without_padding(shared):
     check(Case(load_file(folder / "mdsan_grid.weights.safetensors"), io, {}), torch.float64, 5e-6)
 
 
-def test_a_mask_says_what_zero_rows_say(case):
+def test_mask_equals_zero_rows(case):
     with torch.no_grad():
         model, regions = case.model(), case.regions(torch.float32)
         mask = ~case.io["enc_mask"].flatten(1)
@@ -156,7 +156,7 @@ def test_loss_and_gradients(case):
     assert loss.item() == pytest.approx(case.io["xe_loss"].item(), rel=1e-5)
     loss.backward()
     found = {name: parameter.grad.norm().item() for name, parameter in model.named_parameters()}
-    expected = {ours(name): norm.item() for name, norm in case.norms.items()}
+    expected = {target_values(name): norm.item() for name, norm in case.norms.items()}
     if case.meshed:  # one normalisation around each attention, and none within
         expected = {name.replace(".within_", ".around_"): norm for name, norm in expected.items()}
     assert found.keys() == expected.keys()
@@ -176,9 +176,9 @@ def test_beam_search(case, beam_size):
             caption = ids[image, beam].tolist()
             length = caption.index(END) + 1 if END in caption else len(caption)
             assert found.tokens[image, beam, :length].tolist() == caption[:length]
-            said = found.log_probs[image, beam]
-            torch.testing.assert_close(said[:length], log_probs[image, beam, :length], atol=1e-5, rtol=0)
-            assert (said[length:] == 0).all()
+            generated = found.log_probs[image, beam]
+            torch.testing.assert_close(generated[:length], log_probs[image, beam, :length], atol=1e-5, rtol=0)
+            assert (generated[length:] == 0).all()
 
 
 def test_greedy_is_a_beam_of_one(case):

@@ -77,8 +77,8 @@ def caption_log_probs(given, model, regions):
 def sample_log_probs(given, model, regions):
     """Log-probabilities of the sampled words, and which of them count: up to the end, and the end too."""
     tokens = given["out/sample_ids"]
-    begun = F.pad(tokens, (1, 0))
-    log_probs = model(regions, begun[:, :-1].unflatten(0, (-1, ROWS))).log_softmax(dim=-1).flatten(0, 1)
+    inputs_with_bos = F.pad(tokens, (1, 0))
+    log_probs = model(regions, inputs_with_bos[:, :-1].unflatten(0, (-1, ROWS))).log_softmax(dim=-1).flatten(0, 1)
     alive = F.pad((tokens != 0).cumprod(dim=1), (1, 0), value=1)[:, :-1] > 0
     return log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1), alive
 
@@ -157,24 +157,24 @@ def test_gradients(case, state, kind, loss):
     else:
         sampled, alive = sample_log_probs(given, model, regions)
         (-(sampled * given["in/sample_rewards"].unsqueeze(-1))[alive].mean()).backward()
-    theirs = [value for name, value in state(kind).items() if name != TABLE]
+    source_values = [value for name, value in state(kind).items() if name != TABLE]
     expected = given[f"out/{loss}_grad_norms"]
-    ours = dict(model.named_parameters())
-    assert len(expected) == len(theirs) == len(ours)
-    for value, norm in zip(theirs, expected, strict=True):  # the same random numbers tell which parameter it is
-        (name,) = (name for name, parameter in ours.items() if same(parameter, value))
-        assert ours[name].grad.norm().item() == pytest.approx(norm.item(), rel=1e-4, abs=1e-6), name
+    target_values = dict(model.named_parameters())
+    assert len(expected) == len(source_values) == len(target_values)
+    for value, norm in zip(source_values, expected, strict=True):  # the same random numbers tell which parameter it is
+        (name,) = (name for name, parameter in target_values.items() if same(parameter, value))
+        assert target_values[name].grad.norm().item() == pytest.approx(norm.item(), rel=1e-4, abs=1e-6), name
 
 
-def same(ours, theirs):
-    return ours.shape == theirs.shape and torch.equal(ours.float(), theirs.float())
+def same(target_values, source_values):
+    return target_values.shape == source_values.shape and torch.equal(target_values.float(), source_values.float())
 
 
 def test_the_table_of_positions_is_the_released_one(numbers):
     released = numbers("xtransformer")["pe/first"]
-    ours = positions(0, released.shape[1], 32, 10000.0, torch.device("cpu"))
-    torch.testing.assert_close(ours, released[0], atol=1e-6, rtol=0)
-    torch.testing.assert_close(positions(7, 1, 32, 10000.0, torch.device("cpu")), ours[7:8], atol=0, rtol=0)
+    target_values = positions(0, released.shape[1], 32, 10000.0, torch.device("cpu"))
+    torch.testing.assert_close(target_values, released[0], atol=1e-6, rtol=0)
+    torch.testing.assert_close(positions(7, 1, 32, 10000.0, torch.device("cpu")), target_values[7:8], atol=0, rtol=0)
 
 
 def test_what_is_read_from_the_shapes(state, kind):

@@ -78,13 +78,13 @@ def set_vocabulary(
 def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, source: str) -> AnswerVocabulary:
     if answers is None:
         raise DataError("MCAN chooses from answers; give answers along with the vocabulary")
-    told = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
-    if len(told) != model.config.answers:
+    found = read_answers(Path(answers)) if isinstance(answers, str | Path) else answers
+    if len(found) != model.config.answers:
         raise DataError(
-            f"the list has {len(told)} answers but there are {model.config.answers} in {source}; give those that the "
+            f"the list has {len(found)} answers but there are {model.config.answers} in {source}; give those that the "
             "model was trained with"
         )
-    return told
+    return found
 
 
 def _load_mcan(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:

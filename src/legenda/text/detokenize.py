@@ -1,4 +1,4 @@
-"""Tokens, as the Moses tokenizer leaves them, back to running text."""
+"""Join tokens of the Moses tokenizer into text."""
 
 import html
 import re
@@ -12,11 +12,11 @@ _ESCAPED = {"&bar;": "|", "&bra;": "[", "&ket;": "]"}
 
 
 def detokenize(tokens: Sequence[str]) -> str:
-    """Running text of tokens in English, German or another language with spaces between its words.
+    """Return the text of tokens in English, German or another language with spaces between words.
 
-    Full stops, commas and closing brackets join the word before them, opening brackets the one after; straight quotes
-    do both in turn; "'s" and its like join the word before. Moses' escapes ("&apos;", "@-@") are undone. What cannot be
-    told, such as the space in "3 %", comes out as English has it.
+    Full stops, commas, closing brackets and clitics such as "'s" are attached to the previous word, opening brackets to
+    the next one, and straight quotes alternately to the next and the previous one. Moses' escapes ("&apos;", "@-@") are
+    reversed. Ambiguous spaces, such as that in "3 %", follow English rules.
     """
     text = _HYPHEN.sub("-", f" {' '.join(tokens)} ")
     for escaped, plain in _ESCAPED.items():
@@ -25,7 +25,7 @@ def detokenize(tokens: Sequence[str]) -> str:
     glued, quoted = True, {"'": False, '"': False}
     for token in html.unescape(text).split():
         if token in quoted:
-            before = quoted[token]  # a closing quote joins what is before it, an opening one what comes after
+            before = quoted[token]  # a closing quote is attached to the previous word, an opening one to the next
             quoted[token] = not before
             pieces.append(token if before or glued else f" {token}")
             glued = not before

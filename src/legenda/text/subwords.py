@@ -1,4 +1,4 @@
-"""Pieces of words: text into the units that a translator reads and writes, and back."""
+"""Subword tokenizers of translation models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
@@ -22,23 +22,23 @@ _MOST_LINES = 1_000_000
 
 
 class SubwordTokenizer(ABC):
-    """How text becomes pieces and pieces become text; vocabularies are made of the pieces."""
+    """Convert text to subwords and back; vocabularies consist of subwords."""
 
     @abstractmethod
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of one line of text."""
+        """Return the subwords of one line of text."""
 
     @abstractmethod
     def detokenize(self, pieces: Sequence[str]) -> str:
-        """Running text of pieces."""
+        """Return the text of subwords."""
 
     @abstractmethod
     def save(self, path: str | Path) -> None:
-        """Writes what `load_subwords` reads."""
+        """Write a file that `load_subwords` reads."""
 
 
 class SentencePieceTokenizer(SubwordTokenizer):
-    """A sentencepiece model (Kudo and Richardson, 2018), which reads raw text and gives it back with its spaces."""
+    """A sentencepiece model (Kudo and Richardson, 2018), whose subwords include the spaces of raw text."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -49,11 +49,11 @@ class SentencePieceTokenizer(SubwordTokenizer):
     def train(cls, lines: Sequence[str], pieces: int) -> SentencePieceTokenizer:
         """Byte-pair encoding learned from lines of text of all languages: `pieces` of them, unknown included.
 
-        Raises UserError where the text has fewer, or so many different characters that they alone are more, and where
+        Raises DataError where the text has fewer, or so many different characters that they alone are more, and where
         there is no text.
         """
         if not lines:
-            raise UserError("there is no line of text to learn subwords from; give training files with sentences")
+            raise DataError("there is no line of text to learn subwords from; give training files with sentences")
         written = io.BytesIO()
         try:
             _sentencepiece().SentencePieceTrainer.train(
@@ -71,7 +71,7 @@ class SentencePieceTokenizer(SubwordTokenizer):
             )
         except (RuntimeError, OSError) as error:
             reason = str(error).split("] ")[-1].strip()
-            raise UserError(
+            raise DataError(
                 f"{pieces} subwords cannot be learned from {len(lines)} lines ({reason}); choose another data.pieces"
             ) from error
         return cls(written.getvalue())
@@ -90,7 +90,7 @@ class SentencePieceTokenizer(SubwordTokenizer):
         return self._processor.decode(list(pieces)) if pieces else ""
 
     def save(self, path: str | Path) -> None:
-        """Writes the sentencepiece model, which other programs read too."""
+        """Write the sentencepiece model."""
         with atomic_write(path) as partial:
             partial.write_bytes(self.model)
 
@@ -110,7 +110,7 @@ class BPETokenizer(SubwordTokenizer):
         ranks = (line.split() for line in lines if line and not line.startswith("#version"))
         self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(ranks)))}
         if wrong := next((pair for pair in self._ranks if len(pair) != 2), None):
-            raise UserError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_HINT}")
+            raise DataError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_HINT}")
         self._known: dict[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -129,7 +129,7 @@ class BPETokenizer(SubwordTokenizer):
         return detokenize(words.split())
 
     def save(self, path: str | Path) -> None:
-        """Writes the merges, which say their version."""
+        """Write the merges, with a line that names their version."""
         text = f"{_SPACES_ONLY}\n" if self._text is None else self._text
         if self._text is not None and not self._text.startswith("#version"):
             text = f"#version: 0.1\n{text}"
@@ -143,20 +143,20 @@ class BPETokenizer(SubwordTokenizer):
                 if not pairs:
                     break
                 parts = _merged(parts, min(pairs)[1])
-            whole = [part.removesuffix("</w>") for part in parts]
-            whole = whole if whole[-1] else whole[:-1]
-            self._known[word] = (*(f"{part}{_JOINT}" for part in whole[:-1]), whole[-1])
+            pieces = [part.removesuffix("</w>") for part in parts]
+            pieces = pieces if pieces[-1] else pieces[:-1]
+            self._known[word] = (*(f"{part}{_JOINT}" for part in pieces[:-1]), pieces[-1])
         return self._known[word]
 
 
 def _merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
-    """The parts with every occurrence of the pair made one."""
+    """Return the parts with each occurrence of the pair merged."""
     merged: list[str] = []
-    place = 0
-    while place < len(parts):
-        both = tuple(parts[place : place + 2]) == pair
-        merged.append("".join(pair) if both else parts[place])
-        place += 2 if both else 1
+    index = 0
+    while index < len(parts):
+        matches = tuple(parts[index : index + 2]) == pair
+        merged.append("".join(pair) if matches else parts[index])
+        index += 2 if matches else 1
     return merged
 
 
@@ -166,7 +166,7 @@ def build_subword_vocabulary(subwords: SubwordTokenizer, lines: Iterable[str]) -
 
 
 def load_subwords(path: str | Path) -> SubwordTokenizer:
-    """Reads what `save` wrote; UserError names a file that is missing or is neither of the two kinds."""
+    """Reads what `save` wrote; DataError names a file that is missing or is neither of the two kinds."""
     content = verified(lambda: Path(path).read_bytes(), path, _HINT)
     if content.startswith(_SPACES_ONLY.encode()):
         return BPETokenizer()
@@ -180,7 +180,7 @@ def _sentencepiece() -> Any:
     try:
         import sentencepiece
     except ImportError as error:
-        raise UserError(
+        raise DataError(
             'subwords need sentencepiece; install it with pip install "legenda[translation]", or give text that has '
             "them already"
         ) from error
