@@ -14,6 +14,7 @@ from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
+from legenda.models.eval_mode import eval_mode
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
 from legenda.tasks.caption_objectives import CaptionObjective, shift_right
@@ -91,20 +92,15 @@ class SelfCriticalObjective(CaptionObjective):
         self, regions: Regions
     ) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"], Int[Tensor, "B 1 t"] | None]:
         """Return sampled captions, which of them exist, and the greedy captions where they are the baseline."""
-        settings, model, training = self.settings, self.model, self.model.training
-        memory = baseline_tokens = None
-        if settings.baseline == "greedy" or not settings.dropout:
-            model.eval()
-            memory = model.encode(regions)
-            if settings.baseline == "greedy":
+        settings, model = self.settings, self.model
+        baseline_tokens = None
+        with eval_mode(model):
+            memory = model.encode(regions) if settings.baseline == "greedy" or not settings.dropout else None
+            if memory is not None and settings.baseline == "greedy":
                 baseline_tokens = greedy(model, memory, generation_config=self.generation_config).tokens
-        if settings.dropout:
-            model.train()
-            memory = model.encode(regions)
-        assert memory is not None
-        tokens, is_sampled = self._sample_tokens(memory)
-        model.train(training)
-        return tokens, is_sampled, baseline_tokens
+            if memory is not None and not settings.dropout:
+                return *self._sample_tokens(memory), baseline_tokens
+        return *self._sample_tokens(model.encode(regions)), baseline_tokens
 
     def _sample_tokens(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"]]:
         settings = self.settings
