@@ -55,7 +55,7 @@ def build(*slots, **options):
     return attention.eval()
 
 
-def by_loops(attention, query, key, value, mask, geometry, causal):
+def by_loops(attention, query, key, value, mask, geometry, is_causal):
     """Values and weights from the definition, one score at a time."""
     q, k = attention.query(query), attention.key(key)
     if attention.query_norm is not None:
@@ -69,7 +69,7 @@ def by_loops(attention, query, key, value, mask, geometry, causal):
     heads = torch.zeros(B, T, DIM, dtype=torch.float64)
     for b, h, i in itertools.product(range(B), range(HEADS), range(T)):
         part = slice(h * SIZE, (h + 1) * SIZE)
-        seen = [j for j in range(S) if (mask is None or mask[b, j]) and not (causal and j > i)]
+        seen = [j for j in range(S) if (mask is None or mask[b, j]) and not (is_causal and j > i)]
         scores = {}
         for j in seen:
             score = float(q[b, i, part] @ k[b, j, part])
@@ -85,15 +85,15 @@ def by_loops(attention, query, key, value, mask, geometry, causal):
 @torch.no_grad()
 @pytest.mark.parametrize("slots", FILLED, ids=lambda slots: "+".join(slots) or "none")
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "padded"])
-@pytest.mark.parametrize("causal", [False, True], ids=["free", "causal"])
-def test_every_slot_by_loops(slots, mask, causal):
+@pytest.mark.parametrize("is_causal", [False, True], ids=["free", "is_causal"])
+def test_every_slot_by_loops(slots, mask, is_causal):
     attention = build(*slots)
     x, geometry = draw(3, 5, DIM), Geometry(distance=draw(3, 5, 5, seed=1))
-    values, weights = by_loops(attention, x, x, x, mask, geometry, causal)
-    shown = attention(x, x, x, mask, geometry, causal=causal, need_weights=True)
+    values, weights = by_loops(attention, x, x, x, mask, geometry, is_causal)
+    shown = attention(x, x, x, mask, geometry, is_causal=is_causal, need_weights=True)
     torch.testing.assert_close(shown.weights, weights)
     torch.testing.assert_close(shown.values, values)
-    torch.testing.assert_close(attention(x, x, x, mask, geometry, causal=causal).values, values)
+    torch.testing.assert_close(attention(x, x, x, mask, geometry, is_causal=is_causal).values, values)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_gpu_s_kernel_teaches_a_bias(dtype, error):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True), (True, True)])
-def test_plain_attention_is_torchs(need_weights, masked, causal):
+@pytest.mark.parametrize(("masked", "is_causal"), [(False, False), (True, False), (False, True), (True, True)])
+def test_plain_attention_is_torchs(need_weights, masked, is_causal):
     ours = build()
     theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
     with torch.no_grad():
@@ -136,13 +136,13 @@ def test_plain_attention_is_torchs(need_weights, masked, causal):
         theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
         theirs.out_proj.load_state_dict(ours.output.state_dict())
     query, key, value = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2)
-    found = ours(query, key, value, MASK if masked else None, causal=causal, need_weights=need_weights)
+    found = ours(query, key, value, MASK if masked else None, is_causal=is_causal, need_weights=need_weights)
     values, weights = theirs(
         query,
         key,
         value,
         key_padding_mask=~MASK if masked else None,
-        attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None,
+        attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1) if is_causal else None,
         average_attn_weights=False,
     )
     torch.testing.assert_close(found.values, values)
@@ -227,5 +227,5 @@ def test_dropout_spares_the_weights_that_are_shown():
 
 
 def test_heads_must_share_the_channels_evenly():
-    with pytest.raises(ValueError, match="10 cannot be shared out to 4 heads"):
+    with pytest.raises(ValueError, match="10 is not divisible by num_heads=4"):
         MultiHeadAttention(10, 4)

@@ -33,8 +33,8 @@ def build(**options):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("causal", [False, True])
-def test_the_released_block_written_out(draw, mask, causal):
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_released_block_written_out(draw, mask, is_causal):
     """Specification of the release, section 1: one query, one head and one key at a time."""
     block = build(mid_dim=3, alpha=1.3)
     query, keys = draw(B, T, D), draw(B, S, D)
@@ -45,10 +45,10 @@ def test_the_released_block_written_out(draw, mask, causal):
         x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
         return x * part.norm.weight.view(H, -1) + part.norm.bias.view(H, -1)
 
-    found = block(query, keys, keys, mask, causal=causal, need_weights=True)
+    found = block(query, keys, keys, mask, is_causal=is_causal, need_weights=True)
     for b in range(B):
         for t in range(T):
-            seen = [n for n in range(S) if mask[b, n] and (n <= t or not causal)]
+            seen = [n for n in range(S) if mask[b, n] and (n <= t or not is_causal)]
             q, u = embed(block.query_key, query[b, t]), embed(block.query_value, query[b, t])
             for h in range(H):
                 inner = [F.relu(block.pair(q[h] * embed(block.key, keys[b, n])[h])) for n in seen]
@@ -92,14 +92,14 @@ def test_elu_levels_out_where_alpha_says():
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients(draw, mask, bias, causal):
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients(draw, mask, bias, is_causal):
     block = build(mid_dim=3, bias=bias)
     parameters = dict(block.named_parameters())
 
     def run(query, keys, values, *weights):
         given = dict(zip(parameters, weights, strict=True))
-        return torch.func.functional_call(block, given, (query, keys, values, mask), {"causal": causal}).values
+        return torch.func.functional_call(block, given, (query, keys, values, mask), {"is_causal": is_causal}).values
 
     inputs = [x.requires_grad_() for x in (draw(B, 2, D), draw(B, S, D), draw(B, S, D))]
     assert torch.autograd.gradcheck(run, (*inputs, *parameters.values()), fast_mode=True)
@@ -126,18 +126,18 @@ def test_first_gradients_are_the_same_where_second_ones_are_wanted(draw, bias):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("numbers", [1, 2 * S * D, 10**9])
-def test_pieces_of_any_size_give_the_same(draw, mask, monkeypatch, numbers):
+@pytest.mark.parametrize("block_size", [1, 2 * S * D, 10**9])
+def test_blocks_of_any_size_give_the_same_results(draw, mask, monkeypatch, block_size):
     """One query of one image, one query of all images, everything at once."""
     block = build(mid_dim=3)
     regions = draw(B, S, D).requires_grad_()
 
     def found():
-        values = block(regions, regions, regions, mask, causal=True).values
+        values = block(regions, regions, regions, mask, is_causal=True).values
         return values, *torch.autograd.grad(values.square().sum(), [regions, *block.parameters()])
 
     expected = found()
-    monkeypatch.setitem(pairs._NUMBERS, "cpu", numbers)
+    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", block_size)
     for one, other in zip(found(), expected, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -145,14 +145,17 @@ def test_pieces_of_any_size_give_the_same(draw, mask, monkeypatch, numbers):
 @pytest.mark.parametrize("bias", [True, False])
 def test_blocks_equal_the_reference(draw, monkeypatch, bias):
     """Values and gradients in float64, also of blocks that hold one query of one image."""
-    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)
-    embed, judge = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
+    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)
+    embed, score_proj = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
     queries, keys = draw(B, H, T, 4).requires_grad_(), draw(B, H, S, 4).requires_grad_()
-    share, inputs = draw(T, B, 1, S).softmax(dim=-1), [queries, keys, *embed.parameters(), *judge.parameters()]
+    mean_weights, inputs = (
+        draw(T, B, 1, S).softmax(dim=-1),
+        [queries, keys, *embed.parameters(), *score_proj.parameters()],
+    )
 
-    found = pairs.score_pairs(queries, keys, embed, judge, share, 0.0)
-    weights = embed.weight, embed.bias, judge.weight, judge.bias
-    expected = pairs.score_pairs_reference(queries, keys, *weights, share)
+    found = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.0)
+    weights = embed.weight, embed.bias, score_proj.weight, score_proj.bias
+    expected = pairs.score_pairs_reference(queries, keys, *weights, mean_weights)
     factors = [draw(*x.shape) for x in expected]
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
@@ -164,20 +167,20 @@ def test_blocks_equal_the_reference(draw, monkeypatch, bias):
 
 def test_the_reference_replaces_the_blocks_while_compiling(draw, monkeypatch):
     """Equal without dropout; with dropout, the means over many channels and keys have the same expectation."""
-    embed, judge = torch.nn.Linear(4, 60).double(), torch.nn.Linear(60, 1).double()
-    queries, keys, share = draw(B, H, T, 4), draw(B, H, 50, 4), torch.full((1, 1, 1, 1), 1 / 50).double()
-    expected = pairs.score_pairs(queries, keys, embed, judge, share, 0.0)
+    embed, score_proj = torch.nn.Linear(4, 60).double(), torch.nn.Linear(60, 1).double()
+    queries, keys, mean_weights = draw(B, H, T, 4), draw(B, H, 50, 4), torch.full((1, 1, 1, 1), 1 / 50).double()
+    expected = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.0)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    torch.testing.assert_close(pairs.score_pairs(queries, keys, embed, judge, share, 0.0), expected)
+    torch.testing.assert_close(pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.0), expected)
     torch.manual_seed(0)
-    _, means = pairs.score_pairs(queries, keys, embed, judge, share, 0.5)
+    _, means = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.5)
     assert not torch.allclose(means, expected[1])
     torch.testing.assert_close(means.mean(), expected[1].mean(), rtol=0.05, atol=0)
 
 
 def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
     """Not images x queries x keys x dim: neither on the way there nor back."""
-    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)
+    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)
     queries, keys, mask = draw(2, 12, D), draw(2, 7, D), torch.ones(2, 7, dtype=torch.bool)
     block = build(mid_dim=2)
     with largest() as found:

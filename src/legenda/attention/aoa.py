@@ -1,4 +1,4 @@
-"""Attention on attention: what was attended is gated by what asked for it (AoANet, section 3.1)."""
+"""Attention on attention: the attended values gated by the query (AoANet, section 3.1)."""
 
 import torch
 from jaxtyping import Float
@@ -9,16 +9,15 @@ from torch.nn import functional as F
 class AttentionOnAttention(nn.Module):
     """I * sigmoid(G), with information I and gate G both linear in the attended values and the query (Eqs. 2 to 6).
 
-    The query may be the raw input of the attention, as released, or its projection, as Eq. 6 prints it: the caller
-    hands in either.
+    The query is the input of the attention, as released, or its projection, as in Eq. 6.
     """
 
     def __init__(self, attended_dim: int, query_dim: int, dim: int, *, dropout: float = 0.0) -> None:
-        """dropout: of the attended values and the query, before the two linear maps."""
+        """Create the linear map; dropout: of the attended values and the query before it."""
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(attended_dim + query_dim, 2 * dim)
 
     def forward(self, attended: Float[Tensor, "*rows A"], query: Float[Tensor, "*rows Q"]) -> Float[Tensor, "*rows D"]:
-        """The gated information of each row."""
+        """Return the gated information."""
         return F.glu(self.linear(self.dropout(torch.cat([attended, query], dim=-1))))

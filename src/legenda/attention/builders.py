@@ -1,4 +1,4 @@
-"""The attention modules that `AttentionConfig` names."""
+"""Build the attention modules of an `AttentionConfig`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def create_self_attention(
     output: bool = True,
     bias: bool = True,
 ) -> nn.Module:
-    """The attention among regions of one layer, counted from 0, as the options name it.
+    """Return the attention among regions of one layer, counted from 0.
 
-    inner_dim, output, bias: as in MultiHeadAttention; what comes out is as wide as they say, whatever the heads are. Of
-    several branches some are left out in training; a single one never is.
+    inner_dim, output, bias: as in MultiHeadAttention; they set the width of the output whatever the sizes of the heads.
+    Branches are dropped in training only where there are several.
     """
     width = dim if inner_dim is None or output else inner_dim
     count = options.branches_of(layer)

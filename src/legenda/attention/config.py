@@ -1,4 +1,4 @@
-"""Which attention an encoder's regions use among themselves: its options, and the registries of what they name."""
+"""Options of the self-attention among regions, and the registries of attentions and geometries."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
         "x_linear": "legenda.attention.builders:create_x_linear",
     },
 )
-"""Attentions among regions by name: a function of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)` as
-`create_self_attention` has them, that returns a module called as `MultiHeadAttention` is."""
+"""Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as
+in `create_self_attention`, that return a module with the call of `MultiHeadAttention`."""
 
 GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
     "geometry",
@@ -41,14 +41,14 @@ of `relative_geometry`, `(B, N, N, 4)`."""
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """The self-attention among regions; every encoder that has one takes these options, in any combination."""
+    """Options of the self-attention among regions; every encoder with one takes them, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
     """multi_head (dot products), x_linear (no norm, no head options and no other width), or one that is registered."""
     norm: Norm = "none"
-    """Normalisation inside the encoder's attention (NG-SAN, Table 2)."""
+    """Normalization inside the encoder's attention (NG-SAN, Table 2)."""
     norm_on: NormOn = "q"
-    """What it normalises: queries, keys or both (NG-SAN, Table 3)."""
+    """Whether it normalizes queries, keys or both (NG-SAN, Table 3)."""
     geometry: str = "none"
     """Geometry of the encoder: none, absolute, relative (MD-SAN, Table VII), or content, query, key and sums of them,
     as in "query+key" (NG-SAN, Table 4)."""
@@ -59,41 +59,40 @@ class AttentionConfig:
     geometry_scaled: bool = True
     """The geometric bias is divided by sqrt(d_k) like Q K^T; False leaves it outside."""
     distance: Distance = "none"
-    """The distance that rescales the scores (MD-SAN, Eq. 6 and Table VII); none leaves them."""
+    """Distance by which the scores are rescaled (MD-SAN, Eq. 6 and Table VII)."""
     distance_scaling: Scaling = "sigmoid"
-    """How a head's factor depends on the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
+    """Factor of a head as a function of the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
     distance_init: DistanceInit = "xavier"
-    """How the numbers of this function begin: as in the released code's training, or w = 1 and v = 0."""
+    """Initialization of this function: as in the released training, or w = 1 and v = 0."""
     grid_size: int = 7
-    """Distances and windows count cells; regions that are no grid lie in a picture of so many cells each way."""
+    """Cells along each side of an image whose regions are no grid; distances and windows are in cells."""
     window: Window = "none"
-    """Local windows that regions look at (MD-SAN, Table IX)."""
+    """Local windows of attention (MD-SAN, Table IX)."""
     window_size: int = 4
-    """Cells of a window's side, or of a block's side."""
+    """Side of a window or of a block, in cells."""
     window_halo: int = 2
-    """Cells around a block that its regions also see ("halo")."""
+    """Cells around a block that its regions also attend to ("halo")."""
     branches: int = 1
-    """Attentions whose mean is taken (MD-SAN, Eq. 9)."""
+    """Attentions that are averaged (MD-SAN, Eq. 9)."""
     drop_branch: float = 0.0
-    """Probability that training leaves out each of several branches (MD-SAN, Eqs. 10 and 11)."""
+    """Probability of dropping each of several branches in training (MD-SAN, Eqs. 10 and 11)."""
     branch_layers: tuple[int, ...] = ()
     """Layers, counted from 1, that have several branches (MD-SAN, Table XII); empty for all."""
     branch_residual: bool | None = None
-    """A residual connection and a layer normalisation inside each branch; None for what the model's reading says."""
+    """A residual connection and layer normalization inside each branch; None for the default of `reading`."""
     attention_heads: int | None = None
     """Heads of this attention; None for num_heads (MD-SAN, Table X)."""
     head_dim: int | None = None
-    """Channels of each head; None shares the width out to the heads."""
+    """Channels of each head; None divides the width among the heads."""
     query_head_dim: int | None = None
     """Channels of queries and keys in each head where they differ from the values' (MD-SAN, Table X, "ExtendQK")."""
     talking_heads: bool = False
     """Linear maps over the heads before and after the softmax (MD-SAN, Table X)."""
     drop_head: float = 0.0
-    """Probability that training erases each head: the drop branch technique where heads are the branches (MD-SAN,
-    Table XI)."""
+    """Probability of zeroing each head in training: drop branch with heads as branches (MD-SAN, Table XI)."""
 
     def check(self, dim: int) -> None:
-        """Raises ConfigError where the options contradict each other or an encoder `dim` channels wide."""
+        """Raise ConfigError where the options contradict each other or the encoder's number of channels, `dim`."""
         if self.geometry not in GEOMETRIES and not self.biases:
             known = ", ".join(GEOMETRIES)
             raise ConfigError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
@@ -121,19 +120,19 @@ class AttentionConfig:
 
     @property
     def biases(self) -> tuple[Bias, ...]:
-        """The geometric biases that `geometry` names; empty for none, absolute and relative."""
+        """The geometric biases of `geometry`; empty for none, absolute and relative."""
         return geometric_biases(self.geometry)
 
     @property
     def needs_boxes(self) -> bool:
-        """Whether any of it reads where the regions lie."""
+        """Whether any option reads the boxes."""
         return not self.geometry == self.distance == self.window == "none"
 
     @property
     def branch_norm(self) -> bool:
-        """Whether each branch has a residual connection and a layer normalisation of its own."""
+        """Whether each branch has a residual connection and layer normalization."""
         return bool(self.branch_residual)
 
     def branches_of(self, layer: int) -> int:
-        """Branches of a layer, counted from 0."""
+        """Return the number of branches of a layer, counted from 0."""
         return self.branches if not self.branch_layers or layer + 1 in self.branch_layers else 1

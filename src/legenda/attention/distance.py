@@ -1,4 +1,4 @@
-"""Distance-sensitive self-attention: scores grow or shrink with the distance of the regions (MD-SAN, section IV-A)."""
+"""Distance-sensitive self-attention: scores rescaled by the distance of the regions (MD-SAN, section IV-A)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
 DistanceInit = Literal["xavier", "one"]
 
 MAX_DISTANCE = 2.0
-"""The largest factor of the piecewise functions (Eqs. 17 and 18)."""
+"""Upper bound of the rescaled distance in the piecewise functions (Eqs. 17 and 18)."""
 
 
 def no_distance(differences: Float[Tensor, "B N N 2"]) -> None:
@@ -30,7 +30,7 @@ def manhattan(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
 
 
 def euclidean(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
-    """Return the length of the straight line."""
+    """Return the Euclidean norm of the differences."""
     return torch.linalg.vector_norm(differences, dim=-1)
 
 
@@ -42,33 +42,35 @@ def chebyshev(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
 DISTANCES: Registry[Callable[[Tensor], Tensor | None]] = Registry(
     "distance", {"none": no_distance, "manhattan": manhattan, "euclidean": euclidean, "chebyshev": chebyshev}
 )
-"""Distances by name: from the absolute differences of columns and rows of each pair to their distance."""
+"""Distances by name: functions from the absolute differences of columns and rows of each pair to its distance."""
 
 Distance = Annotated[str, DISTANCES]
 
 
-def pair_distances(places: Float[Tensor, "B N 2"], distance: str) -> Float[Tensor, "B N N"] | None:
-    """Return the distance of the regions of each pair, in the units of `places` (Eq. 6 and Table VII)."""
-    return DISTANCES.get(distance)((places.unsqueeze(2) - places.unsqueeze(1)).abs())
+def pair_distances(positions: Float[Tensor, "B N 2"], distance: str) -> Float[Tensor, "B N N"] | None:
+    """Return the distance of the regions of each pair, in the units of `positions` (Eq. 6 and Table VII)."""
+    return DISTANCES.get(distance)((positions.unsqueeze(2) - positions.unsqueeze(1)).abs())
 
 
 class DistanceRescale(nn.Module):
     """ReLU(scores) * R, where R is a function of the distance that each head learns (DSA, Eq. 8).
 
-    sigmoid: R = (1 + e^v) / (1 + e^(v - w r)) at the distance r, which is 1 at r = 0 (Eq. 7); linear: w r kept within
-    0..2 (Eq. 17); quadratic: w r^2 kept within 0..2 (Eq. 18); scalar: w r, our reading of "naive scalar" (Table VIII).
+    sigmoid: R = (1 + e^v) / (1 + e^(v - w r)) at the distance r, which is 1 at r = 0 (Eq. 7); linear: w r clipped to
+    0..2 (Eq. 17); quadratic: w r^2 clipped to 0..2 (Eq. 18); scalar: w r, as we read "naive scalar" (Table VIII).
     """
 
-    def __init__(self, num_heads: int, scaling: Scaling = "sigmoid", start: DistanceInit = "xavier") -> None:
-        """start: "one" begins with w = 1 and v = 0, as the released code declares them; "xavier" with even numbers of
-        both signs up to sqrt(6 / (heads + 1)), as it really does, because it fills whatever has two dimensions. The
-        piecewise functions begin with the sizes of these numbers, for where w < 0 they are 0 and never learn.
+    def __init__(self, num_heads: int, scaling: Scaling = "sigmoid", init: DistanceInit = "xavier") -> None:
+        """Create w, and v for sigmoid.
+
+        init: "one" sets w = 1 and v = 0, as the released code declares them; "xavier" draws them from U(-a, a) with
+        a = sqrt(6 / (heads + 1)), as the released training does, which applies Xavier initialization to every matrix.
+        The piecewise functions take the absolute values: at w < 0 they are 0 without gradient.
         """
         super().__init__()
         self.scaling = scaling
         self.weight = nn.Parameter(torch.ones(num_heads))
         self.shift = nn.Parameter(torch.zeros(num_heads)) if scaling == "sigmoid" else None
-        if start == "xavier":
+        if init == "xavier":
             bound = (6 / (num_heads + 1)) ** 0.5
             for parameter in self.parameters():
                 nn.init.uniform_(parameter, -bound, bound)
@@ -76,22 +78,22 @@ class DistanceRescale(nn.Module):
             self.weight.data.abs_()
 
     def forward(self, scores: Float[Tensor, "B H N N"], geometry: Geometry) -> Float[Tensor, "B H N N"]:
-        """The scores that the softmax reads."""
+        """Return the rescaled scores, the input of the softmax."""
         assert geometry.distance is not None
         return F.relu(scores) * self.factors(geometry.distance)
 
     def factors(self, distance: Float[Tensor, "B N N"]) -> Float[Tensor, "B H N N"]:
-        """R of every head and pair."""
-        weight, apart = self.weight[:, None, None], distance.unsqueeze(1)
+        """Return R for every head and pair."""
+        weight, r = self.weight[:, None, None], distance.unsqueeze(1)
         match self.scaling:
             case "sigmoid":
                 assert self.shift is not None
                 shift = self.shift[:, None, None]
-                # Equal to Eq. 7, whose own form overflows where v - w r is large.
-                return (1 + shift.exp()) * torch.sigmoid(weight * apart - shift)
+                # Eq. 7 without overflow where v - w r is large
+                return (1 + shift.exp()) * torch.sigmoid(weight * r - shift)
             case "linear":
-                return (weight * apart).clamp(0.0, MAX_DISTANCE)
+                return (weight * r).clamp(0.0, MAX_DISTANCE)
             case "quadratic":
-                return (weight * apart.square()).clamp(0.0, MAX_DISTANCE)
+                return (weight * r.square()).clamp(0.0, MAX_DISTANCE)
             case "scalar":
-                return weight * apart
+                return weight * r

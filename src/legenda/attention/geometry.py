@@ -1,4 +1,4 @@
-"""Where regions lie, and geometry-aware self-attention, whose scores it biases (NG-SAN, section 4.2)."""
+"""Geometric features of boxes and the bias of geometry-aware self-attention (NG-SAN, section 4.2)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def geometric_biases(geometry: str) -> tuple[Bias, ...]:
 
 
 MIN_EXTENT = 1e-3
-"""The least relative distance and the least box side, so that every logarithm is finite."""
+"""Lower bound of relative distances and box sides, so that every logarithm is finite."""
 
-_LEAST_FACTOR = 1e-6
-"""What the factors of RelativeBias are at least, as in the code of Herdade et al."""
+_MIN_FACTOR = 1e-6
+"""Lower bound of the factors of RelativeBias, as in the code of Herdade et al."""
 
-_OFF_GRID = 0.05
-"""How far, in cells, a corner may lie from that of a grid's cell, for boxes that are kept in half precision."""
+_GRID_TOLERANCE = 0.05
+"""Largest distance, in cells, of a corner from that of a grid's cell; boxes may be stored in half precision."""
 
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """What the slots of one layer's self-attention may read about where regions lie.
+    """The geometry of all pairs of regions that one layer's self-attention reads.
 
-    embedded: the embedding G of each pair of regions, for GeometryBias, or its waves, for RelativeBias; distance: how
-    far the regions of each pair lie from each other, in cells; window: True where region i may look at region j.
+    embedded: the embedding G of each pair, for GeometryBias, or its sinusoidal embedding, for RelativeBias; distance:
+    between the regions of each pair, in cells; window: True where region i may attend to region j.
     """
 
     embedded: Float[Tensor, "B N N G"] | None = None
@@ -44,9 +44,9 @@ class Geometry:
 
 
 def grid_positions(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], grid_size: int) -> Float[Tensor, "B N 2"]:
-    """Column and row of each region, in cells.
+    """Return column and row of each region, in cells.
 
-    The cells of a grid lie at whole numbers, whatever the size of the grid; other regions at their centres, in a
+    The cells of a grid have integer positions, whatever the size of the grid; other regions have their centers, in an
     image of `grid_size` x `grid_size` cells. Boxes belong to a grid where all valid ones of an image have one size, the
     image's sides are multiples of it, and the boxes lie at multiples of it. Padded regions lie at 0, 0.
     """
@@ -56,27 +56,27 @@ def grid_positions(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"], gri
     side = size.masked_fill(padding, 0.0).sum(dim=1, keepdim=True) / mask.sum(dim=1)[:, None, None]
     count = (1 / side.clamp(min=MIN_EXTENT)).round()
     index = (corner * count).round()
-    beside = torch.maximum((corner * count - index).abs(), (size * count - 1).abs())
-    grid = ((beside < _OFF_GRID) | padding).all(dim=-1).all(dim=-1)
-    centre = (corner + size / 2) * grid_size
-    return torch.where(grid[:, None, None], index, centre).masked_fill(padding, 0.0)
+    error = torch.maximum((corner * count - index).abs(), (size * count - 1).abs())
+    is_grid = ((error < _GRID_TOLERANCE) | padding).all(dim=-1).all(dim=-1)
+    center = (corner + size / 2) * grid_size
+    return torch.where(is_grid[:, None, None], index, center).masked_fill(padding, 0.0)
 
 
 def relative_geometry(
     boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"] | None = None
 ) -> Float[Tensor, "B N N 4"]:
-    """The four features of each pair of boxes (NG-SAN, Eq. 8): row i is the query, column j the key.
+    """Return the four features of each pair of boxes (NG-SAN, Eq. 8): row i is the query, column j the key.
 
-    log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centres, widths and heights,
+    log(|x_i - x_j| / w_i), log(|y_i - y_j| / h_i), log(w_i / w_j), log(h_i / h_j) of centers, widths and heights,
     with relative distances of at least `MIN_EXTENT`. They are ratios along one axis each, so pixels and fractions of
     the image give the same numbers. Padded boxes count as the whole image, which keeps their gradients finite.
     """
     if mask is not None:
-        whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
-        boxes = torch.where(mask.unsqueeze(-1), boxes, whole)
-    corner, far = boxes[..., :2], boxes[..., 2:]
-    centre, size = (corner + far) / 2, (far - corner).clamp(min=MIN_EXTENT)
-    distance = (centre.unsqueeze(2) - centre.unsqueeze(1)).abs() / size.unsqueeze(2)
+        image = boxes.new_tensor([0.0, 0.0, 1.0, 1.0])
+        boxes = torch.where(mask.unsqueeze(-1), boxes, image)
+    low, high = boxes[..., :2], boxes[..., 2:]
+    center, size = (low + high) / 2, (high - low).clamp(min=MIN_EXTENT)
+    distance = (center.unsqueeze(2) - center.unsqueeze(1)).abs() / size.unsqueeze(2)
     log_size = size.log()
     return torch.cat([distance.clamp(min=MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
 
@@ -91,15 +91,15 @@ class GeometryEmbedding(nn.Module):
     def forward(
         self, boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N N G"]:
-        """G of all pairs; entries of padded regions are finite."""
+        """Return G of all pairs; entries of padded regions are finite."""
         return F.relu(self.linear(relative_geometry(boxes, mask)))
 
 
 class GeometryBias(nn.Module):
-    """phi(Q', K', G): what geometry adds to the scores, as a sum of any of the paper's three forms.
+    """phi(Q', K', G), the geometric bias of the scores: a sum of any of the paper's three forms.
 
     content: ReLU(w_g . G_ij), the same for all contents (Eq. 11); query: Q'_i . G_ij (Eq. 12); key: K'_j . G_ij
-    (Eq. 13). Q' and K' are projections of the attention's own inputs, `geometry_dim` channels per head.
+    (Eq. 13). Q' and K' are projections of the attention's inputs, `geometry_dim` channels per head.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class GeometryBias(nn.Module):
         head_dim: int | None = None,
         scaled: bool = True,
     ) -> None:
-        """scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10; d_k is `head_dim`."""
+        """Create the maps of `kinds`.
+
+        scaled: False takes phi out of the division by sqrt(d_k), the other reading of Eq. 10; d_k is `head_dim`.
+        """
         super().__init__()
         self.num_heads = num_heads
         self.factor = 1.0 if scaled else (head_dim or dim // num_heads) ** 0.5
@@ -128,37 +131,38 @@ class GeometryBias(nn.Module):
         key: Float[Tensor, "B N D"],
         geometry: Geometry,
     ) -> Float[Tensor, "B H N N"]:
-        """The bias of every pair and head; it belongs inside the scaled score, beside Q K^T (Eq. 10)."""
+        """Return the bias of every pair and head, to be added to Q K^T before the scaling (Eq. 10)."""
         pairs = geometry.embedded
         assert pairs is not None
         terms: list[Tensor] = []
         if self.weight is not None:
             terms.append(F.relu(torch.einsum("hg,bijg->bhij", self.weight, pairs)))
         if self.query is not None:
-            own = self.query(query).unflatten(-1, (self.num_heads, -1))
-            terms.append(torch.einsum("bihg,bijg->bhij", own, pairs))
+            q = self.query(query).unflatten(-1, (self.num_heads, -1))
+            terms.append(torch.einsum("bihg,bijg->bhij", q, pairs))
         if self.key is not None:
-            own = self.key(key).unflatten(-1, (self.num_heads, -1))
-            terms.append(torch.einsum("bjhg,bijg->bhij", own, pairs))
+            k = self.key(key).unflatten(-1, (self.num_heads, -1))
+            terms.append(torch.einsum("bjhg,bijg->bhij", k, pairs))
         bias = torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
         return bias if self.factor == 1.0 else bias * self.factor
 
 
 def sinusoidal_box_embedding(relative: Float[Tensor, "B N N 4"], dim: int) -> Float[Tensor, "B N N dim"]:
-    """Sinusoids of the four features of each pair, `dim / 4` channels each (Herdade et al., 2019, section 3.3).
+    """Return sinusoids of the four features of each pair, `dim / 4` channels each (Herdade et al., 2019, section 3.3).
 
-    The features are taken 100 times and the wave lengths rise towards 1000 * 2 pi, as in their code.
+    The features are multiplied by 100 and the wavelengths rise to 1000 * 2 pi, as in their code.
     """
     return sinusoids(relative * 100.0, dim // 4, base=1000.0).flatten(-2)
 
 
 class RelativeBias(nn.Module):
-    """log(ReLU(W_g waves)): relative position embedding, which multiplies the weights by a learned factor of each pair
-    and head (Herdade et al., 2019, Eqs. 6 and 7; "RelPE" in MD-SAN, Table VII).
+    """log(ReLU(W_g E)) of the sinusoidal embedding E: multiplies each attention weight by a learned factor.
+
+    Herdade et al., 2019, Eqs. 6 and 7; "RelPE" in MD-SAN, Table VII.
     """
 
     def __init__(self, num_heads: int, geometry_dim: int, *, head_dim: int) -> None:
-        """head_dim: channels of a query, by whose root the scores are divided after this is added, and this is not."""
+        """Create W_g; the bias is multiplied by the root of `head_dim`, a query's channels, to undo the scaling."""
         super().__init__()
         self.factor = head_dim**0.5
         self.linear = nn.Linear(geometry_dim, num_heads)
@@ -166,27 +170,27 @@ class RelativeBias(nn.Module):
     def forward(
         self, query: Float[Tensor, "B N D"], key: Float[Tensor, "B N D"], geometry: Geometry
     ) -> Float[Tensor, "B H N N"]:
-        """The bias of every pair and head; contents play no part."""
+        """Return the bias of every pair and head; query and key are not read."""
         del query, key
         assert geometry.embedded is not None
         factors = F.relu(self.linear(geometry.embedded)).movedim(-1, 1)
-        return factors.clamp(min=_LEAST_FACTOR).log() * self.factor
+        return factors.clamp(min=_MIN_FACTOR).log() * self.factor
 
 
 def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
-    """Sinusoids of centre, width and height, `dim / 4` channels each, concatenated ("absolute" of NG-SAN's Table 4).
+    """Return sinusoids of center, width and height, `dim / 4` channels each ("absolute" of NG-SAN's Table 4).
 
-    It serves as "AbsPE" of MD-SAN's Table VII too, whose paper says no more than that it is DETR's: there only the
-    places of a grid's cells are embedded, which here are joined by sizes that are the same for all of them.
-    Added to the regions after the input layer; it has no parameters. Wave lengths as in `sinusoids`.
+    Also "AbsPE" of MD-SAN's Table VII, in whose paper it is DETR's: there only the positions of a grid's cells are
+    embedded, here also their sizes, which are the same for all of them. Added to the regions after the input layer;
+    no parameters. Wavelengths as in `sinusoids`.
     """
-    corner, far = boxes[..., :2], boxes[..., 2:]
-    values = torch.cat([(corner + far) / 2, far - corner], dim=-1)
+    low, high = boxes[..., :2], boxes[..., 2:]
+    values = torch.cat([(low + high) / 2, high - low], dim=-1)
     return sinusoids(values, dim // 4).flatten(-2)
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:
-    """Positional encodings of the Transformer: sine and cosine in turn, wave lengths from 2 pi towards base * 2 pi."""
+    """Return the Transformer's positional encodings: interleaved sine and cosine, wavelengths 2 pi to base * 2 pi."""
     frequency = base ** (-torch.arange(0, dim, 2, device=positions.device, dtype=positions.dtype) / dim)
     angle = positions.unsqueeze(-1) * frequency
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

@@ -1,4 +1,4 @@
-"""Multi-head attention with slots: norms of queries or keys, a bias and a rescale of the scores, heads that talk."""
+"""Multi-head attention with optional norms of queries and keys, score bias, score rescaling and talking heads."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from legenda.attention.geometry import Geometry
 
 
 class AttentionOutput(NamedTuple):
-    """What attention gives: the attended values `(B, T, D)` and, when asked for, its weights `(B, H, T, S)`."""
+    """The output of attention: values `(B, T, D)` and, where requested, attention weights `(B, H, T, S)`."""
 
     values: Tensor
     weights: Tensor | None
 
 
 class MultiHeadAttention(nn.Module):
-    """Softmax((Q K^T + bias) / sqrt(d_k)) V over H heads, with projections of its own.
+    """Softmax((Q K^T + bias) / sqrt(d_k)) V over H heads, with projections of queries, keys, values and output.
 
-    The slots, each None or a module:
+    Optional submodules:
     query_norm, key_norm: called as `norm(x (B, T, D), mask (B, T))` on the projected queries or keys before they are
     split into heads (NSA: NG-SAN, Eq. 7);
     score_bias: `bias(query (B, T, D), key (B, S, D), geometry) -> (B, H, T, S)`, added to Q K^T before the division by
     sqrt(d_k) (GSA: NG-SAN, Eq. 10);
     rescale: `rescale(scores (B, H, T, S), geometry) -> (B, H, T, S)` of the divided scores, before the mask (DSA).
 
-    Where the geometry has a window, no query looks outside it.
+    Where the geometry has a window, no query attends outside it.
     """
 
     def __init__(
@@ -49,21 +49,22 @@ class MultiHeadAttention(nn.Module):
         score_bias: nn.Module | None = None,
         rescale: nn.Module | None = None,
     ) -> None:
-        """inner_dim: channels of queries, keys and values over all heads, `dim` unless told; query_dim: those of the
-        queries and keys where they differ from the values' (Bhojanapalli et al., 2020).
+        """Create the projections.
 
-        output: whether the heads are projected back to `dim`; without it they come out side by side, `inner_dim` wide.
+        inner_dim: channels of queries, keys and values over all heads, `dim` by default; query_dim: those of queries
+        and keys where they differ from the values' (Bhojanapalli et al., 2020).
+        output: whether the heads are projected back to `dim`; otherwise they are concatenated to `inner_dim` channels.
         bias: whether the projections have one.
         talking: linear maps over the heads before and after the softmax (Shazeer et al., 2020, "Talking-heads").
-        drop_head: in training each head is erased with this probability, for a whole batch at once, and the others are
-        divided by 1 - drop_head.
+        drop_head: probability in training of zeroing each head, for a whole batch at once; the others are divided by
+        1 - drop_head.
         """
         super().__init__()
         inner_dim = dim if inner_dim is None else inner_dim
         query_dim = inner_dim if query_dim is None else query_dim
         for channels in (inner_dim, query_dim):
             if channels % num_heads:
-                raise ValueError(f"dim {channels} cannot be shared out to {num_heads} heads")
+                raise ValueError(f"dim {channels} is not divisible by num_heads={num_heads}")
         self.num_heads = num_heads
         self.dropout = dropout
         self.drop_head = drop_head
@@ -83,43 +84,45 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "B T D"],
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B S"] | None = None,
+        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
         geometry: Geometry | None = None,
         *,
-        pairs: Bool[Tensor, "B T S"] | None = None,
-        causal: bool = False,
+        is_causal: bool = False,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attends from T queries to S keys and values.
+        """Attend from T queries to S keys and values.
 
-        mask: True where a key is real; with a query norm, keys and queries are the same regions and share it.
-        pairs: True where query t may see key s, if the key is real.
-        geometry: whatever the bias and rescale slots read. causal: query t sees keys 0..t only.
+        attention_mask: True where a key may be attended to, by all queries or by each; every query needs one such key.
+        With a query or key norm it is `(B, S)`, and queries and keys are the same regions.
+        geometry: input of `score_bias` and `rescale`. is_causal: query t attends to keys 0..t only.
         """
         q = self.query(query)
         if self.query_norm is not None:
-            q = self.query_norm(q, mask)
-        keys, values = self.keys_values(key, value, mask)
+            q = self.query_norm(q, attention_mask)
+        keys, values = self.keys_values(key, value, attention_mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
-        seen = _all_of(mask, pairs, None if geometry is None else geometry.window)
+        mask = within_window(attention_mask, geometry)
         plain = self.rescale is None and self.mix_scores is None
         # on CPUs the kernel gives no gradient to a bias
-        known = bias is None or bias.device.type != "cpu" or not bias.requires_grad
-        if plain and known and not need_weights:
-            return self._fused(self._split(q), keys, values, seen, causal, bias)
-        return self._weighed(self._split(q), keys, values, seen, causal, bias, geometry)
+        fusable = bias is None or bias.device.type != "cpu" or not bias.requires_grad
+        if plain and fusable and not need_weights:
+            return self._fused(self._split(q), keys, values, mask, is_causal, bias)
+        return self._explicit(self._split(q), keys, values, mask, is_causal, bias, geometry)
 
     def keys_values(
-        self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None
+        self,
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"],
+        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
     ) -> tuple[Float[Tensor, "B H S d"], Float[Tensor, "B H S e"]]:
-        """Projected keys and values, split into heads: what a decoder keeps instead of projecting it again."""
+        """Return the projected keys and values, split into heads, as a decoder caches them."""
         k = self.key(key)
         if self.key_norm is not None:
-            k = self.key_norm(k, mask)
+            k = self.key_norm(k, attention_mask)
         return self._split(k), self._split(self.value(value))
 
     def queries(self, query: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
-        """Projected queries, split into heads."""
+        """Return the projected queries, split into heads."""
         return self._split(self.query(query))
 
     def attend(
@@ -127,14 +130,14 @@ class MultiHeadAttention(nn.Module):
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S e"],
-        mask: Bool[Tensor, "B S"] | None = None,
+        attention_mask: Bool[Tensor, "B S"] | None = None,
         *,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attends with queries, keys and values that are projected already, in a module whose slots are empty."""
+        """Attend with projected queries, keys and values, in a module without the optional submodules."""
         if need_weights:
-            return self._weighed(queries, keys, values, mask, False, None, None)
-        return self._fused(queries, keys, values, mask, False, None)
+            return self._explicit(queries, keys, values, attention_mask, False, None, None)
+        return self._fused(queries, keys, values, attention_mask, False, None)
 
     def _fused(
         self,
@@ -142,28 +145,28 @@ class MultiHeadAttention(nn.Module):
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S e"],
         mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        causal: bool,
+        is_causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
     ) -> AttentionOutput:
-        """Torch's fused kernel, for scores that are only masked or biased and whose weights nobody asks for."""
-        added = None if mask is None and bias is None else _added_scores(queries, keys, mask, causal, bias)
+        """Attend by PyTorch's fused kernel, for scores that are only masked or biased, without returning weights."""
+        attn_mask = None if mask is None and bias is None else _sdpa_mask(queries, keys, mask, is_causal, bias)
         attended = F.scaled_dot_product_attention(
             queries,
             keys,
             values,
-            attn_mask=added,
+            attn_mask=attn_mask,
             dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal and added is None,  # the kernel takes either, not both
+            is_causal=is_causal and attn_mask is None,  # the kernel takes either, not both
         )
         return AttentionOutput(self._merge(attended), None)
 
-    def _weighed(
+    def _explicit(
         self,
         queries: Float[Tensor, "B H T d"],
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S e"],
         mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        causal: bool,
+        is_causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
         geometry: Geometry | None,
     ) -> AttentionOutput:
@@ -174,12 +177,12 @@ class MultiHeadAttention(nn.Module):
         if self.rescale is not None:
             scores = self.rescale(scores, geometry)
         if self.mix_scores is not None:
-            scores = _across_heads(self.mix_scores, scores)
-        if mask is not None or causal:
-            scores = scores.masked_fill(~allowed_pairs(queries, keys, mask, causal), float("-inf"))
+            scores = _mix_heads(self.mix_scores, scores)
+        if mask is not None or is_causal:
+            scores = scores.masked_fill(~broadcast_mask(queries, keys, mask, is_causal), float("-inf"))
         weights = scores.softmax(dim=-1)
         if self.mix_weights is not None:
-            weights = _across_heads(self.mix_weights, weights)
+            weights = _mix_heads(self.mix_weights, weights)
         dropped = F.dropout(weights, self.dropout, self.training)
         return AttentionOutput(self._merge(dropped @ values), weights)
 
@@ -193,46 +196,44 @@ class MultiHeadAttention(nn.Module):
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
 
-def _across_heads(mix: nn.Linear, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
+def _mix_heads(mix: nn.Linear, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
     return mix(x.movedim(1, -1)).movedim(-1, 1)
 
 
-def _all_of(
-    mask: Bool[Tensor, "B S"] | None, pairs: Bool[Tensor, "B T S"] | None, window: Bool[Tensor, "B T S"] | None
+def within_window(
+    attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None, geometry: Geometry | None
 ) -> Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None:
-    """Where all that are there say True; of the shape of `mask` where it is alone."""
-    if pairs is not None and window is not None:
-        pairs = pairs & window
-    pairs = window if pairs is None else pairs
-    if mask is None or pairs is None:
-        return mask if pairs is None else pairs
-    return pairs & mask.unsqueeze(1)
+    """Return the attention mask restricted to the local windows of the geometry, where it has any."""
+    window = None if geometry is None else geometry.window
+    if window is None or attention_mask is None:
+        return attention_mask if window is None else window
+    return window & (attention_mask.unsqueeze(1) if attention_mask.dim() == 2 else attention_mask)
 
 
-def _added_scores(
+def _sdpa_mask(
     queries: Float[Tensor, "B H T d"],
     keys: Float[Tensor, "B H S d"],
     mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-    causal: bool,
+    is_causal: bool,
     bias: Float[Tensor, "B H T S"] | None,
 ) -> Tensor | None:
-    """What torch's kernel is to add to the divided scores, or where they count."""
-    allowed = allowed_pairs(queries, keys, mask, causal) if mask is not None or causal else None
+    """Return `attn_mask` of PyTorch's kernel: bool without a bias, otherwise what is added to the divided scores."""
+    allowed = broadcast_mask(queries, keys, mask, is_causal) if mask is not None or is_causal else None
     if bias is None:
         return allowed
     scaled = (bias * keys.shape[-1] ** -0.5).to(queries.dtype)
     return scaled if allowed is None else scaled.masked_fill(~allowed, float("-inf"))
 
 
-def allowed_pairs(
+def broadcast_mask(
     queries: Float[Tensor, "B H T d"],
     keys: Float[Tensor, "B H S d"],
     mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-    causal: bool,
+    is_causal: bool,
 ) -> Bool[Tensor, ...]:
-    """Where queries may look under a mask, causally, or both, in a shape that broadcasts to `(B, H, T, S)`."""
-    real = None if mask is None else mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
-    if real is not None and not causal:
-        return real  # broadcasts by itself: no tensor of all queries and keys is made
+    """Return which keys queries may attend to, by a mask, causally or both; it broadcasts to `(B, H, T, S)`."""
+    allowed = None if mask is None else mask[:, None, None, :] if mask.dim() == 2 else mask[:, None]
+    if allowed is not None and not is_causal:
+        return allowed
     past = torch.ones(queries.shape[2], keys.shape[2], dtype=torch.bool, device=queries.device).tril()
-    return past if real is None else past & real
+    return past if allowed is None else past & allowed

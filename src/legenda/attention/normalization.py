@@ -1,4 +1,4 @@
-"""Normalized self-attention: the queries (or keys) are normalised before they meet (NG-SAN, section 4.1)."""
+"""Normalized self-attention: normalization of the queries or keys before their product (NG-SAN, section 4.1)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from legenda.plugins import Registry
 
 NormOn = Literal["q", "k", "qk"]
 
-EPSILON = 1e-5
+EPS = 1e-5
 
 
 class MaskedInstanceNorm(nn.Module):
-    """Instance normalisation over the real regions of each image, per channel (NG-SAN, Eq. 6).
+    """Instance normalization over the valid regions of each image, per channel (NG-SAN, Eq. 6).
 
-    Statistics come from valid regions only and are the same in training and evaluation, so neither padding nor the
-    other images of a batch change the result. `affine` adds the scale and shift of "IN" in the paper's Table 2.
+    Statistics are of valid regions only and the same in training and evaluation, so neither padding nor the other
+    images of a batch change the result. `affine` adds the scale and shift of "IN" in the paper's Table 2.
     """
 
     def __init__(self, dim: int, affine: bool = False) -> None:
@@ -30,28 +30,28 @@ class MaskedInstanceNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
-        """Normalised `x`; rows that the mask marks as padding come out as finite numbers without meaning.
+        """Return the normalized x, with any finite values for padding.
 
-        Statistics are taken in float32 at least, also under autocast.
+        Statistics are computed in float32 at least, also under autocast.
         """
-        given, x = x.dtype, _precise(x)
+        dtype, x = x.dtype, _at_least_float32(x)
         if mask is None:
-            centred = x - x.mean(dim=1, keepdim=True)
-            variance = centred.square().mean(dim=1, keepdim=True)
+            centered = x - x.mean(dim=1, keepdim=True)
+            variance = centered.square().mean(dim=1, keepdim=True)
         else:
             real = mask.unsqueeze(-1).to(x.dtype)
             x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
             count = real.sum(dim=1, keepdim=True).clamp(min=1.0)
-            centred = (x - x.sum(dim=1, keepdim=True) / count) * real
-            variance = centred.square().sum(dim=1, keepdim=True) / count
-        y = centred * torch.rsqrt(variance + EPSILON)
+            centered = (x - x.sum(dim=1, keepdim=True) / count) * real
+            variance = centered.square().sum(dim=1, keepdim=True) / count
+        y = centered * torch.rsqrt(variance + EPS)
         if self.weight is not None and self.bias is not None:
             y = y * self.weight + self.bias
-        return y.to(given)
+        return y.to(dtype)
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalisation over all real regions of a batch, with running statistics for evaluation (Table 2, "BN")."""
+    """Batch normalization over all valid regions of a batch, with running statistics for evaluation (Table 2, "BN")."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -65,10 +65,10 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(dim))
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
-        """Normalised `x`; in training the running statistics move towards those of the batch's valid regions."""
-        given, x = x.dtype, _precise(x)
+        """Return the normalized x; in training the running statistics are updated with those of the valid regions."""
+        dtype, x = x.dtype, _at_least_float32(x)
         if self.training:
-            # by sums, as picking out the real regions would wait for a GPU to count them
+            # by sums: indexing the valid regions would synchronize with a GPU
             real = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
             padding, count = ~real.unsqueeze(-1), real.sum()
             mean = x.masked_fill(padding, 0.0).sum(dim=(0, 1)) / count
@@ -79,39 +79,39 @@ class MaskedBatchNorm(nn.Module):
                 self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         else:
             mean, variance = self.running_mean, self.running_var
-        return ((x - mean) * torch.rsqrt(variance + EPSILON) * self.weight + self.bias).to(given)
+        return ((x - mean) * torch.rsqrt(variance + EPS) * self.weight + self.bias).to(dtype)
 
 
 class RowLayerNorm(nn.Module):
-    """Layer normalisation of each query by itself (Table 2, "LN"); the mask plays no part."""
+    """Layer normalization of each query (Table 2, "LN"); the mask is not read."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(dim, eps=EPSILON)
+        self.norm = nn.LayerNorm(dim, eps=EPS)
 
     def forward(self, x: Float[Tensor, "B N C"], mask: Bool[Tensor, "B N"] | None = None) -> Float[Tensor, "B N C"]:
-        """Each row over its channels."""
+        """Return x normalized over its channels."""
         del mask
         return self.norm(x)
 
 
 class StdLayerNorm(nn.Module):
-    """Layer normalisation that divides by the unbiased standard deviation plus `epsilon`, as AoANet's release does.
+    """Layer normalization that divides by the unbiased standard deviation plus `eps`, as in AoANet's release.
 
-    torch's LayerNorm takes the biased variance and adds epsilon to it before the root.
+    PyTorch's LayerNorm adds eps to the biased variance, before the square root.
     """
 
-    def __init__(self, dim: int, epsilon: float = 1e-6) -> None:
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
-        self.epsilon = epsilon
+        self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Each row over its channels."""
-        given, x = x.dtype, _precise(x)
+        """Return x normalized over its channels."""
+        dtype, x = x.dtype, _at_least_float32(x)
         deviation, mean = torch.std_mean(x, dim=-1, keepdim=True)
-        return (self.weight * (x - mean) / (deviation + self.epsilon) + self.bias).to(given)
+        return (self.weight * (x - mean) / (deviation + self.eps) + self.bias).to(dtype)
 
 
 def no_norm(dim: int) -> None:
@@ -128,15 +128,15 @@ NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
         "bn": MaskedBatchNorm,
     },
 )
-"""Norms by name: from a number of channels to a module called with x `(B, N, C)` and the mask `(B, N)`."""
+"""Norms by name: functions from a number of channels to a module called with x `(B, N, C)` and mask `(B, N)`."""
 
 Norm = Annotated[str, NORMS]
 
 
 def create_norm(norm: str, dim: int) -> nn.Module | None:
-    """Return the norm of that name for `dim` channels; None for "none"."""
+    """Return the norm of that name for `dim` channels, or None for "none"."""
     return NORMS.get(norm)(dim)
 
 
-def _precise(x: Tensor) -> Tensor:
+def _at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))

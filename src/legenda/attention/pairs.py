@@ -11,36 +11,37 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
-_NUMBERS = {"cpu": 2**19}
-_NUMBERS_ELSEWHERE = 2**26
-"""Products q * k that are made at once: on CPUs as many as their second cache holds."""
+_BLOCK_SIZE = {"cpu": 2**19}
+_DEFAULT_BLOCK_SIZE = 2**26
+"""Products q * k that are computed at once: on CPUs as many as the L2 cache holds."""
 
 
 def score_pairs(
     queries: Float[Tensor, "B H T d"],
     keys: Float[Tensor, "B H S d"],
     embed: nn.Linear,
-    judge: nn.Linear,
-    share: Float[Tensor, "#T #B #H #S"],
+    score_proj: nn.Linear,
+    mean_weights: Float[Tensor, "#T #B #H #S"],
     rate: float,
 ) -> tuple[Float[Tensor, "T B H S"], Float[Tensor, "T B H c"]]:
     """Return the scores and the means over the keys of B' = dropout(ReLU(W (q * k) + b)), computed in blocks.
 
-    embed: W and b, from d to c channels. judge: the linear layer that makes a score of each B'. share: the weight of
-    each key in the mean. rate: of dropout. Gradients, and gradients of gradients, go to all arguments but `share`.
+    embed: W and b, from d to c channels. score_proj: the linear layer from B' to a score. mean_weights: the weight of
+    each key in the mean. rate: of dropout. All arguments but `mean_weights` get gradients, and gradients of gradients.
     Under autocast, products are computed in its dtype. The same values as `score_pairs_reference`.
 
-    The blocks are here for their memory: a cross-entropy step of X-Transformer (benchmarks/models.py, task `xe`, 10
-    images x 5 rows, AMD EPYC) peaks at 4.1 GB and takes 6.0 CPU seconds, with the reference at 6.3 GB and 6.5 s.
+    The blocks save memory: a cross-entropy step of X-Transformer (benchmarks/models.py, task `xe`, 10 images x 5 rows,
+    AMD EPYC) peaks at 4.1 GB and takes 6.0 CPU seconds, with the reference 6.3 GB and 6.5 s.
     """
     device = embed.weight.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
-    maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, judge.weight, judge.bias)]
-    if torch.compiler.is_compiling():  # the number of blocks depends on the sizes, which an exported graph leaves open
+    maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, score_proj.weight, score_proj.bias)]
+    queries, keys, mean_weights = queries.to(dtype), keys.to(dtype), mean_weights.to(dtype)
+    if torch.compiler.is_compiling():  # the number of blocks depends on sizes that are dynamic in an exported graph
         shape = (queries.shape[2], *queries.shape[:2], keys.shape[2], len(embed.weight))
-        kept = F.dropout(queries.new_ones(shape, dtype=dtype), rate) if rate else None
-        return score_pairs_reference(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), kept)
-    return _ScoredPairs.apply(queries.to(dtype), keys.to(dtype), *maps, share.to(dtype), rate, torch.is_grad_enabled())
+        kept = F.dropout(queries.new_ones(shape), rate) if rate else None
+        return score_pairs_reference(queries, keys, *maps, mean_weights, kept)
+    return _ScoredPairs.apply(queries, keys, *maps, mean_weights, rate, torch.is_grad_enabled())
 
 
 def score_pairs_reference(
@@ -48,25 +49,25 @@ def score_pairs_reference(
     keys: Float[Tensor, "B H S d"],
     weight: Float[Tensor, "c d"],
     bias: Float[Tensor, " c"] | None,
-    judge: Float[Tensor, "1 c"],
-    judge_bias: Float[Tensor, " 1"] | None,
-    share: Float[Tensor, "#T #B #H #S"],
+    score_proj: Float[Tensor, "1 c"],
+    score_proj_bias: Float[Tensor, " 1"] | None,
+    mean_weights: Float[Tensor, "#T #B #H #S"],
     kept: Float[Tensor, "T B H S c"] | None = None,
 ) -> tuple[Float[Tensor, "T B H S"], Float[Tensor, "T B H c"]]:
-    """Return what `score_pairs` does, from the formula: all products q * k at once.
+    """Return the results of `score_pairs` from the formula, with all products q * k at once.
 
     kept: the mask of dropout, 0 or 1 / (1 - rate); None for no dropout.
     """
     pairs = F.linear(_by_query(queries) * keys, weight, bias).relu()
     pairs = pairs if kept is None else pairs * kept
-    share = share.expand(*share.shape[:-1], keys.shape[2])
-    return F.linear(pairs, judge, judge_bias).squeeze(-1), (share.unsqueeze(-2) @ pairs).squeeze(-2)
+    mean_weights = mean_weights.expand(*mean_weights.shape[:-1], keys.shape[2])
+    return F.linear(pairs, score_proj, score_proj_bias).squeeze(-1), (mean_weights.unsqueeze(-2) @ pairs).squeeze(-2)
 
 
-def _pieces(T: int, B: int, numbers: int, device: str) -> Iterator[tuple[slice, slice]]:
-    """Queries and images of one piece after another; `numbers`: what one query of one image makes."""
-    room = max(1, _NUMBERS.get(device, _NUMBERS_ELSEWHERE) // numbers)
-    queries, images = max(1, room // B), min(B, room)
+def _blocks(T: int, B: int, size: int, device: str) -> Iterator[tuple[slice, slice]]:
+    """Yield the slices of queries and images of each block; `size`: products of one query of one image."""
+    capacity = max(1, _BLOCK_SIZE.get(device, _DEFAULT_BLOCK_SIZE) // size)
+    queries, images = max(1, capacity // B), min(B, capacity)
     for first in range(0, B, images):
         for t in range(0, T, queries):
             yield slice(t, t + queries), slice(first, first + images)
@@ -77,11 +78,10 @@ def _by_query(queries: Float[Tensor, "B H T d"]) -> Float[Tensor, "T B H 1 d"]:
 
 
 class _ScoredPairs(Function):
-    """Piece by piece, so that whatever is made on the way stays in the processor's cache.
+    """Scores and means in blocks, whose intermediate tensors stay in the processor's cache.
 
-    All products q * k at once are images x queries x keys x dim numbers, which would be written, kept for the way back
-    and read again by every step of the formula. Here only B' is kept: where it is above zero, ReLU and dropout let the
-    gradient through.
+    All products q * k at once are images x queries x keys x dim numbers, saved for the backward pass and read again by
+    every step of the formula. Here only B' is saved: where it is positive, ReLU and dropout pass the gradient.
     """
 
     @staticmethod
@@ -91,66 +91,71 @@ class _ScoredPairs(Function):
         keys: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        judge: Tensor,
-        judge_bias: Tensor | None,
-        share: Tensor,
+        score_proj: Tensor,
+        score_proj_bias: Tensor | None,
+        mean_weights: Tensor,
         rate: float,
         keep: bool,
     ) -> tuple[Tensor, Tensor]:
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
         start = weight.new_zeros(c) if bias is None else bias
-        whole, asked, share = keys.contiguous(), _by_query(queries), share.expand(T, B, -1, S)
+        full, by_query, mean_weights = keys.contiguous(), _by_query(queries), mean_weights.expand(T, B, -1, S)
         kept = queries.new_empty(T, B, H, S, c) if keep else None
         scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
-        for t, b in _pieces(T, B, H * S * d, queries.device.type):
-            products = asked[t, b] * whole[b]
+        for t, b in _blocks(T, B, H * S * d, queries.device.type):
+            products = by_query[t, b] * full[b]
             out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
             torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
             F.dropout(out.relu_(), rate, inplace=True)
-            scores[t, b] = (out.view(-1, c) @ judge[0]).view(out.shape[:-1])
-            means[t, b] = (share[t, b].unsqueeze(-2) @ out).squeeze(-2)
-        if judge_bias is not None:
-            scores += judge_bias
-        ctx.save_for_backward(queries, keys, weight, bias, judge, judge_bias, share, kept)
+            scores[t, b] = (out.view(-1, c) @ score_proj[0]).view(out.shape[:-1])
+            means[t, b] = (mean_weights[t, b].unsqueeze(-2) @ out).squeeze(-2)
+        if score_proj_bias is not None:
+            scores += score_proj_bias
+        ctx.save_for_backward(queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept)
         ctx.rate = rate
         return scores, means
 
     @staticmethod
     def backward(ctx: Any, to_scores: Tensor, to_means: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        queries, keys, weight, bias, judge, judge_bias, share, kept = ctx.saved_tensors
+        queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept = ctx.saved_tensors
         scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
         if torch.is_grad_enabled():  # gradients of these gradients are wanted
-            mapped = (queries, keys, weight, bias, judge, judge_bias)
-            return *_differentiable_gradients(mapped, share, kept.sign() * scale, to_scores, to_means), None, None, None
+            mapped = (queries, keys, weight, bias, score_proj, score_proj_bias)
+            return (
+                *_differentiable_gradients(mapped, mean_weights, kept.sign() * scale, to_scores, to_means),
+                None,
+                None,
+                None,
+            )
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
-        asked, keys = _by_query(queries), keys.contiguous()
+        by_query, keys = _by_query(queries), keys.contiguous()
         to_scores, to_means = to_scores.contiguous(), to_means.contiguous()
         sums = torch.promote_types(weight.dtype, torch.float32)  # many terms add up, which half precision would lose
         to_queries = torch.empty_like(queries)
         to_keys, to_weight = torch.zeros_like(keys, dtype=sums), torch.zeros_like(weight, dtype=sums)
-        to_bias, to_judge = weight.new_zeros(c, dtype=sums), torch.zeros_like(judge, dtype=sums)
-        told, shared = judge[0] * scale, to_means.unsqueeze(-2) * scale
-        for t, b in _pieces(T, B, H * S * d, queries.device.type):
+        to_bias, to_score_proj = weight.new_zeros(c, dtype=sums), torch.zeros_like(score_proj, dtype=sums)
+        score_scale, mean_scale = score_proj[0] * scale, to_means.unsqueeze(-2) * scale
+        for t, b in _blocks(T, B, H * S * d, queries.device.type):
             pairs = kept[t, b]
-            grad = to_scores[t, b].unsqueeze(-1) * told
-            grad.addcmul_(share[t, b].unsqueeze(-1), shared[t, b]).mul_(pairs.sign())
-            rows, products = grad.view(-1, c), asked[t, b] * keys[b]
-            to_judge[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten()
+            grad = to_scores[t, b].unsqueeze(-1) * score_scale
+            grad.addcmul_(mean_weights[t, b].unsqueeze(-1), mean_scale[t, b]).mul_(pairs.sign())
+            rows, products = grad.view(-1, c), by_query[t, b] * keys[b]
+            to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten()
             to_bias += rows.sum(dim=0)
             to_weight += rows.T @ products.view(-1, d)
             to_products = (rows @ weight).view(products.shape)
             to_queries[b, :, t] = (to_products * keys[b]).sum(dim=3).movedim(0, 2)
-            to_products.mul_(asked[t, b])
+            to_products.mul_(by_query[t, b])
             to_keys[b] += to_products[0] if len(to_products) == 1 else to_products.sum(dim=0)
         return (
             to_queries,
             to_keys.to(keys.dtype),
             to_weight.to(weight.dtype),
             to_bias.to(weight.dtype) if bias is not None else None,
-            to_judge.to(judge.dtype),
-            to_scores.sum().to(judge.dtype).view(1) if judge_bias is not None else None,
+            to_score_proj.to(score_proj.dtype),
+            to_scores.sum().to(score_proj.dtype).view(1) if score_proj_bias is not None else None,
             None,
             None,
             None,
@@ -158,17 +163,17 @@ class _ScoredPairs(Function):
 
 
 def _differentiable_gradients(
-    mapped: tuple[Tensor | None, ...], share: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
+    mapped: tuple[Tensor | None, ...], mean_weights: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of all tensors in `mapped` that have one, from the formula; mask: of ReLU and dropout."""
     # as tensors of their own, so that what one of them owes to another is not counted here
     aliases = [None if x is None else x.view_as(x) for x in mapped]
-    queries, keys, weight, bias, judge, judge_bias = aliases
+    queries, keys, weight, bias, score_proj, score_proj_bias = aliases
     assert queries is not None
     assert keys is not None
     assert weight is not None
-    assert judge is not None
-    results = score_pairs_reference(queries, keys, weight, bias, judge, judge_bias, share, mask)
+    assert score_proj is not None
+    results = score_pairs_reference(queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, mask)
     wanted = [x for x in aliases if x is not None and x.requires_grad]
     found = iter(torch.autograd.grad(results, wanted, (to_scores, to_means), create_graph=True))
     return tuple(next(found) if x is not None and x.requires_grad else None for x in aliases)

@@ -1,4 +1,4 @@
-"""Local windows: a region looks only at regions near it, as in Swin and HaloNet (MD-SAN, Table IX)."""
+"""Local windows: regions attend only to regions near them, as in Swin and HaloNet (MD-SAN, Table IX)."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -9,38 +9,39 @@ from torch import Tensor
 from legenda.plugins import Registry
 
 
-def swin_windows(places: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
-    """Whether two regions lie in the same window of `size` x `size` cells (Liu et al., 2021).
+def swin_windows(positions: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
+    """Return whether two regions lie in the same window of `size` x `size` cells (Liu et al., 2021).
 
-    shift: how many cells the windows are moved right and down. Windows at the border are then cut off, which is what
-    the masks of Swin's cyclic shift come to.
+    shift: how many cells the windows are shifted right and down. Windows at the border are cut off, which is
+    equivalent to the masks of Swin's cyclic shift.
     """
-    block = ((places - shift) / size).floor()
+    block = ((positions - shift) / size).floor()
     return (block.unsqueeze(2) == block.unsqueeze(1)).all(dim=-1)
 
 
-def halo_windows(places: Float[Tensor, "B N 2"], size: int, halo: int) -> Bool[Tensor, "B N N"]:
-    """Whether a key lies in the query's block of `size` x `size` cells or at most `halo` cells around it
-    (Vaswani et al., 2021); row i is the query, column j the key.
+def halo_windows(positions: Float[Tensor, "B N 2"], size: int, halo: int) -> Bool[Tensor, "B N N"]:
+    """Return whether a key lies in the query's block of `size` x `size` cells or at most `halo` cells around it.
+
+    Vaswani et al., 2021; row i is the query, column j the key.
     """
-    corner = ((places / size).floor() * size).unsqueeze(2)
-    key = places.unsqueeze(1)
+    corner = ((positions / size).floor() * size).unsqueeze(2)
+    key = positions.unsqueeze(1)
     return ((key >= corner - halo) & (key < corner + size + halo)).all(dim=-1)
 
 
-def no_windows(places: Tensor, size: int, halo: int) -> tuple[None, None]:  # noqa: ARG001
+def no_windows(positions: Tensor, size: int, halo: int) -> tuple[None, None]:  # noqa: ARG001
     """Return no windows, for "none"."""
     return None, None
 
 
-def shifted_windows(places: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    """Return Swin's windows of both kinds of layers; those of the second are moved by half their size."""
-    return swin_windows(places, size, 0), swin_windows(places, size, size // 2)
+def shifted_windows(positions: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    """Return Swin's windows of both kinds of layers; those of the second are shifted by half their size."""
+    return swin_windows(positions, size, 0), swin_windows(positions, size, size // 2)
 
 
-def blocks_with_halo(places: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:
+def blocks_with_halo(positions: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:
     """Return HaloNet's windows, which are the same in all layers."""
-    return (halo_windows(places, size, halo),) * 2
+    return (halo_windows(positions, size, halo),) * 2
 
 
 WINDOWS: Registry[Callable[[Tensor, int, int], tuple[Any, Any]]] = Registry(
@@ -53,13 +54,13 @@ Window = Annotated[str, WINDOWS]
 
 
 def local_windows(
-    window: str, places: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
+    window: str, positions: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
 ) -> tuple[Bool[Tensor, "B N N"] | None, Bool[Tensor, "B N N"] | None]:
-    """Where queries may look in the first and every other layer, and in the layers between; None for everywhere.
+    """Return which keys may be attended to in even layers, counted from 0, and in odd ones; None for all.
 
-    Swin's windows are moved by half their size in the layers between. Padded regions may look everywhere, so that no
-    query is without a key.
+    Swin's windows are shifted by half their size in odd layers. Padded regions attend everywhere, so that no query is
+    without a key.
     """
-    first, second = WINDOWS.get(window)(places, size, halo)
+    first, second = WINDOWS.get(window)(positions, size, halo)
     padding = ~mask.unsqueeze(2)
     return None if first is None else first | padding, None if second is None else second | padding

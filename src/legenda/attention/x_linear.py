@@ -1,4 +1,4 @@
-"""X-Linear attention: bilinear products of query and key weigh the regions and the channels (X-LAN, section 3.2)."""
+"""X-Linear attention: spatial and channel-wise weights from bilinear products of query and key (X-LAN, 3.2)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from legenda.attention.geometry import Geometry
-from legenda.attention.multi_head import AttentionOutput, allowed_pairs
+from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
 from legenda.attention.pairs import score_pairs
 
 Act = Literal["celu", "relu", "none"]
 
 
 def create_act(act: Act, alpha: float) -> nn.Module:
-    """The named activation; "celu", the paper's ELU, is max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
+    """Return the named activation; "celu", the paper's ELU, is max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
     return nn.CELU(alpha) if act == "celu" else nn.ReLU() if act == "relu" else nn.Identity()
 
 
 class XLinearAttention(nn.Module):
-    """beta_c * sum_n beta_n (v_n * u), in H heads: both weights come from the products q * k_n (Eqs. 2 to 6).
+    """beta_c * sum_n beta_n (v_n * u) in H heads, both weights computed from the products q * k_n (Eqs. 2 to 6).
 
-    q and u are two embeddings of the query, k and v of keys and values. W_B, W_b and W_e of Eqs. 3 and 5 are shared by
-    the heads. With one head and without `norm` and `bias` the equations are those of the paper.
+    q and u are two embeddings of the query, k and v those of keys and values. W_B, W_b and W_e of Eqs. 3 and 5 are
+    shared by the heads. With one head and without `norm` and `bias` the equations are those of the paper.
 
-    score_bias, rescale: slots as those of MultiHeadAttention, for the scores b of Eq. 3. Where the geometry has a
-    window, no query looks outside it.
+    score_bias, rescale: as in MultiHeadAttention, for the scores b of Eq. 3. Where the geometry has a window, no query
+    attends outside it.
     """
 
     def __init__(
@@ -43,13 +43,14 @@ class XLinearAttention(nn.Module):
         score_bias: nn.Module | None = None,
         rescale: nn.Module | None = None,
     ) -> None:
-        """mid_dim: channels of B' in each head, half of the head's unless told; act, alpha: of the four embeddings.
+        """Create the four embeddings and the maps of Eqs. 3 and 5.
 
-        norm: each head of an embedding is normalised; bias: all linear maps have one; dropout: of B'.
+        mid_dim: channels of B' in each head, half of the head's by default. act, alpha: activation of the embeddings.
+        norm: whether each head of an embedding is normalized. bias: whether the linear maps have one. dropout: of B'.
         """
         super().__init__()
         if dim % num_heads:
-            raise ValueError(f"dim {dim} cannot be shared out to {num_heads} heads")
+            raise ValueError(f"dim {dim} is not divisible by num_heads={num_heads}")
         head_dim = dim // num_heads
         mid_dim = head_dim // 2 if mid_dim is None else mid_dim
 
@@ -70,32 +71,27 @@ class XLinearAttention(nn.Module):
         query: Float[Tensor, "B T D"],
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"],
-        mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
+        attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None = None,
         geometry: Geometry | None = None,
         *,
-        causal: bool = False,
+        is_causal: bool = False,
         need_weights: bool = False,
     ) -> AttentionOutput:
-        """Attends from T queries to S keys and values; the call is that of MultiHeadAttention.
-
-        mask: True where a key is real, for all queries or for each; every query needs one such key. geometry: whatever
-        the slots read. causal: query t sees keys 0..t only.
-        """
+        """Attend from T queries to S keys and values; arguments as in MultiHeadAttention."""
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
-        if geometry is not None and geometry.window is not None:
-            mask = geometry.window if mask is None else geometry.window & mask.unsqueeze(1)
+        mask = within_window(attention_mask, geometry)
         keys, values = self.keys_values(key, value)
-        found = self._attend(self.queries(query), keys, values, mask, causal, bias, geometry)
-        return found if need_weights else AttentionOutput(found.values, None)
+        output = self._attend(self.queries(query), keys, values, mask, is_causal, bias, geometry)
+        return output if need_weights else AttentionOutput(output.values, None)
 
     def keys_values(
         self, key: Float[Tensor, "B S D"], value: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B H S d"], Float[Tensor, "B H S d"]]:
-        """Embedded keys and values, k and v: what a decoder keeps instead of embedding them again."""
+        """Return the embedded keys and values, k and v, as a decoder caches them."""
         return self.key(key), self.value(value)
 
     def queries(self, query: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]]:
-        """Embedded queries: q, which meets the keys, and u, which meets the values."""
+        """Return the embedded queries: q, multiplied by the keys, and u, multiplied by the values."""
         return self.query_key(query), self.query_value(query)
 
     def attend(
@@ -103,10 +99,10 @@ class XLinearAttention(nn.Module):
         queries: tuple[Float[Tensor, "B H T d"], Float[Tensor, "B H T d"]],
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S d"],
-        mask: Bool[Tensor, "B S"] | None = None,
+        attention_mask: Bool[Tensor, "B S"] | None = None,
     ) -> AttentionOutput:
-        """Attends with what is embedded already, in a module whose slots are empty; the weights come with it."""
-        return self._attend(queries, keys, values, mask, False, None, None)
+        """Attend with embedded queries, keys and values, in a module without bias and rescaling; return weights too."""
+        return self._attend(queries, keys, values, attention_mask, False, None, None)
 
     def _attend(
         self,
@@ -114,14 +110,16 @@ class XLinearAttention(nn.Module):
         keys: Float[Tensor, "B H S d"],
         values: Float[Tensor, "B H S d"],
         mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None,
-        causal: bool,
+        is_causal: bool,
         bias: Float[Tensor, "B H T S"] | None,
         geometry: Geometry | None,
     ) -> AttentionOutput:
         q, u = queries
-        allowed = None if mask is None and not causal else allowed_pairs(q, keys, mask, causal)
+        allowed = None if mask is None and not is_causal else broadcast_mask(q, keys, mask, is_causal)
         rate = self.dropout.p if self.dropout.training else 0.0
-        scores, pooled = score_pairs(q, keys, self.pair, self.spatial, _share(keys, allowed), rate)  # Eqs. 2 to 4
+        scores, pooled = score_pairs(
+            q, keys, self.pair, self.spatial, _mean_weights(keys, allowed), rate
+        )  # Eqs. 2 to 4
         scores = scores.movedim(0, 2)
         if bias is not None:
             scores = scores + bias
@@ -136,7 +134,7 @@ class XLinearAttention(nn.Module):
 
 
 class HeadEmbedding(nn.Module):
-    """Linear, activation and, with `norm`, normalisation of each head by itself."""
+    """Linear layer, activation and, with `norm`, normalization of each head."""
 
     def __init__(self, dim: int, num_heads: int, act: nn.Module, *, norm: bool, bias: bool) -> None:
         super().__init__()
@@ -146,14 +144,16 @@ class HeadEmbedding(nn.Module):
         self.norm = nn.GroupNorm(num_heads, dim) if norm else nn.Identity()
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T d"]:
-        """The embedding of each vector, split into heads."""
+        """Return the embedding of each vector, split into heads."""
         x = self.norm(self.act(self.linear(x)).flatten(0, 1)).view(x.shape)
         return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2).contiguous()
 
 
-def _share(keys: Float[Tensor, "B H S d"], allowed: Bool[Tensor, "*#BHT S"] | None) -> Float[Tensor, "#T #B #H #S"]:
-    """The share of each key in the mean over all that a query may see."""
+def _mean_weights(
+    keys: Float[Tensor, "B H S d"], allowed: Bool[Tensor, "*#BHT S"] | None
+) -> Float[Tensor, "#T #B #H #S"]:
+    """Return the weight of each key in the mean over all keys that a query may attend to."""
     if allowed is None:
         return keys.new_full((1, 1, 1, 1), 1 / keys.shape[2])
-    share = allowed.to(keys.dtype) / allowed.sum(dim=-1, keepdim=True)
-    return share.view((1,) * (4 - share.dim()) + share.shape).movedim(2, 0)
+    weights = allowed.to(keys.dtype) / allowed.sum(dim=-1, keepdim=True)
+    return weights.view((1,) * (4 - weights.dim()) + weights.shape).movedim(2, 0)

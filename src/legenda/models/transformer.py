@@ -197,7 +197,7 @@ class DecoderLayer(nn.Module):
         B, K, T, D = x.shape
         x = x.view(B * K, T, D)
         read = self.around_words.before(x)
-        words = self.words(read, read, read, pairs=None if heard is None else heard.flatten(0, 1), causal=True).values
+        words = self.words(read, read, read, None if heard is None else heard.flatten(0, 1), is_causal=True).values
         x = self.around_words.after(x, _within(self.within_words, read, words))
         # The rows of an image are one long row of queries: its keys and values are never repeated.
         return self._look(x.view(B, K * T, D), image, mask, need_weights=False)[0].view(B, K, T, D)

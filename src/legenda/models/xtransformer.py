@@ -98,7 +98,7 @@ class XTransformerLayer(nn.Module):
     ) -> tuple[Float[Tensor, "B K T D"], Float[Tensor, "B K T D"]]:
         """Query and words of all positions after this layer; `real` says which words may be looked at."""
         rows = x.flatten(0, 1)
-        heard = self.words(query.flatten(0, 1), rows, rows, real.flatten(0, 1), causal=True).values
+        heard = self.words(query.flatten(0, 1), rows, rows, real.flatten(0, 1), is_causal=True).values
         # The rows of an image are one long row of queries: its keys and values are never repeated.
         query, x, _ = self._look(heard.view_as(x).flatten(1, 2), x.flatten(1, 2), image, mask)
         return query.view(*real.shape, -1), x.view(*real.shape, -1)
