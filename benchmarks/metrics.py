@@ -252,7 +252,7 @@ def build_index(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def draw(references: dict[int, list[list[int]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of images, shape (BATCHES, IMAGES), and samples: references of theirs in which a fifth of the words is
+    """Batches of images, shape (BATCHES, IMAGES), and samples: their references, in which a fifth of the words is
     replaced by frequent ones, with 0 for their end.
     """
     random = np.random.default_rng(0)

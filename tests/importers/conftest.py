@@ -1,4 +1,4 @@
-"""Numbers that the released codes computed, kept beside the tests."""
+"""Numbers that the released codes computed, stored with the tests."""
 
 from __future__ import annotations
 

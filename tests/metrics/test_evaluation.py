@@ -45,12 +45,12 @@ def test_a_thousand_images_score_as_in_pycocoevalcap(shared, predictions, refere
     fixture = json.loads((shared / "fixtures/metrics_fakecap.json").read_text(encoding="utf-8"))
     scores = evaluate(fixture[predictions], fixture[references], metrics=[*PYCOCOEVALCAP], tokenized=tokenized)
     assert (scores.documents, scores.df) == (1000, "the references scored")
-    for name, theirs in PYCOCOEVALCAP.items():
-        assert scores[name] == pytest.approx(fixture["corpus"][theirs], abs=1e-9)
+    for name, other in PYCOCOEVALCAP.items():
+        assert scores[name] == pytest.approx(fixture["corpus"][other], abs=1e-9)
         if name == "CIDEr":
             continue  # the fixture has no single images' plain CIDEr
-        ours = {image: values[name] for image, values in scores.per_image.items()}
-        assert ours == pytest.approx(fixture["per_image"][theirs], abs=1e-9, rel=1e-9)
+        computed = {image: values[name] for image, values in scores.per_image.items()}
+        assert computed == pytest.approx(fixture["per_image"][other], abs=1e-9, rel=1e-9)
 
 
 def test_the_shape_of_the_scores():
@@ -197,9 +197,9 @@ def test_unknown_metrics_are_named(metrics, message):
 def test_document_frequencies_may_come_from_elsewhere():
     others = {**REFERENCES, 10: ["A wall, a kite."], 11: ["the sea"]}
     own = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D")
-    theirs = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=others)
-    assert (theirs.documents, theirs.df) == (5, "references passed as df")
-    assert theirs["CIDEr-D"] != own["CIDEr-D"]
+    other = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=others)
+    assert (other.documents, other.df) == (5, "references passed as df")
+    assert other["CIDEr-D"] != own["CIDEr-D"]
     counted = DocumentFrequencies.from_references([[["a", "wall", "a", "kite"]], [["the", "sea"]]])
     given = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=counted)
     assert (given.documents, given.df) == (2, "document frequencies passed as df")

@@ -1,4 +1,4 @@
-"""Which Java is used, and what is said where there is none."""
+"""Which Java is used, and the error where there is none."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_the_variable_comes_first(fake_java):
     assert find_java() == java
 
 
-def test_a_variable_that_names_nothing_is_told(monkeypatch, tmp_path):
+def test_invalid_variable_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("LEGENDA_JAVA", str(tmp_path / "java"))
     with pytest.raises(UserError, match=r"LEGENDA_JAVA names .*java, which is not an executable"):
         find_java()
@@ -48,17 +48,17 @@ def test_without_any_the_extra_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("message", "version"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_401"', 8),
         ('openjdk version "25" 2025-09-16', 25),
     ],
 )
-def test_versions(fake_java, told, version):
-    assert java_version(fake_java(f"print({told!r}, file=sys.stderr)")) == version
+def test_versions(fake_java, message, version):
+    assert java_version(fake_java(f"print({message!r}, file=sys.stderr)")) == version
 
 
-def test_a_java_without_a_version_is_told(fake_java):
+def test_java_without_version_is_named(fake_java):
     with pytest.raises(UserError, match="does not print a version"):
         java_version(fake_java("print('hello')"))

@@ -140,7 +140,7 @@ def test_a_silent_program_is_ended_after_the_time_out(fake_meteor):
     assert time.monotonic() - began < 10
 
 
-def test_a_killed_program_is_told_and_the_next_call_starts_another(fake_meteor):
+def test_killed_program_is_reported_and_restarted(fake_meteor):
     program = fake_meteor()
     assert program.score(["abc"], [["b"]]).corpus == 3.0
     first = process_of(program)
@@ -151,19 +151,19 @@ def test_a_killed_program_is_told_and_the_next_call_starts_another(fake_meteor):
     assert process_of(program) != first
 
 
-def test_the_reason_of_a_failure_is_told(fake_meteor):
+def test_reason_of_a_failure_is_reported(fake_meteor):
     program = fake_meteor("print('Exception in thread main: no memory', file=sys.stderr); sys.exit(3)")
     with pytest.raises(UserError, match=r"with exit code 3 \(Exception in thread main: no memory\)"):
         program.score(["a"], [["a"]])
 
 
-def test_an_answer_that_is_no_number_is_told(fake_meteor):
+def test_output_without_numbers_is_reported(fake_meteor):
     program = fake_meteor("for line in sys.stdin: print('Error: specify SCORE or EVAL or SING', flush=True)")
     with pytest.raises(UserError, match="printed something other than numbers"):
         program.score(["a"], [["a"]])
 
 
-def test_a_java_that_cannot_run_is_told(fake_meteor, tmp_path):
+def test_java_that_does_not_start_is_reported(fake_meteor, tmp_path):
     program = fake_meteor()
     (tmp_path / "java").write_bytes(b"\x7fELF and no more")
     with pytest.raises(UserError, match="java does not start"):

@@ -35,8 +35,8 @@ def test_nothing_in_common_is_zero():
 def test_the_subsequence_is_the_textbook_one(candidate, reference):
     table = [[0] * (len(reference) + 1) for _ in range(len(candidate) + 1)]
     for i, mine in enumerate(candidate, start=1):
-        for j, theirs in enumerate(reference, start=1):
-            table[i][j] = table[i - 1][j - 1] + 1 if mine == theirs else max(table[i - 1][j], table[i][j - 1])
+        for j, other in enumerate(reference, start=1):
+            table[i][j] = table[i - 1][j - 1] + 1 if mine == other else max(table[i - 1][j], table[i][j - 1])
     common = table[-1][-1]
     expected = f_score(common / len(candidate), common / len(reference)) if common else 0.0
     assert rouge_l(candidate, [reference]) == pytest.approx(expected, abs=1e-12)

@@ -10,7 +10,7 @@ from legenda.errors import UserError
 from legenda.metrics import Spice, SpiceScores, download_corenlp
 from legenda.metrics.spice import CORENLP, parse_spice
 
-# Tells its version; else keeps its arguments and input, and answers with what `answer.json` holds.
+# Prints its version; else keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """
 if sys.argv[1:] == ["-version"]:
     print('openjdk version "VERSION"', file=sys.stderr)
@@ -98,7 +98,7 @@ def test_the_folder_may_be_named_by_the_environment(fake_java, jars, monkeypatch
         Spice()
 
 
-def test_a_failure_is_told_with_its_reason(fake_java, jars):
+def test_failure_is_reported_with_its_reason(fake_java, jars):
     fake_java(
         JAVA.replace("import json, pathlib", "print('x.InaccessibleObjectException: y'); sys.exit(1)\nimport json")
     )
@@ -133,7 +133,7 @@ def test_an_image_without_propositions_does_not_count():
     "answer",
     [[], {}, [{"image_id": 0}], [{"image_id": 0, "scores": {}}], [{"image_id": 1, "scores": {"All": {"f": 1}}}], [3]],
 )
-def test_an_answer_without_an_image_is_told(answer):
+def test_output_without_an_image_is_reported(answer):
     with pytest.raises(UserError, match="SPICE's output lacks a score"):
         parse_spice(answer, 1)
 
@@ -146,23 +146,23 @@ def archive(path: Path, names: tuple[str, ...]) -> str:
 
 
 def test_the_parser_is_fetched_and_unpacked(tmp_path):
-    heard = []
+    calls = []
     url = archive(tmp_path / "a.zip", (*CORENLP, "README.txt"))
-    paths = download_corenlp(tmp_path / "jars", url=url, progress=lambda done, total: heard.append((done, total)))
+    paths = download_corenlp(tmp_path / "jars", url=url, progress=lambda done, total: calls.append((done, total)))
     assert [path.name for path in paths] == list(CORENLP)
     assert [path.read_text() for path in paths] == [name * 1000 for name in CORENLP]
-    assert heard[-1] == ((tmp_path / "a.zip").stat().st_size,) * 2
+    assert calls[-1] == ((tmp_path / "a.zip").stat().st_size,) * 2
     assert len(list((tmp_path / "jars").iterdir())) == 2
 
 
 @pytest.mark.parametrize("kind", ["no network", "no archive", "another archive"])
-def test_what_cannot_be_fetched_is_told(tmp_path, kind):
+def test_failed_download_is_reported(tmp_path, kind):
     (tmp_path / "page.html").write_text("<html>moved</html>")
-    url, said = {
+    url, output = {
         "no network": ("http://127.0.0.1:9/corenlp.zip", "cannot be downloaded"),
         "no archive": ((tmp_path / "page.html").as_uri(), "did not return the archive"),
         "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not return the archive"),
     }[kind]
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=output):
         download_corenlp(tmp_path / "jars", url=url, progress=lambda _done, _total: None)
     assert not list(tmp_path.glob("jars/*"))

@@ -10,8 +10,8 @@ from legenda.metrics.translation import compare_translations, score_translations
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
 
 
-def score(said, *references, **options):
-    return score_translations({"s": said}, {"s": references}, **options).corpus
+def score(output, *references, **options):
+    return score_translations({"s": output}, {"s": references}, **options).corpus
 
 
 def test_bleu_by_hand():
@@ -31,20 +31,20 @@ def test_chrf_by_hand():
 
 
 def test_exact_counts_sentences_to_the_letter():
-    said = {"1": "ein Hund", "2": "Ein Hund", "3": "zwei"}
+    output = {"1": "ein Hund", "2": "Ein Hund", "3": "zwei"}
     references = {"1": ("ein Hund",), "2": ("ein Hund",), "3": ("drei", "zwei"), "4": ("vier",)}
-    assert score_translations(said, references).corpus["exact"] == pytest.approx(200 / 3)
+    assert score_translations(output, references).corpus["exact"] == pytest.approx(200 / 3)
 
 
 def test_sentences_may_have_different_numbers_of_references():
-    said = {"1": "a b c d", "2": "e f g h"}
-    scores = score_translations(said, {"1": ("x y z w", "a b c d"), "2": ("e f g h",)})
+    output = {"1": "a b c d", "2": "e f g h"}
+    scores = score_translations(output, {"1": ("x y z w", "a b c d"), "2": ("e f g h",)})
     assert scores.corpus == pytest.approx({"BLEU": 100.0, "chrF": 100.0, "exact": 100.0})
 
 
 def test_signatures_say_how():
-    said, references = {"1": "a b c d"}, {"1": ("a b c d",)}
-    plain, drawn = (score_translations(said, references, resamples=resamples) for resamples in (0, 20))
+    output, references = {"1": "a b c d"}, {"1": ("a b c d",)}
+    plain, drawn = (score_translations(output, references, resamples=resamples) for resamples in (0, 20))
     assert plain.signatures["BLEU"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert plain.signatures["chrF"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
     assert drawn.signatures == plain.signatures
@@ -54,9 +54,9 @@ def test_signatures_say_how():
 
 def test_translations_without_a_right_word_have_margins_too():
     """Some draws of these have no match at all."""
-    said = {"1": "a b c d e", "2": "x y z", "3": "u v w"}
+    output = {"1": "a b c d e", "2": "x y z", "3": "u v w"}
     references = {"1": ("a b c d f",), "2": ("1 2 3",), "3": ("4 5 6",)}
-    assert score_translations(said, references, resamples=100).margins["BLEU"] > 0
+    assert score_translations(output, references, resamples=100).margins["BLEU"] > 0
 
 
 REFERENCES = {str(number): (f"the {number} dogs run over the green grass",) for number in range(40)}
@@ -64,8 +64,8 @@ GOOD = {name: lines[0] if int(name) % 8 else "a dog sleeps" for name, lines in R
 BAD = {name: lines[0] if int(name) % 2 else "a dog sleeps" for name, lines in REFERENCES.items()}
 
 
-def test_margins_hold_the_score_and_p_tells_great_differences_from_none():
-    good, bad = (score_translations(said, REFERENCES, resamples=200) for said in (GOOD, BAD))
+def test_margins_and_p_values():
+    good, bad = (score_translations(output, REFERENCES, resamples=200) for output in (GOOD, BAD))
     for name in ("BLEU", "chrF"):
         assert bad.corpus[name] + bad.margins[name] < good.corpus[name]
         assert 1 < bad.margins[name] < 30

@@ -61,7 +61,7 @@ def test_the_table_of_apostrophes_is_the_official_one(shared):
         ("The two dogs", "2 dogs"),
         ("None", "0"),
         ("black/white", "black white"),  # a mark between letters becomes a space
-        ("black/ white", "black white"),  # beside a space it vanishes
+        ("black/ white", "black white"),  # removed next to a space
         ("t - shirt", "t shirt"),
         ("3,4 red-blue", "34 redblue"),  # a comma between digits makes every mark vanish
         ("5.", "5"),
@@ -110,7 +110,7 @@ def test_the_order_of_people_plays_no_part(answers, rng):
         assert 0.0 <= vqa_accuracy(prediction, answers) <= 1.0
 
 
-@given(st.lists(st.sampled_from("abcdefg"), min_size=10, max_size=10).filter(lambda told: len(set(told)) > 1))
+@given(st.lists(st.sampled_from("abcdefg"), min_size=10, max_size=10).filter(lambda message: len(set(message)) > 1))
 def test_what_is_learnt_is_the_accuracy_of_an_answer_of_ten_people(answers):
     for answer, share in soft_targets([f"x{answer}" for answer in answers]).items():
         assert vqa_accuracy(answer, [f"x{answer}" for answer in answers]) == share

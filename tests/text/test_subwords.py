@@ -57,10 +57,10 @@ def test_an_impossible_number_of_pieces_is_refused(pieces):
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"), [([], "no line of text to learn"), ([""], "cannot be learned from 1 lines")]
+    ("lines", "message"), [([], "no line of text to learn"), ([""], "cannot be learned from 1 lines")]
 )
-def test_no_text_is_refused(lines, said):
-    with pytest.raises(UserError, match=said):
+def test_no_text_is_refused(lines, message):
+    with pytest.raises(UserError, match=message):
         SentencePieceTokenizer.train(lines, 60)
 
 
