@@ -53,4 +53,4 @@ def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
     try:
         return run.resolve_extractor(None)
     except LegendaError:
-        return run.extractor(name)
+        return run.resolve_extractor(name)
