@@ -42,7 +42,7 @@ def test_a_task_is_trained_and_evaluated_by_the_same_commands(recipe, tmp_path, 
 
     code, out, err = run_command(f"evaluate {folder} --submission-dir {tmp_path}")
     assert (code, out) == (2, "")
-    assert f"--submission-dir is for captioners, and {folder} was trained for {task}; leave it out" in err
+    assert f"--submission-dir is for captioners, but {folder} was trained for {task}; leave it out" in err
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     code, out, err = run_command(f"caption {tmp_path / 'a.png'} --model {folder}")
     assert (code, out) == (2, "")

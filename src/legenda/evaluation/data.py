@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from legenda.datasets.captions import CaptionDataset, DataSettings, KarpathyData
+from legenda.datasets.captions import DataSettings, KarpathyData
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.runs import CaptionerRun
+from legenda.evaluation.runs import CaptionerRun, Run
 
 
 def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> DataSettings:
@@ -21,14 +22,14 @@ def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | N
     return KarpathyData(annotations=annotations, features=features)
 
 
-def check_extractor(run: CaptionerRun, split: CaptionDataset) -> None:
+def check_extractor(run: Run, split: Any) -> None:
     """Raise DataError where the features of a split are not those of the run's extractor.
 
     Imported runs are not checked: their features have no recorded extractor.
     """
-    expected = run.config.get("extractor")
-    if not run.imported and split.extractor != expected:
+    actual, expected = getattr(split, "extractor", None), run.config.get("extractor")
+    if not run.imported and actual != expected:
         raise DataError(
-            f"{split.source} was made by the extractor {split.extractor}, but {run.folder} was trained on features of "
+            f"{split.source} was made by the extractor {actual}, but {run.folder} was trained on features of "
             f"{expected}; extract the features again with that extractor"
         )

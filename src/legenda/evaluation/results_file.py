@@ -52,13 +52,3 @@ def write_evaluation(
     finally:
         write_json(path, {**settings, "scores": scores, kind: predictions})
     return scores
-
-
-def format_scores(scores: ScoreDict, split: str, missing_targets: str | None) -> str:
-    """Return the scores as lines of text, or the remark that there are none.
-
-    missing_targets: what the split lacks, such as "captions"; None where it is complete.
-    """
-    if missing_targets is not None:
-        return f"the split {split} has no {missing_targets}, so nothing is scored"
-    return "\n".join(f"{name:<8} {'none' if value is None else f'{value:.4f}'}" for name, value in scores.items())

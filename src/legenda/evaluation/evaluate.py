@@ -1,0 +1,120 @@
+"""Evaluate a split: predict, score, and write predictions and scores to the run folder."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from legenda.datasets.captions import CaptionDataset, DataSettings
+from legenda.evaluation.data import check_extractor
+from legenda.evaluation.generate import generate
+from legenda.evaluation.progress import ProgressBar, no_progress_bar
+from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.runs import CaptionerRun, Run, describe_data
+from legenda.evaluation.submission import coco_splits, write_submission
+from legenda.evaluation.tasks import load_examples, predict
+from legenda.metrics import evaluate
+from legenda.tasks.predict import score_captions
+
+Metrics = Literal["fast", "auto"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a split, its number of examples, and the file with predictions and scores.
+
+    missing_targets: what the split lacks, such as "captions", so that it has no scores; None where it is complete.
+    """
+
+    path: Path
+    examples: int
+    scores: ScoreDict
+    missing_targets: str | None
+
+    def format_scores(self, split: str) -> str:
+        """Return the scores as lines of text, or the remark that there are none."""
+        if self.missing_targets is not None:
+            return f"the split {split} has no {self.missing_targets}, so nothing is scored"
+        return "\n".join(
+            f"{name:<8} {'none' if value is None else f'{value:.4f}'}" for name, value in self.scores.items()
+        )
+
+
+def evaluate_captions(
+    run: CaptionerRun,
+    members: Sequence[CaptionerRun],
+    data: DataSettings,
+    split: str,
+    beam_size: int,
+    metrics: Metrics = "fast",
+    progress_bar: ProgressBar = no_progress_bar,
+) -> Evaluation:
+    """Caption a split, score the captions, and write both to evaluation_SPLIT.json in the run folder.
+
+    members: further runs that caption together with `run`. data: those of the run, or others, which the file then
+    holds. metrics: "auto" adds METEOR and SPICE where their programs are installed. Without reference captions nothing
+    is scored.
+    """
+    dataset = data.split(split)
+    captions = generate(run, dataset, beam_size, members, progress_bar=progress_bar)
+    other_data = None if not run.imported and data == run.data() else describe_data(data)
+    settings = {"images": len(dataset), **caption_settings(run.config, split, beam_size, metrics, other_data)}
+    if members:
+        settings["runs"] = [str(member.folder) for member in (run, *members)]
+    path = evaluation_path(run.folder, split, ensemble=bool(members))
+    scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, dataset, metrics))
+    return Evaluation(path, len(dataset), scores, dataset.missing_targets)
+
+
+def evaluate_task(run: Run, split: str, beam_size: int, progress_bar: ProgressBar = no_progress_bar) -> Evaluation:
+    """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does."""
+    task, examples = run.task, load_examples(run, split)
+    predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
+    path = evaluation_path(run.folder, split)
+    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    missing_targets = getattr(examples, "missing_targets", None)
+    scores = write_evaluation(
+        path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
+    )
+    return Evaluation(path, len(predictions), scores, missing_targets)
+
+
+def caption_coco_server(
+    run: CaptionerRun,
+    members: Sequence[CaptionerRun],
+    folder: Path,
+    test_features: Path | None,
+    algorithm: str | None,
+    beam_size: int,
+    progress_bar: ProgressBar = no_progress_bar,
+) -> Mapping[Path, int]:
+    """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
+
+    algorithm: the name in the file names; None for that of the run folder.
+    """
+    splits = coco_splits(run, test_features)
+    for split in splits.values():
+        check_extractor(run, split)
+    captions = {
+        part: generate(run, split, beam_size, members, progress_bar=progress_bar) for part, split in splits.items()
+    }
+    paths = write_submission(folder, algorithm or run.folder.resolve().name, captions)
+    return dict(zip(paths, map(len, captions.values()), strict=True))
+
+
+def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) -> ScoreDict:
+    if split.missing_targets is not None:
+        return {}
+    scores = score_captions(captions, split)
+    if metrics == "auto":
+        references = dict(zip(split.ids, split.references, strict=True))
+        with warnings.catch_warnings(action="ignore"):  # the notices repeat the warnings
+            result = evaluate(captions, references, metrics="auto")
+        scores |= result.corpus
+        for notice in result.notices:
+            print(notice, file=sys.stderr)
+    return scores
