@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from legenda.datasets.captions import ScenesData, scene_captions
-from legenda.datasets.scenes import FAMILIES, Scene, judge, make_split
-from legenda.datasets.scenes.world import COLOURS, SHAPES
+from legenda.datasets.scenes import FAMILIES, Scene, check_caption, make_split
+from legenda.datasets.scenes.world import COLORS, SHAPES
 from legenda.evaluation.runs import load_captioner_run
 from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
 
-KINDS = {"shape": SHAPES, "colour": tuple(COLOURS)}
+KINDS = {"shape": SHAPES, "colour": tuple(COLORS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}
 COLUMNS = ("run", "words", "weights of", "all", *FAMILIES, "looks at the other of the two", "at another thing")
 
@@ -53,7 +53,7 @@ def count(looked: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift
     counts: Counts = Counter()
     for scene in scenes:
         seen = looked[scene.id]
-        if seen.attention is None or not judge(" ".join(seen.words), scene).true:
+        if seen.attention is None or not check_caption(" ".join(seen.words), scene).true:
             continue
         for place, word in enumerate(seen.words):
             kind = next((kind for kind, words in KINDS.items() if word in words), None)

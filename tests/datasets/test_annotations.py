@@ -51,7 +51,7 @@ def test_lists_of_ids_names_and_captions_say_the_splits(tmp_path):
     np.save(tmp_path / "b" / "coco_restval_ids.npy", np.array([3000]))
     np.save(tmp_path / "b" / "coco_dev_ids.npy", np.array([2500, 2501]))
     assert splits(annotations, lists=tmp_path / "b") == {"9": "train", "25": "val", "30": "train"}
-    apart = splits(annotations, lists=tmp_path / "b", restval="apart")
+    apart = splits(annotations, lists=tmp_path / "b", restval="exclude")
     assert apart == {"9": "train", "25": "val", "30": "restval"}
 
 
@@ -78,7 +78,7 @@ def test_karpathys_restval_is_joined_or_kept_apart(tmp_path):
     ]
     path = write(tmp_path / "dataset_coco.json", {"images": images})
     assert splits(path) == {"train": "train", "restval": "train", "val": "val"}
-    assert splits(path, restval="apart") == {"train": "train", "restval": "restval", "val": "val"}
+    assert splits(path, restval="exclude") == {"train": "train", "restval": "restval", "val": "val"}
 
 
 TABLE = {
@@ -114,10 +114,10 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("t.csv", "file,words\n1.jpg,A dog.\n", "row 1 has no 'file' and 'caption' but 'file', 'words'"),
-        ("t.csv", "file,caption\n1.jpg\n", "caption or split of row 1 is no text"),
+        ("t.csv", "file,caption\n1.jpg\n", "caption or split of row 1 is not text"),
         ("t.csv", "file,caption\n,A dog.\n", "row 1 names no file"),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of row 1 is none of train, "),
         (
@@ -127,8 +127,8 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
         ),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),
         ("t.jsonl", '{"file": "1.jpg"}\n', "line 1 has no 'file' and 'caption'"),
-        ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is no text"),
-        ("t.jsonl", "[1]\n", "line 1 is no JSON object"),
+        ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is not text"),
+        ("t.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("t.jsonl", "\n{\n", "line 2 of .* is not valid JSON"),
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "image 2"),
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2}]}, r"annotations\[0\] lacks"),
@@ -137,28 +137,28 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
         ("other.json", "{", "not valid JSON"),
     ],
 )
-def test_what_is_broken_is_named(tmp_path, name, content, said):
-    with pytest.raises(DataError, match=said) as error:
+def test_what_is_broken_is_named(tmp_path, name, content, message):
+    with pytest.raises(DataError, match=message) as error:
         read_annotations(write(tmp_path / name, content))
     assert name in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("lists", "said"),
+    ("lists", "message"),
     [
         ({}, "holds no lists"),
         ({"images.txt": "9"}, "images.txt is a list of no split"),
-        ({"val.txt": "1234"}, "val.txt lists 1234, of which the annotations know nothing"),
+        ({"val.txt": "1234"}, "val.txt lists 1234, which is not in the annotations"),
         ({"val.txt": "9", "test.txt": "9"}, "val.txt lists image 9, which another list has in test"),
         ({"val.npy": "no array"}, "val.npy cannot be read"),
     ],
 )
-def test_lists_that_do_not_fit_are_named(tmp_path, lists, said):
+def test_lists_that_do_not_fit_are_named(tmp_path, lists, message):
     annotations = write(tmp_path / "captions_train2014.json", COCO)
     (tmp_path / "lists").mkdir()
     for name, text in lists.items():
         write(tmp_path / "lists" / name, text)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         read_annotations(annotations, lists=tmp_path / "lists")
 
 

@@ -49,7 +49,7 @@ def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("images", "said"),
+    ("images", "message"),
     [
         ([entry(filename=None)], r"images\[0\] has no 'filename'"),
         ([entry(), entry(filename="b.jpg", split=None)], r"images\[1\] has no 'split'"),
@@ -64,14 +64,14 @@ def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
         ([entry(), entry(filename="12_ab.png", split="val")], "split train.*split val.*share the id"),
     ],
 )
-def test_faults_are_named_with_the_file_and_the_key(tmp_path, images, said):
+def test_faults_are_named_with_the_file_and_the_key(tmp_path, images, message):
     path = write(tmp_path / "faulty.json", *images)
-    with pytest.raises(DataError, match=rf"faulty\.json.*{said}"):
+    with pytest.raises(DataError, match=rf"faulty\.json.*{message}"):
         read_karpathy(path)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.json", b"{", "not valid JSON"),
         ("a.json", b"[]", "a JSON list, not an object"),
@@ -82,9 +82,9 @@ def test_faults_are_named_with_the_file_and_the_key(tmp_path, images, said):
         ("a.json.gz", gzip.compress(b'{"images": []}', mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, content, said):
+def test_a_file_of_another_kind_is_refused_in_one_sentence(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=said) as error:
+    with pytest.raises(DataError, match=message) as error:
         read_karpathy(tmp_path / name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)

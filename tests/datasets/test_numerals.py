@@ -76,7 +76,7 @@ def test_orrish_reads_back(number):
 
 def test_words_of_the_two_languages_are_all_different():
     words = [*number_words._DIGITS, *number_words._ONES, *number_words._TENS, *number_words._RANKS]
-    words += [*number_words._PLACES, "tus", "nol", "vaal"]
+    words += [*number_words._UNITS, "tus", "nol", "vaal"]
     assert not {word: count for word, count in Counter(filter(None, words)).items() if count > 1}
 
 

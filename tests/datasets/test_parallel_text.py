@@ -96,17 +96,17 @@ def test_line_breaks_of_other_kinds_do_not_break_a_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"a\nb\n", r"train\.en has 3 lines but .*train\.de has 2"),
         (b"a\n\nb\n", r"train\.de is empty in line 2"),
         (b"a\nb\n \n", r"train\.de is empty in line 3"),
-        (b"a\n\xff\xfe\nb\n", r"train\.de is no UTF-8 text in line 2"),
+        (b"a\n\xff\xfe\nb\n", r"train\.de is not UTF-8 text in line 2"),
     ],
 )
-def test_bad_lines_are_named(folder, data, content, told):
+def test_bad_lines_are_named(folder, data, content, message):
     (folder / "train.de").write_bytes(content)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         data.open(lambda _: None)
 
 

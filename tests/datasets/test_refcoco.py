@@ -80,8 +80,8 @@ def test_faults_in_refs_are_named(tmp_path, refs, problem):
     [
         ({"images": []}, "the file has no 'annotations'"),
         ({**INSTANCES, "images": [{"id": 9, "width": 640}]}, r"images\[0\] has no 'height'"),
-        ({**INSTANCES, "annotations": [{"id": 9, "bbox": [1, 2, 3]}]}, r"annotations\[0\] holds something else"),
-        ([1], "the file holds something else"),
+        ({**INSTANCES, "annotations": [{"id": 9, "bbox": [1, 2, 3]}]}, r"annotations\[0\] is not an image or a box"),
+        ([1], "the file is not an image or a box"),
     ],
 )
 def test_faults_in_instances_are_named(tmp_path, instances, problem):
@@ -135,7 +135,7 @@ def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_the
         ({**without(ENTRY, "width"), "captions": [CAPTION]}, "'a.jpg' has no 'width'"),
         ({**ENTRY, "captions": [without(CAPTION, "phrases")]}, "'a.jpg' has no 'phrases'"),
         ({**ENTRY, "boxes": {"1": [[3, 0, 3, 9]]}, "captions": [CAPTION]}, "the box .* is empty"),
-        ({**ENTRY, "captions": [{**CAPTION, "phrases": [[1, ["x"]]]}]}, "'a.jpg' has a value that cannot be"),
+        ({**ENTRY, "captions": [{**CAPTION, "phrases": [[1, ["x"]]]}]}, "'a.jpg' has an invalid value"),
         (ENTRY, "holds no phrases with boxes"),
     ],
 )
@@ -147,5 +147,5 @@ def test_faults_in_phrases_are_named(tmp_path, entry, problem):
 def test_a_image_without_a_split_is_named(tmp_path):
     path, dataset = entities(tmp_path, {**ENTRY, "captions": [CAPTION]})
     dataset.write_text(json.dumps({"images": [{"filename": "b.jpg", "split": "val", "sentences": []}]}))
-    with pytest.raises(DataError, match=r"dataset\.json knows nothing of 'a.jpg'"):
+    with pytest.raises(DataError, match=r"dataset\.json lacks 'a.jpg'"):
         read_entities(path, dataset)

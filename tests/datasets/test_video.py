@@ -73,7 +73,7 @@ def test_videos_are_data_like_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ([{"videoID": "a", "enCap": [3]}], "entry 0 lacks videoID, or its enCap are no texts"),
         ([{"videoID": "a"}, "b"], "entry 1 lacks videoID"),
@@ -86,6 +86,6 @@ def test_videos_are_data_like_images(tmp_path):
         ([*VATEX, *VATEX], "000011"),
     ],
 )
-def test_what_is_broken_is_named(tmp_path, content, said):
-    with pytest.raises(DataError, match=said):
+def test_what_is_broken_is_named(tmp_path, content, message):
+    with pytest.raises(DataError, match=message):
         read_annotations(written(tmp_path, vatex_training=content) / "vatex_training.json")

@@ -52,10 +52,10 @@ def test_questions_with_and_without_annotations(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"questions": [{**QUESTION, "question": None}]}, r"the 'question' of .*q.json: questions\[0\] is no text"),
+        ({"questions": [{**QUESTION, "question": None}]}, r"the 'question' of .*q.json: questions\[0\] is not text"),
         ({"questions": [QUESTION, {"question_id": 1}]}, r"q.json: questions\[1\] has no 'image_id'"),
         ({"questions": [QUESTION, QUESTION]}, "q.json has question 90 twice"),
-        ({"questions": ["Is it red?"]}, r"q.json: questions\[0\] is no object"),
+        ({"questions": ["Is it red?"]}, r"q.json: questions\[0\] is not an object"),
         ({"questions": []}, "q.json holds no questions"),
         ({"annotations": []}, "q.json has no list 'questions'"),
         ("{", "q.json is not valid JSON"),

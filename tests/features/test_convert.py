@@ -67,7 +67,7 @@ def test_parts_are_joined_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "message"),
     [
         ({"ids": ("7",), "extractor": "theirs-1"}, "made by the extractor ours-1, but .* by theirs-1"),
         ({"ids": ("7", "25")}, "image '25' is in .*a.safetensors and in .*b.safetensors"),
@@ -75,9 +75,9 @@ def test_parts_are_joined_in_their_order(tmp_path):
         ({"ids": ("7",), "boxes": False}, "image '7' .*no boxes, unlike those before"),
     ],
 )
-def test_what_does_not_belong_together_is_refused(tmp_path, second, said):
+def test_what_does_not_belong_together_is_refused(tmp_path, second, message):
     parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", **second)]
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         convert(parts, tmp_path / "all.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
 
@@ -114,8 +114,8 @@ def test_too_large_for_float16_is_named_and_nothing_is_written(tmp_path, out):
 def test_where_to_write_is_checked(tmp_path):
     source = make(tmp_path / "a.safetensors")
     (tmp_path / "folder").mkdir()
-    for out, said in (("b.lmdb", "ends in .lmdb"), ("folder", "exists already"), ("a.safetensors", "is one of the")):
-        with pytest.raises(DataError, match=said):
+    for out, message in (("b.lmdb", "ends in .lmdb"), ("folder", "exists already"), ("a.safetensors", "is one of the")):
+        with pytest.raises(DataError, match=message):
             convert([source], tmp_path / out)
     with pytest.raises(DataError, match="at least one feature store"):
         convert([], tmp_path / "b.hdf5")

@@ -136,7 +136,7 @@ BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
 
 
 @pytest.mark.parametrize(
-    ("images", "said"),
+    ("images", "message"),
     [
         ([("a", ONE, None), ("b", np.array([[1, np.nan, 2]]), None)], "'b'.*NaN or infinite"),
         ([("a", np.array([[1, -np.inf, 2]]), None)], "'a'.*NaN or infinite"),
@@ -156,8 +156,8 @@ BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
         ([], "no image to store"),
     ],
 )
-def test_what_no_model_could_use_is_not_written(tmp_path, images, said):
-    with pytest.raises(DataError, match=rf"f\.safetensors.*{said}"):
+def test_what_no_model_could_use_is_not_written(tmp_path, images, message):
+    with pytest.raises(DataError, match=rf"f\.safetensors.*{message}"):
         write_store(tmp_path / "f.safetensors", images, extractor="ours-1")
     assert not list(tmp_path.iterdir())
 
@@ -211,7 +211,7 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "metadata", "said"),
+    ("changes", "metadata", "message"),
     [
         ({}, {"format": None}, "not a feature store"),
         ({}, {"ids": None}, "'ids'"),
@@ -232,8 +232,8 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
         ({"boxes": BOXES}, {}, "wrong shape"),
     ],
 )
-def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, said):
-    with pytest.raises(DataError, match=said) as error:
+def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, message):
+    with pytest.raises(DataError, match=message) as error:
         PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
 
@@ -270,7 +270,7 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
 
 
 @pytest.mark.parametrize(
-    ("features", "boxes", "said"),
+    ("features", "boxes", "message"),
     [
         (np.ones((1, 3)), BOX, None),
         (np.ones((1, 3)), None, None),
@@ -289,6 +289,6 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
         (np.ones((1, 3)), BOX[:, [0, 1, 2, 1]], "which is empty"),
     ],
 )
-def test_what_is_wrong_with_one_images_regions_is_told(features, boxes, said):
+def test_regions_are_validated(features, boxes, message):
     fault = validate_regions(features, boxes)
-    assert fault is None if said is None else re.search(said, str(fault))
+    assert fault is None if message is None else re.search(message, str(fault))

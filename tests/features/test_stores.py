@@ -197,7 +197,7 @@ def change(image: str, **arrays) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (change("30", features=np.full((3, 8), np.nan)), "image '30' has features that are NaN"),
         (change("30", features=np.full((3, 8), np.inf, np.float16)), "image '30' has features that are NaN"),
@@ -212,7 +212,7 @@ def change(image: str, **arrays) -> dict[str, np.ndarray]:
         (change("30", grids=None, features=np.array([b"text"])), "image '30' cannot be read"),
     ],
 )
-def test_what_no_model_can_use_is_named(tmp_path, changes, said):
+def test_what_no_model_can_use_is_named(tmp_path, changes, message):
     path = write_hdf5(tmp_path / "f.hdf5")
     with h5py.File(path, "a") as file, np.errstate(all="ignore"):
         for name, array in changes.items():
@@ -222,9 +222,9 @@ def test_what_no_model_can_use_is_named(tmp_path, changes, said):
                 file[name] = array
     store = open_features(path)
     store.read(["9", "25"])
-    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {said}"):
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
         store.read(["9", "30"])
-    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {said}"):
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
         store.check()
 
 
@@ -247,19 +247,19 @@ def test_a_half_written_hdf5_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cut", "said"),
+    ("cut", "message"),
     [
         (-2, r"image '30' cannot be read"),
         (-131, r"image '30' cannot be read \(its line has 5 columns"),
         (-17, "image '30' has features of width 7, but the first image 8"),
     ],
 )
-def test_a_truncated_tsv_names_the_image(tmp_path, cut, said):
+def test_a_truncated_tsv_names_the_image(tmp_path, cut, message):
     path = write_tsv(tmp_path / "f.tsv")
     path.write_bytes(path.read_bytes()[:cut])
     store = open_features(path)
     store.read(["9", "25"])
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         store.read(["30"])
 
 
@@ -299,12 +299,13 @@ def test_sizes_of_a_folder_of_annotations(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("[]", "no list 'images'"), ('{"images": [{"id": 1}]}', r"images\[0\] lacks"), ("{", "JSON")]
+    ("content", "message"),
+    [("[]", "no list 'images'"), ('{"images": [{"id": 1}]}', r"images\[0\] lacks"), ("{", "JSON")],
 )
-def test_a_file_without_sizes_is_named(tmp_path, content, said):
+def test_a_file_without_sizes_is_named(tmp_path, content, message):
     folder = write_cocobu(tmp_path)
     (tmp_path / "captions.json").write_text(content)
-    with pytest.raises(DataError, match=rf"captions\.json.*{said}"):
+    with pytest.raises(DataError, match=rf"captions\.json.*{message}"):
         open_features(folder, sizes=tmp_path / "captions.json").read(["9"])
 
 

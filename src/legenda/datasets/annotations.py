@@ -17,7 +17,7 @@ from legenda.datasets.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vate
 from legenda.errors import DataError
 from legenda.io import parse_json, read_json, read_text, verified
 
-Restval = Literal["train", "apart"]
+Restval = Literal["train", "exclude"]
 
 _HINT = (
     "name a file in Karpathy's layout, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file "
@@ -33,11 +33,11 @@ _SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "va
 def read_annotations(
     path: str | Path, *, lists: Path | None = None, restval: Restval = "train"
 ) -> list[CaptionedImage]:
-    """Read captioned images, told apart by what the file is.
+    """Read captioned images in any of these layouts, which is detected from the file.
 
     - Karpathy's layout (dataset_*.json), as `legenda.datasets.karpathy.read_karpathy` does;
-    - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is that of the file's name
-      (captions_train2014.json) unless `lists` say another;
+    - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
+      (captions_train2014.json) or in `lists`;
     - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
     - .csv or .tsv with a heading, or .jsonl: columns or keys `file`, `caption` and perhaps `split` (train without it);
       an image's id is its file name without suffix. Flickr30k's results.csv with its bars is one of these.
@@ -45,10 +45,10 @@ def read_annotations(
 
     lists: a folder with one list of images per split, named as karpathy_val_images.txt or coco_dev_ids.npy: the file's
     name holds train, restval, val (or dev) or test. A list has a line per image with its id or file name, or is an .npy
-    of ids; COCO's may be ids of captions, as M2's are. Where no list is one of train, images in no list are of train,
-    else they are left out.
-    restval: "train" counts those images to train, "apart" leaves them a split of their own, `restval`.
-    Raises DataError, naming file and line or key, for what is broken, missing, listed twice or in two splits.
+    of ids; COCO's may be ids of captions, as in M2's release. Without a list of
+    train, unlisted images are of train; else they are left out.
+    restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval`.
+    Raises DataError, naming file and line or key, for damaged, missing, duplicate or contradictory entries.
     """
     path = Path(path)
     captions_of: Mapping[int, str] = {}
@@ -116,7 +116,7 @@ def _split_in(path: Path) -> str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
@@ -124,27 +124,27 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
     """One image for all rows of its file, in the order of their first."""
     captions: dict[str, list[str]] = {}
     splits: dict[str, str] = {}
-    for place, file, caption, split in _rows(path, kind):
+    for where, file, caption, split in _rows(path, kind):
         if not file:
-            raise DataError(f"{path}: {place} names no file")
+            raise DataError(f"{path}: {where} names no file")
         split = _SPLIT_WORDS.get(split)
         if split is None:
-            raise DataError(f"{path}: the split of {place} is none of {', '.join(_SPLIT_WORDS)}")
+            raise DataError(f"{path}: the split of {where} is none of {', '.join(_SPLIT_WORDS)}")
         if splits.setdefault(file, split) != split:
-            raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({place}); leave one")
+            raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
         captions.setdefault(file, []).append(caption)
-    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(told), splits[f]) for f, told in captions.items()]
+    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(texts), splits[f]) for f, texts in captions.items()]
 
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
-    """Place, file, caption and split of every row."""
+    """Yield the position in the file, file, caption and split of every row."""
     text = read_text(path, _HINT).removeprefix("\ufeff")
     if kind == ".jsonl":
         for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
             if line.strip():
-                entry = parse_json(line, f"line {number} of {path}", "give one JSON object a line")
+                entry = parse_json(line, f"line {number} of {path}", "give one JSON object per line")
                 if not isinstance(entry, dict):
-                    raise DataError(f"{path}: line {number} is no JSON object with file and caption")
+                    raise DataError(f"{path}: line {number} is not a JSON object with file and caption")
                 yield f"line {number}", *_row(path, f"line {number}", entry)
         return
     heading = text.partition("\n")[0]
@@ -153,17 +153,17 @@ def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="|" if bars else _TABLES[kind], quoting=quoting)
     for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
         row = {(name or "").strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
-        place = f"row {number}"
-        yield place, *_row(path, place, row)
+        where = f"row {number}"
+        yield where, *_row(path, where, row)
 
 
-def _row(path: Path, place: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
+def _row(path: Path, where: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
     names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
     if None in names:
-        raise DataError(f"{path}: {place} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
+        raise DataError(f"{path}: {where} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
     file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
     if not all(isinstance(value, str) for value in (file, caption, split)):
-        raise DataError(f"{path}: file, caption or split of {place} is no text; a column may be missing there")
+        raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
     return file.strip(), caption.strip(), split.strip()
 
 
@@ -181,11 +181,13 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[i
         for entry in _listed(file, captions_of, names):
             image = next((names[part] for part in entry if part in names), None)
             if image is None:
-                raise DataError(f"{file} lists {entry[0]}, of which the annotations know nothing; name the right ones")
+                raise DataError(
+                    f"{file} lists {entry[0]}, which is not in the annotations; name those of the same data set"
+                )
             if split_of.setdefault(image, split) != split:
                 raise DataError(f"{file} lists image {image}, which another list has in {split_of[image]}; leave one")
     if not seen:
-        raise DataError(f"{folder} holds no lists of images; put there files such as val.txt with an id a line")
+        raise DataError(f"{folder} holds no lists of images; add files such as val.txt with one id per line")
     listed = [image for image in images if image.id in split_of or "train" not in seen]
     return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
 

@@ -1,4 +1,4 @@
-"""Images with captions, ready for training and validation, whatever they come from."""
+"""Captioned images with their regions, for training and validation."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from legenda.text import Vocabulary
 
 Scorer = Callable[[Mapping[str, str]], dict[str, float | None]]
 
-_SPOTS = 2_000
-"""Images of a store that are checked before a training begins."""
+_MAX_CHECKED_IMAGES = 2_000
+"""Images of a store that are validated before training."""
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionDataset:
-    """One split: identities and references of its images, and a reader of their regions.
+    """One split: ids and references of its images, and a reader of their regions.
 
-    references: what people wrote of each image; nothing of any where a test set withholds it.
-    read: from an array of positions in this split to the Regions of those images.
+    references: the human captions of each image; empty for test sets without public captions.
+    read: from positions in this split `(B,)` to the Regions of those images.
     source: what the regions are read from, for messages.
-    extractor: the name under which they were made; regions of another extractor do not fit a model.
-    score: what is measured of captions beside the usual metrics, or None.
+    extractor: the extractor of the regions, which must be that of the model.
+    score: further metrics of captions, or None.
     """
 
     ids: tuple[str, ...]
@@ -55,7 +55,7 @@ class CaptionDataset:
 
     @property
     def missing_targets(self) -> str | None:
-        """What the data keep to themselves, so that nothing can be scored; None where some image has a reference."""
+        """Return "captions" where no image has a reference, so that nothing can be scored; else None."""
         return None if any(self.references) else "captions"
 
     @cached_property
@@ -66,7 +66,7 @@ class CaptionDataset:
 
 @dataclass(frozen=True, eq=False)
 class DataModule:
-    """A data set in use: its splits, its vocabulary and the width of its features."""
+    """The splits of a data set, its vocabulary and the width of its features."""
 
     train: CaptionDataset
     validation: CaptionDataset
@@ -76,10 +76,10 @@ class DataModule:
 
 
 class DataSettings(Protocol):
-    """What a recipe says of its data."""
+    """The data settings of a recipe."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """What training needs, read or made; `progress` hears what is being done."""
+        """Return what training needs, read or generated; `progress` is called with a line per step."""
         ...
 
     def split(self, name: str) -> CaptionDataset:
@@ -89,7 +89,7 @@ class DataSettings(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ScenesData(SceneCounts):
-    """The embedded scenes: how many of each split, and the seed of their worlds."""
+    """The embedded scenes: how many of each split, and their seed."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the scenes and finds their regions in the pixels."""
@@ -104,7 +104,7 @@ class ScenesData(SceneCounts):
 
 
 def scene_captions(made: SceneSplit) -> CaptionDataset:
-    """Scenes as a caption set; captions of it are also judged for truth."""
+    """Scenes as a caption set; `score` checks captions against the scenes."""
     scenes = {scene.id: scene for scene in made.scenes}
 
     def score(captions: Mapping[str, str]) -> dict[str, float | None]:
@@ -115,7 +115,7 @@ def scene_captions(made: SceneSplit) -> CaptionDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class KarpathyData:
-    """Annotated images beside a feature store that knows them by id or by file name."""
+    """Annotated images and a feature store that has them by id or by file name."""
 
     annotations: Path
     """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
@@ -123,20 +123,20 @@ class KarpathyData:
     features: Path
     """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
     min_count: int = 5
-    """Words seen less often in the captions that count are unknown (AoANet: 5, or 6 for 9,487 words; X-LAN: 6)."""
+    """Words that are less frequent in the counted captions become <unk> (AoANet: 5, or 6 for 9,487 words; X-LAN: 6)."""
     vocabulary: Literal["train", "all"] = "train"
-    """Whose captions count: those of train, or of all splits as in the released codes, which is a leak of the test."""
+    """The counted captions: those of train, or of all splits as in the released codes, which leaks test captions."""
     restval: Restval = "train"
-    """What Karpathy's restval images are: part of train, or a split apart."""
+    """Whether Karpathy's restval images are part of train or a separate split."""
     lists: Path | None = None
-    """A folder of lists of images that say the splits, such as val.txt, for annotations that do not."""
+    """A folder of lists of the images of each split, such as val.txt, for annotations without splits."""
     sizes: Path | None = None
     """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Read the annotations, builds the vocabulary and maps the features; names what is missing."""
+        """Read the annotations, builds the vocabulary and open the features."""
         progress(f"reading {self.annotations} and {self.features}")
-        with _without_collection():
+        with _gc_paused():
             return self._open()
 
     def _open(self) -> DataModule:
@@ -183,10 +183,10 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
         raise DataError(
             f"{path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
         )
-    places = np.array([store.index(name) for name in names])
+    slots = np.array([store.index(name) for name in names])
 
     def read(positions: np.ndarray) -> Regions:
-        packed = store.read(places[positions])
+        packed = store.read(slots[positions])
         return Regions.from_numpy(packed.features, packed.boxes, packed.mask)
 
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
@@ -194,8 +194,8 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
-    """No search for garbage meanwhile: among millions of new objects it takes a third of the time and finds none."""
+def _gc_paused() -> Iterator[None]:
+    """Disable garbage collection, which takes a third of the time among millions of new objects and frees none."""
     before = gc.isenabled()
     gc.disable()
     try:
@@ -206,26 +206,26 @@ def _without_collection() -> Iterator[None]:
 
 
 def _spot_check(store: FeatureStore) -> None:
-    """Read a small store wholly and a large one here and there; what lies elsewhere is checked when it is read."""
-    step = max(1, len(store) // _SPOTS)
+    """Read a small store completely and a sample of a large one; other images are validated when they are read."""
+    step = max(1, len(store) // _MAX_CHECKED_IMAGES)
     for first in range(0, len(store), 32 * step):
         store.read(range(first, min(first + 32 * step, len(store)), step))
 
 
 @dataclass(frozen=True, eq=False)
 class EncodedCaptions:
-    """The captions of a split as ids: begin, words, end, then -1 as padding; `counts` of them are real per image."""
+    """The captions of a split as ids: bos, tokens, eos, then -1 as padding; `counts` of them belong to each image."""
 
     tokens: Int[Tensor, "B R L"]
     counts: Int[Tensor, " B"]
 
     @staticmethod
     def of(split: CaptionDataset, vocabulary: Vocabulary, max_caption_length: int) -> EncodedCaptions:
-        """Captions cut at `max_caption_length` words; a caption without words teaches nothing and is left out."""
+        """Captions cut at `max_caption_length` words; captions without tokens are left out."""
         rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
         if not counts.all():
-            identity = split.ids[int(counts.argmin())]
-            raise DataError(f"image {identity} has no caption with a word in it; take it out of the training split")
+            name = split.ids[int(counts.argmin())]
+            raise DataError(f"image {name} has no caption with a word in it; take it out of the training split")
         return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:
@@ -235,6 +235,6 @@ class EncodedCaptions:
         draw = torch.rand(len(images), R, generator=generator)
         draw[torch.arange(R) >= self.counts[chosen].unsqueeze(1)] = 2.0
         order = draw.argsort(dim=1)
-        place = torch.arange(rows).unsqueeze(0) % self.counts[chosen].unsqueeze(1)
-        picked = self.tokens[chosen.unsqueeze(1), order.gather(1, place)].long()
+        slot = torch.arange(rows).unsqueeze(0) % self.counts[chosen].unsqueeze(1)
+        picked = self.tokens[chosen.unsqueeze(1), order.gather(1, slot)].long()
         return picked[:, :, : int((picked >= 0).sum(dim=-1).max())]

@@ -1,4 +1,4 @@
-"""What a recipe says of its expressions: RefCOCO and its like, Flickr30k Entities or the embedded scenes."""
+"""The data settings of referring expressions: RefCOCO and its like, Flickr30k Entities or the embedded scenes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from legenda.text.vocabulary import QuestionVocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class RefsData:
-    """RefCOCO, RefCOCO+ or RefCOCOg beside one or more feature stores that know COCO's images and have boxes."""
+    """RefCOCO, RefCOCO+ or RefCOCOg and feature stores of COCO's images with boxes."""
 
     refs: Path
     """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
     instances: Path
-    """The instances.json beside it."""
+    """The instances.json of the same folder."""
     features: tuple[Path, ...]
-    """Stores of regions, made without any of these images; MCAN's folders of .npz are."""
+    """Stores of regions, whose extractor was not trained on these images; MCAN's folders of .npz are such stores."""
     vectors: Path | None = None
-    """First word vectors, a text file in GloVe's layout; without it they are random."""
+    """Initial word vectors, a text file in GloVe's layout; random if None."""
     max_text_length: int = 14
     """Words of an expression that are read."""
 
@@ -49,12 +49,12 @@ class RefsData:
 
 @dataclass(frozen=True, kw_only=True)
 class EntitiesData:
-    """Flickr30k Entities' phrases beside a feature store of regions, or nothing but detections."""
+    """Flickr30k Entities' phrases and a feature store of regions, or an .npz of detections."""
 
     phrases: Path
     """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
     annotations: Path
-    """Captions that tell the images' splits, such as dataset_flickr8k.json."""
+    """Captions with the splits of the images, such as dataset_flickr8k.json."""
     features: tuple[Path, ...]
     """Stores of regions under the images' file names without suffix, or an .npz of detections."""
     max_text_length: int = 10
@@ -77,7 +77,7 @@ class EntitiesData:
 class SceneExpressionsData(SceneCounts):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
-    See `legenda.datasets.scenes.expressions`; the accuracy of each of its kinds is told too.
+    See `legenda.datasets.scenes.expressions`; `score` also returns the accuracy of each kind.
     """
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
@@ -92,15 +92,15 @@ class SceneExpressionsData(SceneCounts):
 
 
 def scene_expressions(made: SceneSplit) -> ExpressionDataset:
-    """Scenes as a set of expressions; the true boxes are the things' own, in pixels of the drawn image."""
+    """Scenes as a set of expressions; the true boxes are those of the things, in pixels of the drawn image."""
     expressions, scenes = [], []
-    for place, scene in enumerate(made.scenes):
+    for index, scene in enumerate(made.scenes):
         for number, found in enumerate(refer(scene)):
             x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
             box: Box = (x1, y1, x2, y2)
             name, tokens = f"{scene.id}-{number}", tuple(found.text.split())
             expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
-            scenes.append(place)
+            scenes.append(index)
     return ExpressionDataset(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
 
 

@@ -1,12 +1,12 @@
-"""Numbers in words of two invented languages: a small translation task in which the order of words is everything.
+"""Numbers in words of two invented languages: a small translation task that depends on the order of words.
 
-Tavil counts in thousands and says the largest part first: every digit that is not 0 is a word, with a word for its
-place behind it. Orrish counts in hundreds and says the smallest part first; within a part the ones come before the
+Tavil counts in thousands and says the largest part first: every digit that is not 0 is a word, followed by a word for
+its unit. Orrish counts in hundreds and says the smallest part first; within a part the ones come before the
 tens, which are words of their own, and every part but the smallest begins with its rank. 305,021 is "mir hun fel tus
 sor den lam" in Tavil, that is "3 hundred 5 thousand 2 ten 1", and "osk ebri ung drel wem ushti" in Orrish: "1, 20, rank
 one, 50, rank two, 30".
 
-The same words in another order are another number, so that a translator without places must fail.
+The same words in another order are another number, so that a translator without positions must fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 LARGEST = 999_999
 
 _DIGITS = ("", "lam", "sor", "mir", "tek", "fel", "gov", "nai", "pru", "zin")
-_PLACES = ("hun", "den", "")
+_UNITS = ("hun", "den", "")
 _THOUSAND, _NOTHING = "tus", "nol"
 
 _ONES = ("", "osk", "ebra", "ushe", "alm", "drelo", "ipsi", "ontu", "yarn", "ewi")
@@ -54,7 +54,7 @@ class NumberWordsData:
         return ParallelDataModule(train, validation, words, build_subword_vocabulary(words, lines), max_length=16)
 
     def split(self, name: str) -> ParallelDataset:
-        """Return the numbers of a split, which are their identities; no two splits of a seed share one."""
+        """Return the numbers of a split, which are their ids; no two splits of a seed share one."""
         sizes = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in sizes:
             raise DataError(f"number words have no split {name!r}; choose from {', '.join(sizes)}")
@@ -74,8 +74,8 @@ class NumberWordsData:
 def tavil(number: int) -> str:
     """Return a number of 0 to LARGEST in Tavil."""
     thousands, rest = divmod(_checked(number), 1000)
-    words = [*_places(thousands), _THOUSAND] if thousands else []
-    return " ".join([*words, *_places(rest)]) or _NOTHING
+    words = [*_spell(thousands), _THOUSAND] if thousands else []
+    return " ".join([*words, *_spell(rest)]) or _NOTHING
 
 
 def orrish(number: int) -> str:
@@ -90,11 +90,11 @@ def orrish(number: int) -> str:
     return " ".join(filter(None, words)) or _EMPTY
 
 
-def _places(part: int) -> list[str]:
+def _spell(part: int) -> list[str]:
     """Return the digits of 0 to 999 with their places, noughts left out."""
     digits = part // 100, part // 10 % 10, part % 10
-    spoken = ((_DIGITS[digit], place) for digit, place in zip(digits, _PLACES, strict=True) if digit)
-    return [word for pair in spoken for word in pair if word]
+    pairs = ((_DIGITS[digit], unit) for digit, unit in zip(digits, _UNITS, strict=True) if digit)
+    return [word for pair in pairs for word in pair if word]
 
 
 def _checked(number: int) -> int:

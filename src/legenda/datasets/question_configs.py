@@ -1,4 +1,4 @@
-"""What a recipe says of its questions: VQA v2, DAQUAR or the embedded scenes."""
+"""The data settings of visual questions: VQA v2, DAQUAR or the embedded scenes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from legenda.text.answers import read_answers
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
-_LEARNT = ("train", "val", "test", "vg")
+_VOCAB_SPLITS = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VqaData:
-    """VQA v2 under its official file names beside one or more feature stores that know COCO's images."""
+    """VQA v2 under its official file names, and feature stores of COCO's images."""
 
     questions: Path
     """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
@@ -43,22 +43,22 @@ class VqaData:
     features: tuple[Path, ...]
     """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
     train: Literal["train", "train+val", "train+val+vg"] = "train"
-    """What is learned; with val in it, the accuracy on val says nothing and test is for EvalAI."""
+    """The training questions; with val among them, the accuracy on val is meaningless, and test is for EvalAI."""
     answers: Path | None = None
     """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
     vectors: Path | None = None
-    """First word vectors, a text file in GloVe's layout; without it they are random."""
+    """Initial word vectors, a text file in GloVe's layout; random if None."""
     max_text_length: int = 14
     """Words of a question that are read."""
     with_cls: bool = False
     """Return whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Read questions and answers and opens the features; names what is missing."""
+        """Read questions and answers and open the features."""
         progress(f"reading {self.questions}")
         store = ConcatFeatureStore.open(self.features)
         needed = [*self.train.split("+"), "val"]
-        parts = {name: self._part(name) for name in _LEARNT if name in needed or self._files(name)[0].exists()}
+        parts = {name: self._part(name) for name in _VOCAB_SPLITS if name in needed or self._files(name)[0].exists()}
         texts = [question.text for part in parts.values() for question in part]
         vocabulary = QuestionVocabulary.build(map(tokenize_question, texts), with_cls=self.with_cls)
         return QuestionDataModule(
@@ -74,7 +74,7 @@ class VqaData:
 
     def split(self, name: str) -> QuestionDataset:
         """train, val, vg, test or test-dev; the last two come without answers."""
-        splits = (*_LEARNT, "test-dev")
+        splits = (*_VOCAB_SPLITS, "test-dev")
         if name not in splits:
             raise DataError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
         return stored_questions(self._part(name), ConcatFeatureStore.open(self.features))
@@ -90,7 +90,7 @@ class VqaData:
         return AnswerVocabulary.build(chain.from_iterable(map(read_main_answers, files)))
 
     def _files(self, name: str) -> tuple[Path, Path | None]:
-        """Questions and annotations of a part; the latter None where they are withheld."""
+        """Questions and annotations of a part; the latter None for test sets."""
         if name == "vg":
             return self._file("VG_questions.json"), self._file("VG_annotations.json")
         year = "2015" if name.startswith("test") else "2014"
@@ -104,7 +104,7 @@ class VqaData:
 
 @dataclass(frozen=True, kw_only=True)
 class DaquarData:
-    """DAQUAR's questions about rooms beside a feature store of its images.
+    """DAQUAR's questions about indoor scenes, and a feature store of its images.
 
     The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
     images of test_images_list.txt, val those about every tenth image of train_images_list.txt, train the others.
@@ -143,8 +143,8 @@ class DaquarData:
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")
-        learned, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
-        splits = dict.fromkeys(learned, "train") | dict.fromkeys(learned[9::10], "val") | dict.fromkeys(test, "test")
+        train, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
+        splits = dict.fromkeys(train, "train") | dict.fromkeys(train[9::10], "val") | dict.fromkeys(test, "test")
         parts: dict[str, list[Question]] = {"train": [], "val": [], "test": []}
         for question in questions:
             if question.image not in splits:
@@ -163,7 +163,7 @@ class DaquarData:
 class SceneQuestionsData(SceneCounts):
     """Questions about the embedded scenes: four of each, three of which need boxes.
 
-    See `legenda.datasets.scenes.questions`; the accuracy of each of its types is told too.
+    See `legenda.datasets.scenes.questions`; `score` also returns the accuracy of each question type.
     """
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
@@ -171,7 +171,9 @@ class SceneQuestionsData(SceneCounts):
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)
-        answers = AnswerVocabulary.build((told.answers[0] for told in train.annotations.values()), min_count=1)
+        answers = AnswerVocabulary.build(
+            (annotation.answers[0] for annotation in train.annotations.values()), min_count=1
+        )
         return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
 
     def split(self, name: str) -> QuestionDataset:
@@ -182,9 +184,9 @@ class SceneQuestionsData(SceneCounts):
 def scene_questions(made: SceneSplit) -> QuestionDataset:
     """Scenes as a set of questions, each with its one answer as that of all people."""
     questions, scenes = [], []
-    for place, scene in enumerate(made.scenes):
+    for index, scene in enumerate(made.scenes):
         for number, asked in enumerate(ask(scene)):
             annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
             questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
-            scenes.append(place)
+            scenes.append(index)
     return QuestionDataset(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)

@@ -1,4 +1,4 @@
-"""Questions about images, ready for training and validation, whatever they come from."""
+"""Questions with the regions of their images, for training and validation."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 class QuestionDataset:
     """One split: its questions and a reader of their images' regions.
 
-    read: from an array of positions in this split to the regions of those questions' images, one row each.
+    read: from positions in this split `(B,)` to the Regions of the images of those questions.
     source: what the regions are read from, for messages. extractor: the name under which they were made.
-    by_type: whether `score` also tells the accuracy of each type of question.
+    by_type: whether `score` also returns the accuracy of each type of question.
     """
 
     questions: tuple[Question, ...]
@@ -45,17 +45,17 @@ class QuestionDataset:
 
     @property
     def missing_targets(self) -> str | None:
-        """What the data keep to themselves, so that nothing can be scored; None where some answer is known."""
+        """Return "answers" where no question has one, so that nothing can be scored; else None."""
         return None if any(question.annotation is not None for question in self.questions) else "answers"
 
     @cached_property
     def annotations(self) -> dict[str, Annotation]:
-        """What people answered, by question; DataError where the split withholds it."""
+        """The human answers, by question; raise DataError where a question has none."""
         found = {question.id: question.annotation for question in self.questions}
-        told = {name: annotation for name, annotation in found.items() if annotation is not None}
-        if len(told) != len(found):
+        known = {name: annotation for name, annotation in found.items() if annotation is not None}
+        if len(known) != len(found):
             raise DataError("the questions of this split come without answers; use another split, or submit to EvalAI")
-        return told
+        return known
 
     def score(self, predictions: Mapping[str, str]) -> dict[str, float | None]:
         """Percentages of the official evaluation: `accuracy` of all, then of each type of answer, then of question."""
@@ -96,16 +96,16 @@ def question_rows(
 
 @dataclass(frozen=True, eq=False)
 class EncodedQuestions:
-    """The questions of a split as ids, and what is learned of their answers.
+    """The questions of a split as ids, and the soft targets of their answers.
 
-    tokens `(Q, L)` int64, padded with 0. Question q has the answers ids[ends[q] : ends[q + 1]] with `shares` beside;
+    tokens `(Q, L)` int64, padded with 0. Question q has answer_ids[offsets[q] : offsets[q + 1]] with their `scores`;
     answers outside the vocabulary are left out, so that a question may have none.
     """
 
     tokens: Int[Tensor, "Q L"]
-    ids: np.ndarray
-    shares: np.ndarray
-    ends: np.ndarray
+    answer_ids: np.ndarray
+    scores: np.ndarray
+    offsets: np.ndarray
     answer_count: int
 
     @staticmethod
@@ -113,22 +113,22 @@ class EncodedQuestions:
         split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_text_length: int
     ) -> EncodedQuestions:
         """Questions cut at `max_text_length` words; DataError where the split comes without answers."""
-        ids, shares, ends = [], [], [0]
+        ids, scores, offsets = [], [], [0]
         for annotation in split.annotations.values():
-            for answer, share in soft_targets(annotation.answers).items():
+            for answer, score in soft_targets(annotation.answers).items():
                 if answer in answers.ids:
                     ids.append(answers.ids[answer])
-                    shares.append(share)
-            ends.append(len(ids))
+                    scores.append(score)
+            offsets.append(len(ids))
         rows = question_rows(split.questions, vocabulary, max_text_length)
         return EncodedQuestions(
-            rows, np.array(ids, np.int64), np.array(shares, np.float32), np.array(ends), len(answers)
+            rows, np.array(ids, np.int64), np.array(scores, np.float32), np.array(offsets), len(answers)
         )
 
     def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
-        """What is learned of each answer, 0 to 1, for the questions at these positions."""
+        """Return the soft target of each answer, 0 to 1, for the questions at these positions."""
         rows = np.zeros((len(positions), self.answer_count), np.float32)
         for row, position in zip(rows, positions, strict=True):
-            own = slice(*self.ends[position : position + 2])
-            row[self.ids[own]] = self.shares[own]
+            answers = slice(*self.offsets[position : position + 2])
+            row[self.answer_ids[answers]] = self.scores[answers]
         return torch.from_numpy(rows)

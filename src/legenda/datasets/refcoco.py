@@ -18,17 +18,17 @@ Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""
 
 _REFS = "name a refs(...).p of RefCOCO, RefCOCO+ or RefCOCOg"
-_INSTANCES = "name the instances.json that lies beside the refs(...).p"
+_INSTANCES = "name the instances.json of the same folder"
 _ENTITIES = "name phrases and boxes in the layout of flickr30k_entities.json"
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A few words that mean one thing, or several, in one image.
+    """An expression that refers to one thing, or several, in one image.
 
     id: unique in its data set; image: the image as feature stores name it, or its number in COCO; boxes: those of
-    the things, in pixels; size: width and height of the image in pixels; kind: the sort of expression, by which
-    accuracies are told apart, empty where there are no sorts.
+    the things, in pixels; size: width and height of the image in pixels; kind: the sort of expression, for which
+    the accuracy is reported separately, or empty.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Expression:
 def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Expression]]:
     """Read referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
 
-    refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running anything in it.
+    refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running code in it.
     instances: the images' sizes and the boxes of things, in COCO's layout.
     Raises DataError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
     """
@@ -65,8 +65,8 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
         if image not in sizes or box not in boxes:
             raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
         split = found.setdefault(_get(where, entry, "split", str, _REFS), [])
-        for place, sentence in enumerate(_get(where, entry, "sentences", list, _REFS)):
-            inner = f"{where}, sentences[{place}]"
+        for index, sentence in enumerate(_get(where, entry, "sentences", list, _REFS)):
+            inner = f"{where}, sentences[{index}]"
             name = str(_get(inner, sentence, "sent_id", int, _REFS))
             tokens = _get(inner, sentence, "tokens", list, _REFS)
             if not all(isinstance(token, str) for token in tokens):
@@ -98,9 +98,7 @@ def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[in
     except KeyError as error:
         raise DataError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: {where} holds something else than images and boxes ({error}); {_INSTANCES}"
-        ) from error
+        raise DataError(f"{path}: {where} is not an image or a box ({error}); {_INSTANCES}") from error
     return sizes, boxes
 
 
@@ -121,12 +119,14 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
     found: dict[str, list[Expression]] = {}
     for file, entry in content.items():
         if file not in splits:
-            raise DataError(f"{annotations} knows nothing of '{file}', whose phrases are in {path}; name the right one")
+            raise DataError(
+                f"{annotations} lacks '{file}', whose phrases are in {path}; name those of the same data set"
+            )
         try:
             if "captions" in entry:
                 found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"a value that cannot be: {error}"
+            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"an invalid value: {error}"
             raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
     if not any(found.values()):
         raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
@@ -135,14 +135,14 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
 
 def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     size = float(entry["width"]), float(entry["height"])
-    boxes = {chain: tuple(map(_box, own)) for chain, own in entry["boxes"].items()}
+    boxes = {chain: tuple(map(_box, corners)) for chain, corners in entry["boxes"].items()}
     found = []
     for number, caption in enumerate(entry["captions"]):
         words = caption["text"].split()
-        for place, (chain, types, first, count) in enumerate(caption["phrases"]):
+        for index, (chain, types, first, count) in enumerate(caption["phrases"]):
             tokens = tuple(tokenize_question(" ".join(words[first : first + count])))
             if tokens and boxes.get(str(chain)):
-                name = f"{image}-{number}-{place}"  # two phrases may begin at one word
+                name = f"{image}-{number}-{index}"  # two phrases may start at the same word
                 found.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
     return found
 

@@ -1,4 +1,4 @@
-"""Sentences beside their translations, from text files with one of them a line."""
+"""Sentences with their translations, from text files with one sentence per line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HINT = "name text files of the same number of lines, gzipped (.gz) or not"
 
 @dataclass(frozen=True, eq=False)
 class ParallelDataset:
-    """Sentences of one split, each with the translations that people made of it.
+    """Sentences of one split, each with its human translations.
 
-    identities: their numbers in the file from 1, or what else tells them apart. source: what they were read from, for
+    ids: their line numbers in the file from 1, or other unique names. source: what they were read from, for
     messages. tokenized: whether the text is cut into tokens already, with spaces or "@@ " between them.
     """
 
@@ -41,11 +41,11 @@ class ParallelDataset:
         pieces = BPETokenizer()
         return {name: tuple(pieces.detokenize(text.split()) for text in texts) for name, texts in references.items()}
 
-    def at(self, places: Sequence[int]) -> ParallelDataset:
+    def at(self, positions: Sequence[int]) -> ParallelDataset:
         """Some of the pairs."""
 
         def chosen(values: tuple) -> tuple:
-            return tuple(values[place] for place in places)
+            return tuple(values[position] for position in positions)
 
         return replace(
             self,
@@ -112,8 +112,8 @@ class ParallelData:
         """Return the data without the pairs that are too long to train on."""
         pairs = zip(train.sentences, train.references, strict=True)
         fitting = [
-            place
-            for place, (sentence, references) in enumerate(pairs)
+            position
+            for position, (sentence, references) in enumerate(pairs)
             if all(len(subwords.tokenize(text)) <= self.max_length for text in (sentence, *references))
         ]
         if not fitting:
@@ -144,7 +144,7 @@ def read_parallel(source: Path, *references: Path) -> ParallelDataset:
 
 
 def _file(folder: Path, name: str) -> Path:
-    """Return the file of that name, or the gzipped one beside it where only that is there."""
+    """Return the file of that name, or its gzipped version where only that exists."""
     plain, zipped = folder / name, folder / f"{name}.gz"
     return zipped if zipped.exists() and not plain.exists() else plain
 
@@ -161,7 +161,7 @@ def _lines(path: Path) -> Sequence[str]:
         try:
             lines.append(line.decode().strip())
         except UnicodeDecodeError as error:
-            raise DataError(f"{path} is no UTF-8 text in line {number}; mend the line or convert the file") from error
+            raise DataError(f"{path} is not UTF-8 text in line {number}; correct or convert the file") from error
         if not lines[-1]:
             raise DataError(f"{path} is empty in line {number}; take that line out of all files of the split")
     return lines

@@ -17,7 +17,7 @@ from legenda.text import Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class MovingScenesData:
-    """The embedded moving scenes: how many of each split, and the seed of their worlds."""
+    """The embedded moving scenes: how many of each split, and their seed."""
 
     train: int = 2_400
     validation: int = 120
@@ -32,7 +32,7 @@ class MovingScenesData:
         return DataModule(train, validation, vocabulary, MOVING_DIM, False)
 
     def split(self, name: str) -> CaptionDataset:
-        """Return the moving scenes train, val or test; captions of them are also judged for truth."""
+        """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
         counts = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in counts:
             raise DataError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")

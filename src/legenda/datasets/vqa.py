@@ -50,13 +50,13 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
         where = f"{path}: questions[{number}]"
         if not isinstance(entry, Mapping):
-            raise DataError(f"{where} is no object; {_QUESTIONS}")
+            raise DataError(f"{where} is not an object; {_QUESTIONS}")
         for key in ("question_id", "image_id", "question"):
             if key not in entry:
                 raise DataError(f"{where} has no '{key}'; {_QUESTIONS}")
         name, text = str(entry["question_id"]), entry["question"]
         if not isinstance(text, str):
-            raise DataError(f"the 'question' of {where} is no text; {_QUESTIONS}")
+            raise DataError(f"the 'question' of {where} is not text; {_QUESTIONS}")
         if name in found:
             raise DataError(f"{path} has question {name} twice; leave one of them out")
         if annotations is not None and name not in answered:

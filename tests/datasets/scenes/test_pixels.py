@@ -18,12 +18,12 @@ from legenda.datasets.scenes import (
     make_scene,
     make_split,
 )
-from legenda.datasets.scenes.pixels import MOST_REGIONS, SIDE
-from legenda.datasets.scenes.world import COLOURS, SHAPES
+from legenda.datasets.scenes.pixels import MAX_REGIONS, SIDE
+from legenda.datasets.scenes.world import COLORS, SHAPES
 from legenda.errors import DataError
 
 GROUND = (240, 240, 240)
-KINDS = [(colour, shape) for colour in COLOURS for shape in SHAPES]
+KINDS = [(color, shape) for color in COLORS for shape in SHAPES]
 SPLIT = make_split("val", 240)
 
 
@@ -162,9 +162,9 @@ def test_specks_are_no_things():
 
 
 def test_far_too_many_things_are_refused():
-    assert len(find_things(with_dots(MOST_REGIONS - 1, 5))[0]) == MOST_REGIONS == 50
+    assert len(find_things(with_dots(MAX_REGIONS - 1, 5))[0]) == MAX_REGIONS == 50
     with pytest.raises(DataError, match="shows 51 things on a plain ground, where 1 to 50 can be described"):
-        find_things(with_dots(MOST_REGIONS, 5))
+        find_things(with_dots(MAX_REGIONS, 5))
 
 
 def test_the_extractor_gives_each_image_its_own_regions():

@@ -29,7 +29,7 @@ def meant(text: str, scene: Scene) -> Thing:
         small, large = sorted((t for t in scene.things if t.shape == words[2]), key=lambda thing: thing.size)
         return large if words[1] == "larger" else small
     parts = set(words[1:]) - {"thing"}
-    (found,) = [thing for thing in scene.things if parts <= {thing.colour, thing.shape}]
+    (found,) = [thing for thing in scene.things if parts <= {thing.color, thing.shape}]
     return found
 
 

@@ -31,7 +31,7 @@ def touch(a: Thing, b: Thing) -> bool:
 def called(scene: Scene, words: str) -> Thing:
     """The one thing of this colour and shape, or of this shape or colour."""
     parts = set(words.split()) - {"thing"}
-    (thing,) = [thing for thing in scene.things if parts <= {thing.colour, thing.shape}]
+    (thing,) = [thing for thing in scene.things if parts <= {thing.color, thing.shape}]
     return thing
 
 
@@ -44,23 +44,23 @@ def standing(a: Thing, b: Thing) -> str:
     return "side by side" if abs(a.x - b.x) > abs(a.y - b.y) else "one above the other"
 
 
-def coloured(scene: Scene, colour: str) -> list[Thing]:
-    return [thing for thing in scene.things if thing.colour == colour]
+def coloured(scene: Scene, color: str) -> list[Thing]:
+    return [thing for thing in scene.things if thing.color == color]
 
 
 def answer(text: str, scene: Scene) -> str:
     """What is true of the scene, worked out from the words of the question and the things' places only."""
     if found := re.fullmatch(r"what is next to the (.+)\?", text):
         other = neighbor(scene, found[1])
-        return f"{other.colour} {other.shape}"
+        return f"{other.color} {other.shape}"
     if found := re.fullmatch(r"what (colour|shape) is the thing next to the (.+)\?", text):
-        return getattr(neighbor(scene, found[2]), found[1])
+        return getattr(neighbor(scene, found[2]), found[1].replace("colour", "color"))
     if found := re.fullmatch(r"is the (.+) next to the (.+)\?", text):
         return "yes" if touch(called(scene, found[1]), called(scene, found[2])) else "no"
     if found := re.fullmatch(r"what colour is the (larger|smaller) (.+)\?", text):
         same = sorted((thing for thing in scene.things if thing.shape == found[2]), key=lambda thing: thing.size)
         assert len(same) == 2
-        return same[found[1] == "larger"].colour
+        return same[found[1] == "larger"].color
     if found := re.fullmatch(r"is the (.+) (larger|smaller) than the (.+)\?", text):
         difference = called(scene, found[1]).size - called(scene, found[3]).size
         return "yes" if (difference > 0) == (found[2] == "larger") else "no"
@@ -75,7 +75,7 @@ def answer(text: str, scene: Scene) -> str:
     if found := re.fullmatch(r"is there a (.+) (.+)\?", text):
         return "yes" if any(thing.kind == (found[1], found[2]) for thing in scene.things) else "no"
     if found := re.fullmatch(r"what (colour|shape) is the (.+)\?", text):
-        return getattr(called(scene, found[2]), found[1])
+        return getattr(called(scene, found[2]), found[1].replace("colour", "color"))
     raise AssertionError(f"no such question is known: {text}")
 
 
@@ -122,8 +122,8 @@ def test_the_neighbor_has_any_kind():
     kinds = Counter(question.answer for _, question in of_type("near") if question.text.startswith("what is"))
     assert sum(kinds.values()) == 300
     assert kinds.most_common(1)[0][1] <= 14
-    colours = Counter(question.answer for _, question in of_type("size") if question.answer_type == "other")
-    assert max(colours.values()) < 2 * min(colours.values())
+    colors = Counter(question.answer for _, question in of_type("size") if question.answer_type == "other")
+    assert max(colors.values()) < 2 * min(colors.values())
 
 
 def guesses(scene: Scene, question: SceneQuestion, rng: random.Random) -> list[str]:
@@ -133,10 +133,10 @@ def guesses(scene: Scene, question: SceneQuestion, rng: random.Random) -> list[s
     named = question.text.rstrip("?").split()
     if question.question_type == "near":
         others = [thing for thing in scene.things if list(thing.kind) != named[-2:]]
-        part = {"what colour": "colour", "what shape": "shape"}.get(" ".join(named[:2]))
+        part = {"what colour": "color", "what shape": "shape"}.get(" ".join(named[:2]))
         possible = [getattr(thing, part) if part else " ".join(thing.kind) for thing in others]
     elif question.question_type == "size":
-        possible = [thing.colour for thing in scene.things if thing.shape == named[-1]]
+        possible = [thing.color for thing in scene.things if thing.shape == named[-1]]
     else:
         possible = ["side by side", "one above the other"]
     rng.shuffle(possible)
@@ -183,5 +183,5 @@ def test_scenes_with_equal_features_have_different_answers():
         partners = [
             thing for thing in other.things if thing != called(other, kind) and touch(called(other, kind), thing)
         ]
-        changed += question.answer not in [f"{thing.colour} {thing.shape}" for thing in partners]
+        changed += question.answer not in [f"{thing.color} {thing.shape}" for thing in partners]
     assert changed == 40

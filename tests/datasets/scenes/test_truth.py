@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.datasets.scenes import TRUTHS, Scene, Thing, judge, truth_scores
+from legenda.datasets.scenes import TRUTHS, Scene, Thing, check_caption, truth_scores
 
 WHITE = (240, 240, 240)
 
@@ -61,7 +61,7 @@ BIND = Scene(
     ],
 )
 def test_near(caption, true, pair, axis):
-    verdict = judge(caption, NEAR)
+    verdict = check_caption(caption, NEAR)
     assert (verdict.true, verdict.pair, verdict.axis) == (true, pair, axis)
     assert (verdict.size, verdict.bind) == (None, None)
 
@@ -79,7 +79,7 @@ def test_near(caption, true, pair, axis):
     ],
 )
 def test_size(caption, true):
-    verdict = judge(caption, SIZE)
+    verdict = check_caption(caption, SIZE)
     assert (verdict.true, verdict.size) == (true, true)
     assert (verdict.pair, verdict.axis, verdict.bind) == (None, None, None)
 
@@ -97,7 +97,7 @@ def test_size(caption, true):
     ],
 )
 def test_bind(caption, true):
-    verdict = judge(caption, BIND)
+    verdict = check_caption(caption, BIND)
     assert (verdict.true, verdict.bind) == (true, true)
     assert (verdict.pair, verdict.axis, verdict.size) == (None, None, None)
 

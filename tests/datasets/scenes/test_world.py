@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from legenda.datasets.scenes import FAMILIES, Scene, Thing, make_scene, make_scenes
-from legenda.datasets.scenes.world import APART, COLOURS, SHAPES, TOUCHING, axis_of, gaps, next_to
+from legenda.datasets.scenes.world import APART, COLORS, SHAPES, TOUCHING, axis_of, gaps, next_to
 
 SCENES = tuple(make_scenes("train", 450, seed=5))
 
@@ -22,8 +22,8 @@ def others(scene: Scene) -> list[tuple[Thing, Thing]]:
 
 def test_there_are_enough_kinds_of_things():
     assert len(SHAPES) >= 6
-    assert len(COLOURS) >= 8
-    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert len(COLORS) >= 8
+    assert len(set(COLORS.values())) == len(COLORS)
 
 
 def test_families_take_turns_and_so_share_any_count_evenly():
@@ -54,7 +54,7 @@ def test_near_scenes_have_one_pair_that_almost_touches_and_nothing_in_common():
     for scene in family("near"):
         assert sum(next_to(a, b) for a, b in combinations(scene.things, 2)) == 1
         assert 0.012 - 1e-9 <= max(gaps(scene.first, scene.second)) <= TOUCHING  # at least 3 pixels
-        assert len({thing.colour for thing in scene.things}) == len(scene.things)
+        assert len({thing.color for thing in scene.things}) == len(scene.things)
         assert len({thing.shape for thing in scene.things}) == len(scene.things)
         assert axis_of(scene.first, scene.second) is not None
 
@@ -64,7 +64,7 @@ def test_size_scenes_have_two_of_one_shape_and_one_of_them_clearly_larger():
         shapes = [thing.shape for thing in scene.things]
         assert len(set(shapes)) == len(shapes) - 1
         assert scene.first.shape == scene.second.shape
-        assert len({thing.colour for thing in scene.things}) == len(shapes)
+        assert len({thing.color for thing in scene.things}) == len(shapes)
         assert 1.4 - 1e-9 <= scene.first.size / scene.second.size <= 2.2 + 1e-9
         assert 0.12 <= scene.first.size <= 0.18
         rest = [thing for thing in scene.things if thing not in (scene.first, scene.second)]
@@ -73,17 +73,17 @@ def test_size_scenes_have_two_of_one_shape_and_one_of_them_clearly_larger():
 
 def test_bind_scenes_have_two_of_one_colour_that_stand_clearly():
     for scene in family("bind"):
-        colours = [thing.colour for thing in scene.things]
-        assert len(set(colours)) == len(colours) - 1
-        assert scene.first.colour == scene.second.colour
-        assert len({thing.shape for thing in scene.things}) == len(colours)
+        colors = [thing.color for thing in scene.things]
+        assert len(set(colors)) == len(colors) - 1
+        assert scene.first.color == scene.second.color
+        assert len({thing.shape for thing in scene.things}) == len(colors)
         across, down = abs(scene.first.x - scene.second.x), abs(scene.first.y - scene.second.y)
         assert max(across, down) >= 2 * min(across, down)
 
 
 @pytest.mark.parametrize("name", ["near", "bind"])
 def test_both_ways_to_stand_are_about_as_frequent(name):
-    beside = sum(axis_of(scene.first, scene.second) == "beside" for scene in family(name))
+    beside = sum(axis_of(scene.first, scene.second) == "horizontal" for scene in family(name))
     assert 50 <= beside <= 100  # of 150; four standard deviations of a fair coin
 
 
@@ -117,11 +117,11 @@ def test_a_scene_is_the_same_on_every_machine():
 @pytest.mark.parametrize(
     ("a", "b", "expected", "way"),
     [
-        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.52, 0.5, 0.1), True, "beside"),
-        (Thing("circle", "red", 0.5, 0.4, 0.1), Thing("square", "blue", 0.51, 0.52, 0.1), True, "above"),
-        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.54, 0.5, 0.1), False, "beside"),
+        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.52, 0.5, 0.1), True, "horizontal"),
+        (Thing("circle", "red", 0.5, 0.4, 0.1), Thing("square", "blue", 0.51, 0.52, 0.1), True, "vertical"),
+        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.54, 0.5, 0.1), False, "horizontal"),
         (Thing("circle", "red", 0.4, 0.4, 0.1), Thing("square", "blue", 0.51, 0.51, 0.1), False, None),
-        (Thing("circle", "red", 0.2, 0.2, 0.1), Thing("square", "blue", 0.8, 0.5, 0.1), False, "beside"),
+        (Thing("circle", "red", 0.2, 0.2, 0.1), Thing("square", "blue", 0.8, 0.5, 0.1), False, "horizontal"),
         (Thing("circle", "red", 0.2, 0.2, 0.1), Thing("square", "blue", 0.8, 0.51, 0.1), False, None),
     ],
 )

@@ -3,7 +3,7 @@
 from legenda.datasets.scenes.dataset import SceneCounts, SceneSplit, make_split
 from legenda.datasets.scenes.language import references
 from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
-from legenda.datasets.scenes.truth import TRUTHS, Verdict, judge, truth_scores
+from legenda.datasets.scenes.truth import TRUTHS, Verdict, check_caption, truth_scores
 from legenda.datasets.scenes.world import FAMILIES, Scene, Thing, make_scene, make_scenes
 
 __all__ = [
@@ -15,10 +15,10 @@ __all__ = [
     "SceneSplit",
     "Thing",
     "Verdict",
+    "check_caption",
     "draw_scene",
     "extract",
     "find_things",
-    "judge",
     "make_scene",
     "make_scenes",
     "make_split",

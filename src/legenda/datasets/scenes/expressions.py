@@ -40,7 +40,7 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
         case "near":
             among = 1 / (len(scene.things) - 1)  # any of the others might be the one
             about = [
-                SceneExpression(f"the thing next to the {a.colour} {a.shape}", b, "near", among)
+                SceneExpression(f"the thing next to the {a.color} {a.shape}", b, "near", among)
                 for a, b in ((one, other), (other, one))
             ]
         case "size":
@@ -56,9 +56,9 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
 
 def _plain(rng: random.Random, thing: Thing, scene: Scene) -> SceneExpression:
     """Return the thing by its kind, or by that part of it which it shares with no other."""
-    texts = [f"the {thing.colour} {thing.shape}"]
+    texts = [f"the {thing.color} {thing.shape}"]
     if sum(other.shape == thing.shape for other in scene.things) == 1:
         texts.append(f"the {thing.shape}")
-    if sum(other.colour == thing.colour for other in scene.things) == 1:
-        texts.append(f"the {thing.colour} thing")
+    if sum(other.color == thing.color for other in scene.things) == 1:
+        texts.append(f"the {thing.color} thing")
     return SceneExpression(rng.choice(texts), thing, "plain", 1.0)

@@ -1,19 +1,19 @@
-"""What is said of scenes: reference captions from a grammar, and what a caption claims, read back from it."""
+"""Captions of scenes: references from a grammar, and the parser of the claim of a caption."""
 
 import random
 import re
 from dataclasses import dataclass
 
-from legenda.datasets.scenes.world import COLOURS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
 
 Kind = tuple[str, str]
 
-_AXIS_WORDS: dict[Axis, str] = {"beside": "side by side", "above": "one above the other"}
+_AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
 
 
 @dataclass(frozen=True)
 class PairClaim:
-    """Two things are next to each other and, where the caption says so, stand in this way."""
+    """Two things are next to each other and, where the caption states it, stand in this way."""
 
     first: Kind
     second: Kind
@@ -33,7 +33,7 @@ class SizeClaim:
 class BindClaim:
     """The two things of this colour stand in this way; their shapes may be left open."""
 
-    colour: str
+    color: str
     shapes: tuple[str, str] | None
     axis: Axis
 
@@ -46,17 +46,17 @@ def references(scene: Scene) -> tuple[str, ...]:
     rng = random.Random(f"language-{scene.id}")
     match scene.family:
         case "near":
-            says = _near(rng, scene)
+            captions = _near(rng, scene)
         case "size":
-            says = _size(scene)
+            captions = _size(scene)
         case "bind":
-            says = _bind(rng, scene)
-    rng.shuffle(says)
-    return tuple(says)
+            captions = _bind(rng, scene)
+    rng.shuffle(captions)
+    return tuple(captions)
 
 
 def _a(thing: Thing) -> str:
-    return f"{'an' if thing.colour[0] in 'aeiou' else 'a'} {thing.colour} {thing.shape}"
+    return f"{'an' if thing.color[0] in 'aeiou' else 'a'} {thing.color} {thing.shape}"
 
 
 def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
@@ -76,7 +76,7 @@ def _near(rng: random.Random, scene: Scene) -> list[str]:
 
 
 def _size(scene: Scene) -> list[str]:
-    large, small, shape = scene.first.colour, scene.second.colour, scene.first.shape
+    large, small, shape = scene.first.color, scene.second.color, scene.first.shape
     return [
         f"the {large} {shape} is larger than the {small} {shape}",
         f"the {large} {shape} is larger than the {small} one",
@@ -87,35 +87,35 @@ def _size(scene: Scene) -> list[str]:
 
 
 def _bind(rng: random.Random, scene: Scene) -> list[str]:
-    colour, stand = scene.first.colour, _stands(scene)
+    color, stand = scene.first.color, _stands(scene)
     a, b = _shuffled(rng, scene)
     return [
-        f"the two {colour} things are {stand}",
-        f"two {colour} things {stand}",
-        f"both {colour} things stand {stand}",
-        f"the {colour} {a.shape} and the {colour} {b.shape} are {stand}",
-        f"the two {colour} things stand {stand}",
+        f"the two {color} things are {stand}",
+        f"two {color} things {stand}",
+        f"both {color} things stand {stand}",
+        f"the {color} {a.shape} and the {color} {b.shape} are {stand}",
+        f"the two {color} things stand {stand}",
     ]
 
 
-_COLOUR = f"({'|'.join(COLOURS)})"
+_COLOR = f"({'|'.join(COLORS)})"
 _SHAPE = f"({'|'.join(SHAPES)})"
-_THING = rf"an? {_COLOUR} {_SHAPE}"
+_THING = rf"an? {_COLOR} {_SHAPE}"
 _AXIS = f"({'|'.join(_AXIS_WORDS.values())})"
 _AXES: dict[str, Axis] = {words: axis for axis, words in _AXIS_WORDS.items()}
 
 _PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
 _PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")
-_LARGER = re.compile(rf"the {_COLOUR} {_SHAPE} is larger than the {_COLOUR} (?:one|{_SHAPE})")
-_SMALLER = re.compile(rf"the {_COLOUR} {_SHAPE} is smaller than the {_COLOUR} (?:one|{_SHAPE})")
-_LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOUR}")
-_IS_LARGER = re.compile(rf"the {_COLOUR} {_SHAPE} is the larger one")
-_BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOUR} things (?:are |stand |){_AXIS}")
-_BOTH_NAMED = re.compile(rf"the {_COLOUR} {_SHAPE} and the {_COLOUR} {_SHAPE} are {_AXIS}")
+_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is larger than the {_COLOR} (?:one|{_SHAPE})")
+_SMALLER = re.compile(rf"the {_COLOR} {_SHAPE} is smaller than the {_COLOR} (?:one|{_SHAPE})")
+_LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOR}")
+_IS_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is the larger one")
+_BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOR} things (?:are |stand |){_AXIS}")
+_BOTH_NAMED = re.compile(rf"the {_COLOR} {_SHAPE} and the {_COLOR} {_SHAPE} are {_AXIS}")
 
 
 def read_claim(caption: str) -> Claim | None:
-    """What a caption claims, or None when the grammar has no such sentence."""
+    """Return the claim of a caption, or None when it is not a sentence of the grammar."""
     caption = " ".join(caption.lower().split()).removesuffix(".").strip()
     if found := _PAIR.fullmatch(caption):
         a, b, c, d = found.groups()
@@ -136,6 +136,6 @@ def read_claim(caption: str) -> Claim | None:
     if found := _BOTH.fullmatch(caption):
         return BindClaim(found[1], None, _AXES[found[2]])
     if found := _BOTH_NAMED.fullmatch(caption):
-        colour, a, again, b, axis = found.groups()
-        return BindClaim(colour, (a, b), _AXES[axis]) if again == colour else None
+        color, a, again, b, axis = found.groups()
+        return BindClaim(color, (a, b), _AXES[axis]) if again == color else None
     return None

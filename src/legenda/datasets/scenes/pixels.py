@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from PIL import Image, ImageDraw
 
-from legenda.datasets.scenes.world import COLOURS, Scene
+from legenda.datasets.scenes.world import COLORS, Scene
 from legenda.errors import DataError
 
 SIDE = 320
@@ -17,13 +17,13 @@ PATCH = 8
 """Every found thing becomes a patch of PATCH x PATCH cells, whatever its size."""
 FEATURE_DIM = PATCH * PATCH * 3
 
-MOST_REGIONS = 50
+MAX_REGIONS = 50
 """An image with more components is none of things on a plain ground."""
 
-_LEAST_SHARE = 1.5e-4  # of the image's pixels; smaller components are specks
+_MIN_AREA = 1.5e-4  # of the image's pixels; smaller components are specks
 _CONTRAST = 30
 _PACK = np.array([65536, 256, 1])
-_PAPER = 240.0  # what colours are told relative to
+_PAPER = 240.0  # subtracted from all colors
 
 
 def draw_scene(scene: Scene) -> Image.Image:
@@ -33,7 +33,7 @@ def draw_scene(scene: Scene) -> Image.Image:
         left, top = (round(edge * SIDE) for edge in thing.box[:2])
         pixels = round(thing.size * SIDE)
         mask = _stencil(thing.shape).resize((pixels, pixels), Image.Resampling.NEAREST)
-        image.paste(COLOURS[thing.colour], (left, top), mask)
+        image.paste(COLORS[thing.color], (left, top), mask)
     return image
 
 
@@ -85,8 +85,8 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
 
     The ground is the commonest colour along the border; what stands out from it falls into connected components.
     Each component's crop, with everything else blanked out, is resized to one patch. Things of one kind drawn by
-    `draw_scene` give the same patch to the last digit at every size and place, beside any neighbor and on any ground;
-    the boxes, in 0..1, tell where they lie. Raises DataError when nothing, or far too much, stands out.
+    `draw_scene` give the same patch to the last digit at every size and position, near any thing and on any background;
+    only the boxes, in 0..1, depend on the position. Raises DataError when nothing, or far too much, stands out.
     """
     from scipy import ndimage  # late: a tenth of the time that every command needs to start
 
@@ -97,16 +97,16 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     labels, _ = ndimage.label(_differs(pixels, ground), structure=np.ones((3, 3)))
     height, width = labels.shape
     sizes = np.bincount(labels.ravel())
-    places = ndimage.find_objects(labels)
-    numbers = [n for n in range(1, len(sizes)) if sizes[n] >= _LEAST_SHARE * labels.size]
-    if not 1 <= len(numbers) <= MOST_REGIONS:
+    slices = ndimage.find_objects(labels)
+    numbers = [n for n in range(1, len(sizes)) if sizes[n] >= _MIN_AREA * labels.size]
+    if not 1 <= len(numbers) <= MAX_REGIONS:
         raise DataError(
-            f"the image shows {len(numbers)} things on a plain ground, where 1 to {MOST_REGIONS} can be described; "
+            f"the image shows {len(numbers)} things on a plain ground, where 1 to {MAX_REGIONS} can be described; "
             "give one like those that `legenda demo` draws"
         )
     features, boxes = [], []
     for number in numbers:
-        rows, columns = places[number - 1]
+        rows, columns = slices[number - 1]
         features.append(_patch(pixels[rows, columns], labels[rows, columns] == number))
         boxes.append((columns.start / width, rows.start / height, columns.stop / width, rows.stop / height))
     return np.stack(features), np.asarray(boxes, dtype=np.float32)
@@ -122,16 +122,16 @@ def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
     return result
 
 
-def _patch(crop: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _patch(crop: np.ndarray, filled: np.ndarray) -> np.ndarray:
     """Return the crop read at the centers of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
 
     Read at its cells' centers, an enlarged stencil gives back its cells exactly: nothing of the size is left.
     """
-    rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in own.shape)
+    rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in filled.shape)
     cells = np.ix_(rows, columns)
-    colours = np.where(own[cells][..., None], (crop[cells] - _PAPER) / 128.0, 0.0)
+    colors = np.where(filled[cells][..., None], (crop[cells] - _PAPER) / 128.0, 0.0)
     block = STENCIL // PATCH
-    return colours.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
+    return colors.reshape(PATCH, block, PATCH, block, 3).mean(axis=(1, 3), dtype=np.float32).reshape(-1)
 
 
 def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from legenda.datasets.scenes.world import COLOURS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "colour", "shape"]
 
@@ -21,7 +21,7 @@ PER_SCENE = 4
 MOST_WORDS = 10
 """Words of the longest question."""
 
-_STANDS: dict[Axis, str] = {"beside": "side by side", "above": "one above the other"}
+_STANDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
     thing, other = _shuffled(rng, scene)
     if rng.random() < 0.5:
-        part = SceneQuestion(f"what colour is the thing next to the {_named(thing)}?", other.colour, "near", among)
+        part = SceneQuestion(f"what colour is the thing next to the {_named(thing)}?", other.color, "near", among)
     else:
         part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
     thing, other = _shuffled(rng, scene)
@@ -82,26 +82,26 @@ def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     word = rng.choice(("larger", "smaller"))
     true = (one == large) == (word == "larger")
     return [
-        SceneQuestion(f"what colour is the larger {shape}?", large.colour, "size", 0.5),
-        SceneQuestion(f"what colour is the smaller {shape}?", small.colour, "size", 0.5),
+        SceneQuestion(f"what colour is the larger {shape}?", large.color, "size", 0.5),
+        SceneQuestion(f"what colour is the smaller {shape}?", small.color, "size", 0.5),
         SceneQuestion(f"is the {_named(one)} {word} than the {_named(other)}?", _yes(true), "size", 0.5),
     ]
 
 
 def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
-    axis, colour = axis_of(scene.first, scene.second), scene.first.colour
+    axis, color = axis_of(scene.first, scene.second), scene.first.color
     assert axis is not None, scene.id
     one, other = _shuffled(rng, scene)
-    asked: Axis = rng.choice(("beside", "above"))
+    asked: Axis = rng.choice(("horizontal", "vertical"))
     return [
-        SceneQuestion(f"how do the two {colour} things stand?", _STANDS[axis], "stand", 0.5),
+        SceneQuestion(f"how do the two {color} things stand?", _STANDS[axis], "stand", 0.5),
         SceneQuestion(
             f"how do the {one.shape} and the {other.shape} stand?",
             _STANDS[axis],
             "stand",
             0.5,
         ),
-        SceneQuestion(f"are the two {colour} things {_STANDS[asked]}?", _yes(asked == axis), "stand", 0.5),
+        SceneQuestion(f"are the two {color} things {_STANDS[asked]}?", _yes(asked == axis), "stand", 0.5),
     ]
 
 
@@ -113,18 +113,18 @@ def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
         case 1:
             kinds = {thing.kind for thing in scene.things}
             there = rng.choice(sorted(kinds))
-            missing = rng.choice([(c, s) for c in COLOURS for s in SHAPES if (c, s) not in kinds])
+            missing = rng.choice([(c, s) for c in COLORS for s in SHAPES if (c, s) not in kinds])
             true = rng.random() < 0.5
             return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence", 1.0)
         case 2:
             thing = _only(rng, scene, "shape")
-            return SceneQuestion(f"what colour is the {thing.shape}?", thing.colour, "colour", 1.0)
+            return SceneQuestion(f"what colour is the {thing.shape}?", thing.color, "colour", 1.0)
         case _:
-            thing = _only(rng, scene, "colour")
-            return SceneQuestion(f"what shape is the {thing.colour} thing?", thing.shape, "shape", 1.0)
+            thing = _only(rng, scene, "color")
+            return SceneQuestion(f"what shape is the {thing.color} thing?", thing.shape, "shape", 1.0)
 
 
-def _only(rng: random.Random, scene: Scene, part: Literal["colour", "shape"]) -> Thing:
+def _only(rng: random.Random, scene: Scene, part: Literal["color", "shape"]) -> Thing:
     """Return a thing that shares its colour, or its shape, with no other."""
     parts = [getattr(thing, part) for thing in scene.things]
     return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
@@ -135,7 +135,7 @@ def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
 
 
 def _named(thing: Thing) -> str:
-    return f"{thing.colour} {thing.shape}"
+    return f"{thing.color} {thing.shape}"
 
 
 def _yes(true: bool) -> str:

@@ -25,17 +25,17 @@ class Verdict:
     bind: bool | None = None
 
 
-def judge(caption: str, scene: Scene) -> Verdict:
+def check_caption(caption: str, scene: Scene) -> Verdict:
     """Return the verdict on one caption; every sentence outside the grammar is false."""
     claim = read_claim(caption)
-    reason = "not a sentence of the grammar" if claim is None else _wrong(claim, scene)
+    reason = "not a sentence of the grammar" if claim is None else _find_fault(claim, scene)
     true = not reason
     match scene.family:
         case "near":
-            told = claim if isinstance(claim, PairClaim) else None
-            named = told is not None and {told.first, told.second} == {scene.first.kind, scene.second.kind}
-            said = told.axis if told is not None else None
-            axis = None if said is None else said == axis_of(scene.first, scene.second)
+            pair = claim if isinstance(claim, PairClaim) else None
+            named = pair is not None and {pair.first, pair.second} == {scene.first.kind, scene.second.kind}
+            claimed = pair.axis if pair is not None else None
+            axis = None if claimed is None else claimed == axis_of(scene.first, scene.second)
             return Verdict(true, reason, pair=named, axis=axis)
         case "size":
             return Verdict(true, reason, size=true and isinstance(claim, SizeClaim))
@@ -46,9 +46,9 @@ def judge(caption: str, scene: Scene) -> Verdict:
 def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> dict[str, float | None]:
     """Shares of true captions: truth over all scenes, pair and axis over near, size and bind over their families.
 
-    Keyed by the scenes' identities. axis counts the captions that say an axis; a share of nothing is None.
+    Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None.
     """
-    verdicts = [judge(caption, scenes[identity]) for identity, caption in captions.items()]
+    verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}
     for name in TRUTHS[1:]:
         scores[name] = _share([value for v in verdicts if (value := getattr(v, name)) is not None])
@@ -59,18 +59,18 @@ def _share(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _wrong(claim: Claim, scene: Scene) -> str:
+def _find_fault(claim: Claim, scene: Scene) -> str:
     """Why a claim is false of a scene; empty when it is true."""
     match claim:
         case PairClaim(first, second, axis):
-            return _wrong_pair(first, second, axis, scene)
+            return _find_pair_fault(first, second, axis, scene)
         case SizeClaim(shape, larger, smaller):
-            return _wrong_size(shape, larger, smaller, scene)
-        case BindClaim(colour, shapes, axis):
-            return _wrong_bind(colour, shapes, axis, scene)
+            return _find_size_fault(shape, larger, smaller, scene)
+        case BindClaim(color, shapes, axis):
+            return _find_bind_fault(color, shapes, axis, scene)
 
 
-def _wrong_pair(first: tuple[str, str], second: tuple[str, str], axis: Axis | None, scene: Scene) -> str:
+def _find_pair_fault(first: tuple[str, str], second: tuple[str, str], axis: Axis | None, scene: Scene) -> str:
     things = [_thing(kind, scene) for kind in (first, second)]
     for kind, thing in zip((first, second), things, strict=True):
         if thing is None:
@@ -85,7 +85,7 @@ def _wrong_pair(first: tuple[str, str], second: tuple[str, str], axis: Axis | No
     return "" if axis in (None, axis_of(a, b)) else "they stand the other way"
 
 
-def _wrong_size(shape: str, larger: str, smaller: str | None, scene: Scene) -> str:
+def _find_size_fault(shape: str, larger: str, smaller: str | None, scene: Scene) -> str:
     of_shape = [thing for thing in scene.things if thing.shape == shape]
     if len(of_shape) < 2:
         return f"there are not two {shape} shapes to compare"
@@ -101,13 +101,13 @@ def _wrong_size(shape: str, larger: str, smaller: str | None, scene: Scene) -> s
     return "" if all(big.size > other.size for other in others) else f"the {larger} {shape} is the smaller one"
 
 
-def _wrong_bind(colour: str, shapes: tuple[str, str] | None, axis: Axis, scene: Scene) -> str:
-    of_colour = [thing for thing in scene.things if thing.colour == colour]
-    if len(of_colour) != 2:
-        return f"there are not two {colour} things"
-    if shapes is not None and {thing.shape for thing in of_colour} != set(shapes):
-        return f"the two {colour} things have other shapes"
-    return "" if axis == axis_of(*of_colour) else "they stand the other way"
+def _find_bind_fault(color: str, shapes: tuple[str, str] | None, axis: Axis, scene: Scene) -> str:
+    of_color = [thing for thing in scene.things if thing.color == color]
+    if len(of_color) != 2:
+        return f"there are not two {color} things"
+    if shapes is not None and {thing.shape for thing in of_color} != set(shapes):
+        return f"the two {color} things have other shapes"
+    return "" if axis == axis_of(*of_color) else "they stand the other way"
 
 
 def _thing(kind: tuple[str, str], scene: Scene) -> Thing | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
-from legenda.datasets.scenes.world import COLOURS, SHAPES, Scene, Thing
+from legenda.datasets.scenes.world import COLORS, SHAPES, Scene, Thing
 
 FRAMES = 6
 MOVING_DIM = FEATURE_DIM + 3
@@ -40,7 +40,7 @@ def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
     rng = random.Random(identity)
     motion = MOTIONS[index % len(MOTIONS)]
     level = rng.randint(225, 255)
-    kind = rng.choice(SHAPES), rng.choice(list(COLOURS))
+    kind = rng.choice(SHAPES), rng.choice(list(COLORS))
     if motion in _CHANGING:
         x, y = (rng.uniform(0.3, 0.7) for _ in range(2))
         low = rng.uniform(_LEAST, 0.2)
@@ -63,7 +63,7 @@ def moving_references(scene: MovingScene) -> tuple[str, ...]:
     rng = random.Random(f"language-{scene.id}")
     thing = scene.things[0]
     phrases = _CHANGING.get(scene.motion) or tuple(form.format(scene.motion) for form in _GOING)
-    forms = [f"{article} {thing.colour} {thing.shape} {words}" for article in ("a", "the") for words in phrases]
+    forms = [f"{article} {thing.color} {thing.shape} {words}" for article in ("a", "the") for words in phrases]
     return tuple(rng.sample(forms, 5))
 
 

@@ -4,7 +4,7 @@ near: one pair almost touches, all others are far apart; all shapes and all colo
 size: exactly two things share a shape, one clearly larger; all colours differ.
 bind: exactly two things share a colour, side by side or one above the other, anywhere; all shapes differ.
 
-So the family can be told from the kinds of things alone, while what is true of the pair needs their boxes.
+The kinds of the things determine the family, while statements about the pair depend on their boxes.
 """
 
 import math
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Family = Literal["near", "size", "bind"]
-Axis = Literal["beside", "above"]
+Axis = Literal["horizontal", "vertical"]
 
 FAMILIES: tuple[Family, ...] = ("near", "size", "bind")
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "frame")
-COLOURS = {
+COLORS = {
     "red": (214, 39, 40),
     "orange": (255, 140, 20),
     "yellow": (240, 215, 30),
@@ -41,7 +41,7 @@ class Thing:
     """One thing: its kind, and its center and size (both sides of its box) in sides of the image."""
 
     shape: str
-    colour: str
+    color: str
     x: float
     y: float
     size: float
@@ -49,7 +49,7 @@ class Thing:
     @property
     def kind(self) -> tuple[str, str]:
         """Colour and shape, which together no other thing of the scene has."""
-        return self.colour, self.shape
+        return self.color, self.shape
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -95,8 +95,8 @@ def axis_of(a: Thing, b: Thing) -> Axis | None:
     """How two things stand to each other; None where neither axis is at least twice the other."""
     across, down = abs(a.x - b.x), abs(a.y - b.y)
     if across >= 2 * down:
-        return "beside"
-    return "above" if down >= 2 * across else None
+        return "horizontal"
+    return "vertical" if down >= 2 * across else None
 
 
 def make_scene(split: str, index: int, seed: int = 0) -> Scene:
@@ -121,14 +121,14 @@ def make_scenes(split: str, count: int, seed: int = 0) -> Iterator[Scene]:
 def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | None:
     count = rng.randint(4, 7)
     shapes = rng.sample(SHAPES, count)
-    colours = rng.sample(tuple(COLOURS), count)
+    colors = rng.sample(tuple(COLORS), count)
     sizes = [rng.uniform(0.06, 0.16) for _ in range(count)]
     if family == "size":
         shapes[1] = shapes[0]
         sizes[0] = rng.uniform(0.12, 0.18)
         sizes[1] = sizes[0] / rng.uniform(1.4, 2.2)
     if family == "bind":
-        colours[1] = colours[0]
+        colors[1] = colors[0]
     places: list[tuple[float, float]] = [_anywhere(rng, sizes[0])]
     second = _partner(rng, family, places[0], sizes[0], sizes[1])
     if second is None:
@@ -143,8 +143,8 @@ def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | Non
         else:
             return None
     things = [
-        Thing(shape, colour, *place, size)
-        for shape, colour, place, size in zip(shapes, colours, places, sizes, strict=True)
+        Thing(shape, color, *place, size)
+        for shape, color, place, size in zip(shapes, colors, places, sizes, strict=True)
     ]
     order = rng.sample(range(count), count)
     ground = (rng.randint(225, 250), rng.randint(225, 250), rng.randint(225, 250))
@@ -167,14 +167,14 @@ def _partner(
     sign = rng.choice((-1, 1))
     if family == "near":
         along = sign * ((size + own) / 2 + rng.uniform(0.012, TOUCHING - 0.005))
-        aside = rng.uniform(-0.25, 0.25) * min(size, own)
+        offset = rng.uniform(-0.25, 0.25) * min(size, own)
     else:
         along = sign * rng.uniform((size + own) / 2 + APART, 0.8)
-        aside = rng.uniform(-0.4, 0.4) * abs(along)
-    x, y = (place[0] + along, place[1] + aside) if along_x else (place[0] + aside, place[1] + along)
+        offset = rng.uniform(-0.4, 0.4) * abs(along)
+    x, y = (place[0] + along, place[1] + offset) if along_x else (place[0] + offset, place[1] + along)
     margin = own / 2 + 0.01
     inside = margin <= x <= 1 - margin and margin <= y <= 1 - margin
-    return (x, y) if inside and math.hypot(along, aside) > 0 else None
+    return (x, y) if inside and math.hypot(along, offset) > 0 else None
 
 
 def _far(a: tuple[float, float], a_size: float, b: tuple[float, float], b_size: float) -> bool:

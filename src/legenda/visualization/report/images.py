@@ -15,7 +15,7 @@ from PIL import Image
 
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
-from legenda.datasets.scenes import SceneCounts, draw_scene, judge, make_scene
+from legenda.datasets.scenes import SceneCounts, check_caption, draw_scene, make_scene
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
@@ -117,7 +117,7 @@ def draw_scene_image(split: str, position: int, seed: int) -> ReportImage:
     scene = make_scene(split, position, seed)
 
     def check(caption: str) -> tuple[bool | None, str]:
-        verdict = judge(caption, scene)
+        verdict = check_caption(caption, scene)
         return verdict.true, verdict.reason
 
     return ReportImage(draw_scene(scene), scene.family, check, lossless=True)
