@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jaxtyping
@@ -24,7 +24,7 @@ FAMILIES = [
 ]
 
 
-def flatten(value: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
+def flatten(value: Any) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Any]]:
     """The tensors of nested tuples and dataclasses, and a function that puts other tensors in their positions."""
     if isinstance(value, Tensor):
         return [value], lambda tensors: tensors[0]
@@ -37,7 +37,7 @@ def flatten(value: Any) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
     assert isinstance(value, tuple)
     parts = [flatten(part) for part in value]
 
-    def rebuild_tuple(tensors: list[Tensor]) -> tuple[Any, ...]:
+    def rebuild_tuple(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         remaining = list(tensors)
         return tuple(rebuild([remaining.pop(0) for _ in own]) for own, rebuild in parts)
 

@@ -35,7 +35,8 @@ def score_pairs(
     """
     device = embed.weight.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
-    maps = [None if x is None else x.to(dtype) for x in (embed.weight, embed.bias, score_proj.weight, score_proj.bias)]
+    biases = [None if layer.bias is None else layer.bias.to(dtype) for layer in (embed, score_proj)]
+    maps = embed.weight.to(dtype), biases[0], score_proj.weight.to(dtype), biases[1]
     queries, keys, mean_weights = queries.to(dtype), keys.to(dtype), mean_weights.to(dtype)
     if torch.compiler.is_compiling():  # the number of blocks depends on sizes that are dynamic in an exported graph
         shape = (queries.shape[2], *queries.shape[:2], keys.shape[2], len(embed.weight))

@@ -37,13 +37,13 @@ class SelfCriticalObjective(CaptionObjective):
         self.rewards = rewards
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
-        config = model.generation_config
+        defaults = model.generation_config
         self.generation_config = GenerationConfig(
-            bos_token_id=config.bos_token_id,
-            eos_token_id=config.eos_token_id,
-            suppress_tokens=config.suppress_tokens,
+            bos_token_id=defaults.bos_token_id,
+            eos_token_id=defaults.eos_token_id,
+            suppress_tokens=defaults.suppress_tokens,
             max_length=self.settings.max_length,
-            finished_beams=config.finished_beams,
+            finished_beams=defaults.finished_beams,
         )
 
     @property
