@@ -15,7 +15,7 @@ import torch
 import tyro
 
 from legenda.io import write_json
-from legenda.visualization.figures.canvas import COLOURS, DASHES, INK, new_figure, save_figure, style_axes
+from legenda.visualization.figures.canvas import COLORS, DASHES, INK, new_figure, save_figure, style_axes
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
 IMAGES = 4
@@ -87,7 +87,7 @@ def plot(results: list[dict], path: Path) -> None:
         panel = figure.add_subplot(-(-len(shown) // 3), 3, number + 1)
         for index, name in enumerate(names):
             points = [(row["value"], row["seconds"]) for row in results if (row["model"], row["axis"]) == (name, axis)]
-            panel.plot(*zip(*points, strict=True), DASHES[index % len(DASHES)], color=COLOURS[index % len(COLOURS)],
+            panel.plot(*zip(*points, strict=True), DASHES[index % len(DASHES)], color=COLORS[index % len(COLORS)],
                        linewidth=2, marker="o", markersize=3.5, label=name)  # fmt: skip
         panel.set_title(TITLES[axis], fontsize=10.5, color=INK, loc="left")
         panel.set_ylim(bottom=0)

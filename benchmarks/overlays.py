@@ -32,14 +32,14 @@ Counts = Counter[tuple[str, str, str]]
 def things_named(words: Sequence[str], place: int, scene: Scene) -> set[int]:
     """Which things of a scene the shape or colour at a place of a true caption names.
 
-    Where several share it, the colour before a shape, the shape after a colour or the word "larger" tells which.
+    Where several share it, the color before a shape, the shape after a color or the word "larger" decides.
     """
     word = words[place]
     named = {number for number, thing in enumerate(scene.things) if word in thing.kind}
     if word in SHAPES and words[place - 1] == "larger":
         return {max(named, key=lambda number: scene.things[number].size)}
-    beside = words[place - 1 : place] if word in SHAPES else words[place + 1 : place + 2]
-    return {number for number in named if set(beside) & set(scene.things[number].kind)} or named
+    adjacent = words[place - 1 : place] if word in SHAPES else words[place + 1 : place + 2]
+    return {number for number in named if set(adjacent) & set(scene.things[number].kind)} or named
 
 
 def thing_in(box: np.ndarray, scene: Scene) -> int:
@@ -48,12 +48,12 @@ def thing_in(box: np.ndarray, scene: Scene) -> int:
     return int(np.abs(centres - (box[:2] + box[2:]) / 2).sum(axis=1).argmin())
 
 
-def count(looked: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift: int) -> Counts:
+def count(captions: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift: int) -> Counts:
     """What the object words of true captions attend to, with the weights `shift` words later."""
     counts: Counts = Counter()
     for scene in scenes:
-        seen = looked[scene.id]
-        if seen.attention is None or not check_caption(" ".join(seen.words), scene).true:
+        seen = captions[scene.id]
+        if seen.attention is None or not check_caption(seen.text, scene).true:
             continue
         for place, word in enumerate(seen.words):
             kind = next((kind for kind, words in KINDS.items() if word in words), None)
@@ -68,8 +68,8 @@ def count(looked: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift
 
 def share(counts: Counts, kind: str, families: Sequence[str], what: str) -> str:
     """The share of the words of a kind that look at what is asked for, with both numbers."""
-    words = [(looked_at, n) for (own, family, looked_at), n in counts.items() if own == kind and family in families]
-    every, found = sum(n for _, n in words), sum(n for looked_at, n in words if looked_at == what)
+    words = [(target, n) for (other, family, target), n in counts.items() if other == kind and family in families]
+    every, found = sum(n for _, n in words), sum(n for target, n in words if target == what)
     return f"{found / every:.3f} ({found} of {every})" if every else "-"
 
 
@@ -85,9 +85,9 @@ def main() -> None:
         if not isinstance(data, ScenesData):
             parser.error(f"{folder} was not trained on scenes")
         made = make_split("test", data.test, data.seed)
-        looked = predict_with_attention(opened, scene_captions(made), given.beam_size)
+        captions = predict_with_attention(opened, scene_captions(made), given.beam_size)
         for step, shift in STEPS.items():
-            counts = count(looked, made.scenes, shift)
+            counts = count(captions, made.scenes, shift)
             for kind in KINDS:
                 named = [share(counts, kind, families, "named") for families in (FAMILIES, *zip(FAMILIES, strict=True))]
                 missed = [share(counts, kind, FAMILIES, what) for what in ("partner", "neither")]

@@ -47,7 +47,7 @@ class Options:
     beam_size: int = 3
     """Hypotheses that the search keeps."""
     threads: int | None = None
-    """Threads of the server (OMP_NUM_THREADS); what torch chooses unless told."""
+    """Threads of the server (OMP_NUM_THREADS); by default torch's choice."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def serve(run: Path, threads: int | None) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
-        said = process.stdout.readline()
-        found = re.search(r"http://(\S+)", said)
+        line = process.stdout.readline()
+        found = re.search(r"http://(\S+)", line)
         if not found:
-            raise SystemExit(f"the server did not start; it said {said!r}")
+            raise SystemExit(f"the server did not start; it printed {line!r}")
         yield found[1]
     finally:
         process.terminate()
@@ -124,21 +124,21 @@ def ask(address: str, data: bytes, beam_size: int) -> Asked:
     mark = uuid.uuid4().hex
     fields = f'--{mark}\r\nContent-Disposition: form-data; name="beam_size"\r\n\r\n{beam_size}\r\n'
     head = f'--{mark}\r\nContent-Disposition: form-data; name="image"; filename="scene.png"\r\n\r\n'
-    body = fields.encode() + head.encode() + data + f"\r\n--{mark}--\r\n".encode()
+    form = fields.encode() + head.encode() + data + f"\r\n--{mark}--\r\n".encode()
     connection = http.client.HTTPConnection(address, timeout=60)
     began = time.monotonic()
     try:
-        connection.request("POST", "/api/captions", body, {"Content-Type": f"multipart/form-data; boundary={mark}"})
+        connection.request("POST", "/api/captions", form, {"Content-Type": f"multipart/form-data; boundary={mark}"})
         answer = connection.getresponse()
-        told = json.loads(answer.read())
+        body = json.loads(answer.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
         return Asked(time.monotonic() - began, None, str(error))
     finally:
         connection.close()
     seconds = time.monotonic() - began
     if answer.status != 200:
-        return Asked(seconds, None, str(told.get("detail")))
-    return Asked(seconds, tuple(told["captions"][0]["words"]))
+        return Asked(seconds, None, str(body.get("detail")))
+    return Asked(seconds, tuple(body["captions"][0]["words"]))
 
 
 def report(options: Options, alone: list[Asked], together: list[Asked], seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""`legenda figure` on runs without training: scenes, pictures of a user's, and all that cannot be drawn."""
+"""`legenda figure` on untrained runs: scenes, image files, and invalid input."""
 
 import json
 import re
@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 import legenda
-from legenda.cli.figure import FIGURES
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, find_things, make_scene
 from legenda.evaluation.runs import describe_data
+from legenda.visualization.paper_figures import FIGURES
 from legenda.visualization.paper_figures.mdsan import read_cells
 from legenda.visualization.paper_figures.ngsan import surface_ratios
 
@@ -26,11 +26,11 @@ SCENES = ScenesData(train=40, validation=2, test=3)
 GRID = """
 import numpy as np
 
-def extract(pictures):
+def extract(images):
     edges = np.arange({0}) / {0}
     top, left = (corner.ravel() for corner in np.meshgrid(edges, edges, indexing="ij"))
     boxes = np.stack([left, top, left + 1 / {0}, top + 1 / {0}], axis=1)
-    cells = [np.asarray(picture.resize(({0}, {0}))).reshape(-1, 3) / 255 for picture in pictures]
+    cells = [np.asarray(image.resize(({0}, {0}))).reshape(-1, 3) / 255 for image in images]
     return [(cell, boxes if {1} else None) for cell in cells]
 """
 
@@ -50,8 +50,8 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         model = legenda.create_model(name, vocab_size=words, feature_dim=width, **small, **(options or {}))
         model.vocabulary = opened.vocabulary
         path = tmp_path_factory.mktemp("runs") / (folder or name)
-        told = {"recipe": f"scenes.{name}", "data": describe_data(SCENES), "extractor": "scenes"}
-        return model.eval().save(path, **(told | sections))
+        config = {"recipe": f"scenes.{name}", "data": describe_data(SCENES), "extractor": "scenes"}
+        return model.eval().save(path, **(config | sections))
 
     return make
 
@@ -77,7 +77,7 @@ def _history(folder: Path, name: str, seed: int, scores: dict[int, float], **cha
 
 
 def _lines_of(path: Path) -> str:
-    """An SVG: its letters are drawn, but each text stands in a comment beside them."""
+    """Return an SVG as text: glyphs are drawn as paths, and each text is also a comment."""
     return path.read_text(encoding="utf-8")
 
 
@@ -99,14 +99,14 @@ def test_every_figure_has_help(run_command, name):
     assert "--out" in out
 
 
-def test_the_page_on_figures_names_all_of_them_and_its_example_runs():
+def test_the_guide_lists_all_figures_and_its_example_runs():
     page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "paper-figures.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `([a-z]+\.\d)`", page, flags=re.MULTILINE) == list(FIGURES)
     names: dict[str, object] = {}
     exec(compile(page.split("```python\n")[1].split("```")[0], "figures.md", "exec"), names)
     assert isinstance(names["figure"], Figure)
-    for picture in re.findall(r"\]\(\.\./images/(figure-[^)]+)\)", page):
-        assert (Path(__file__).resolve().parents[2] / "docs" / "images" / picture).stat().st_size < 150_000
+    for image in re.findall(r"\]\(\.\./images/(figure-[^)]+)\)", page):
+        assert (Path(__file__).resolve().parents[2] / "docs" / "images" / image).stat().st_size < 150_000
 
 
 def test_runs_that_differ_in_their_seed_are_one_curve(run_command, tmp_path):
@@ -114,9 +114,9 @@ def test_runs_that_differ_in_their_seed_are_one_curve(run_command, tmp_path):
     plain = _history(tmp_path / "plain", "transformer", 0, {2: 1.0, 4: 1.5, 6: 1.8})
     out = tmp_path / "curves.svg"
     for runs in ((tmp_path / "nsan", plain), (*seeds, plain)):
-        code, said, err = run_command(f"figure ngsan.2 {' '.join(map(str, runs))} --out {out}")
+        code, message, err = run_command(f"figure ngsan.2 {' '.join(map(str, runs))} --out {out}")
         assert (code, err) == (0, "")
-        assert f"{out}: ngsan.2, scores by epoch" in said
+        assert f"{out}: ngsan.2, scores by epoch" in message
         drawn = _lines_of(out)
         assert all(f"<!-- {text} -->" in drawn for text in ("nsan (mean of 2)", "transformer", "epoch"))
     slow = _history(tmp_path / "slow", "nsan", 0, {2: 1.0}, batch_size=5)
@@ -131,14 +131,14 @@ def test_runs_that_differ_in_their_seed_are_one_curve(run_command, tmp_path):
     assert all(f"<!-- {name} -->" in _lines_of(out) for name in ("scenes.nsan", "mine"))
 
 
-def test_curves_that_cannot_be_drawn_are_one_sentence(run_command, tmp_path):
+def test_invalid_curves_raise_one_sentence(run_command, tmp_path):
     whole = _history(tmp_path / "whole", "nsan", 0, {2: 1.0})
     other = _history(tmp_path / "other", "nsan", 1, {3: 1.0})
     young = _history(tmp_path / "young", "nsan", 0, {})
     (tmp_path / "none").mkdir()
-    for runs, said in (
+    for runs, message in (
         ((tmp_path / "none",), "none has no metrics.jsonl, which training writes; name the folder of a trained run"),
-        ((young,), "metrics.jsonl holds no validation yet; train the run until its first one"),
+        ((young,), "metrics.jsonl has no validation scores yet; train the run until its first validation"),
         ((whole, "--metric", "CIDEr"), "holds no score 'CIDEr'; did you mean CIDEr-D?"),
         ((whole, other), "the runs of nsan have no validated epoch in common"),
         ((whole, whole), "one run folder is named twice"),
@@ -146,7 +146,7 @@ def test_curves_that_cannot_be_drawn_are_one_sentence(run_command, tmp_path):
     ):
         code, out, err = run_command("figure ngsan.2", *map(str, runs), "--out", str(tmp_path / "a.png"))
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+        assert message in err
     assert not (tmp_path / "a.png").exists()
 
 
@@ -165,7 +165,7 @@ def test_geometric_weights_have_a_row_for_each_run_and_head(run_command, make_ru
     drawn = _lines_of(out)
     assert "<!-- deep, gsan, layer 2, mean of 2 heads -->" in drawn
     assert "<!-- Δx = Δy = 2 -->" in drawn
-    for line, said in (
+    for line, message in (
         (
             f"ngsan.3 {deep}",
             "deep has 2 layers, and the paper's figure is of a model with one; choose one with --layer",
@@ -177,16 +177,16 @@ def test_geometric_weights_have_a_row_for_each_run_and_head(run_command, make_ru
     ):
         code, _, err = run_command(f"figure {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
     assert not (tmp_path / "b.png").exists()
 
 
-def test_ratios_of_a_plot_run_over_the_axis_to_the_right_first():
-    places = np.array([0.1, 1.0, 2.0])
-    ratios = surface_ratios("position", places, 0.5)
+def test_ratios_vary_along_the_x_axis_first():
+    grid = np.array([0.1, 1.0, 2.0])
+    ratios = surface_ratios("position", grid, 0.5)
     assert ratios.shape == (9, 4)
     np.testing.assert_allclose(ratios[[0, 1, 3]], [[0.1, 0.1, 0.5, 0.5], [1, 0.1, 0.5, 0.5], [0.1, 1, 0.5, 0.5]])
-    np.testing.assert_allclose(surface_ratios("size", places, 2.0)[1], [2, 2, 1, 0.1])
+    np.testing.assert_allclose(surface_ratios("size", grid, 2.0)[1], [2, 2, 1, 0.1])
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_ratios_of_a_plot_run_over_the_axis_to_the_right_first():
         ("mdsan.4", ("transformer", "mdsan")),
     ],
 )
-def test_scenes_need_no_pictures(run_command, run_of, tmp_path, name, models):
+def test_scenes_need_no_image_files(run_command, run_of, tmp_path, name, models):
     out = tmp_path / "words.svg"
     runs = " ".join(str(run_of(model)) for model in models)
     code, _, err = run_command(f"figure {name} {runs} --image-ids test-0-000001 --beam-size 2 --out {out}")
@@ -211,7 +211,7 @@ def test_scenes_need_no_pictures(run_command, run_of, tmp_path, name, models):
     assert "test-0-000000" not in drawn
 
 
-def test_pictures_of_ones_own_are_shown_under_their_names(run_command, run_of, tmp_path):
+def test_image_files_are_titled_with_their_names(run_command, run_of, tmp_path):
     for number in range(2):
         draw_scene(make_scene("train", number, 3)).save(tmp_path / f"mine{number}.png")
     out = tmp_path / "out.svg"
@@ -225,20 +225,20 @@ def test_one_region_of_each_head(run_command, run_of, tmp_path):
     code, _, err = run_command(f"figure mdsan.4 {run_of('mdsan')} --branch 2 --cell 1 --out {out}")
     assert (code, err) == (0, "")
     drawn = _lines_of(out)
-    assert "looking from region 1 -->" in drawn
+    assert "query region 1 -->" in drawn
     assert "<!-- (a) mdsan, branch 2:" in drawn
     assert "branch 1" not in drawn
-    for line, said in (
-        ("--cell 9", "mdsan reads no region 9 of test-0-000000; choose from 1 to "),
+    for line, message in (
+        ("--cell 9", "mdsan has no region 9 in test-0-000000; choose from 1 to "),
         ("--branch 4", "mdsan has no branch 4 in layer 1; choose from 1 to 3"),
         ("--layer 2", "mdsan has no layer 2; choose from 1 to 1"),
     ):
         code, _, err = run_command(f"figure mdsan.4 {run_of('mdsan')} {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
 
 
-def test_untrained_models_show_what_their_positions_do(run_command, tmp_path):
+def test_matrices_of_untrained_models(run_command, tmp_path):
     out = tmp_path / "z.svg"
     code, _, err = run_command(f"figure mdsan.3 --out {out}")
     assert (code, err) == (0, "")
@@ -255,42 +255,42 @@ def test_untrained_models_show_what_their_positions_do(run_command, tmp_path):
     code, _, _ = run_command(f"figure mdsan.3 --image-files {tmp_path}/mine.png --seed 1 --layer 3 --out {out}")
     assert code == 0
     assert "<!-- The regions are the 49 cells of mine.png." in _lines_of(out)
-    for line, said in (
+    for line, message in (
         (
             "--extractor scenes",
-            "--extractor is for runs, and none is named; untrained models read the cells of a picture",
+            "--extractor is for runs, and none is named; untrained models read the cells of an image",
         ),
         ("--layer 4", "mdsan_abspe has no layer 4; choose from 1 to 3"),
         (
             f"--split val --image-files {tmp_path}/mine.png",
-            "--split is for drawn scenes; leave it out beside --image-files",
+            "--split is for drawn scenes; leave it out with --image-files",
         ),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
 
 
-def test_trained_models_of_scenes_read_the_cells_of_one(run_command, run_of, tmp_path):
+def test_trained_models_of_scenes_read_grid_cells(run_command, run_of, tmp_path):
     out = tmp_path / "z.svg"
     runs = f"{run_of('mdsan_relpe')} {run_of('mdsan')}"
     code, _, err = run_command(f"figure mdsan.3 {runs} --branch 1 --out {out}")
     assert (code, err) == (0, "")
     drawn = _lines_of(out)
     assert "<!-- (b) mdsan, branch 1 -->" in drawn
-    assert "<!-- 49 regions of test-0-000000, cut into cells." in drawn
-    for line, said in (
-        (f"{run_of('transformer')}", "transformer reads no positions in its encoder"),
+    assert "<!-- 49 regions of test-0-000000, its grid cells." in drawn
+    for line, message in (
+        (f"{run_of('transformer')}", "transformer has no positions in its encoder"),
         (f"{runs} --seed 1", "--seed is for untrained models"),
-        (f"{runs} --split val --image-files a.png", "--split is for images of the runs' data; leave it out beside"),
-        (f"{runs} --image-ids test-0-000000 test-0-000001", "the figure is of one picture, not of 2; name one"),
+        (f"{runs} --split val --image-files a.png", "--split selects images of the runs' data; leave it out with"),
+        (f"{runs} --image-ids test-0-000000 test-0-000001", "the figure shows one image, not 2; name one"),
     ):
         code, _, err = run_command(f"figure mdsan.3 {line} --out {tmp_path}/b.png")
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
 
 
-def test_a_grid_of_an_extractor_is_read_with_the_boxes_that_the_encoder_knows(run_command, make_run, tmp_path):
+def test_the_encoder_adds_boxes_to_grid_features(run_command, make_run, tmp_path):
     (tmp_path / "seven.py").write_text(GRID.format(7, False))
     Image.effect_noise((90, 60), 80).convert("RGB").save(tmp_path / "photo.png")
     given = f"--image-files {tmp_path}/photo.png --extractor {tmp_path}/seven.py --out {tmp_path}/out.svg"
@@ -299,27 +299,27 @@ def test_a_grid_of_an_extractor_is_read_with_the_boxes_that_the_encoder_knows(ru
         code, _, err = run_command(f"figure {name} {run} {given}")
         assert (code, err) == (0, "")
         assert "grid, mdsan_dsa" in _lines_of(tmp_path / "out.svg")
-    plain = make_run("transformer", "placeless", feature_dim=3, imported={"kind": "transformer"})
+    plain = make_run("transformer", "without_boxes", feature_dim=3, imported={"kind": "transformer"})
     code, _, err = run_command(f"figure mdsan.4 {plain} {given}")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{plain} reads features without boxes from the pictures, so its attention has no place" in err
-    for line, said in (
+    assert f"{plain} reads features without boxes from the image files, so its attention cannot be drawn" in err
+    for line, message in (
         ("", "was imported and has no data of its own; name some with --annotations and --features"),
         (f"--image-files {tmp_path}/photo.png", "was imported and reads its release's features"),
-        (f"{given} --image-ids a", "--image-ids is for images of the runs' data; leave it out beside --image-files"),
+        (f"{given} --image-ids a", "--image-ids selects images of the runs' data; leave it out with --image-files"),
     ):
         code, _, err = run_command(f"figure mdsan.4 {run} {line}")
         assert (code, err.count("\n")) == (2, 1)
-        assert said in err
+        assert message in err
 
 
-def test_runs_of_the_wrong_kind_are_named_with_a_remedy(run_command, run_of, tmp_path):
+def test_unsuitable_runs_are_named_with_a_remedy(run_command, run_of, tmp_path):
     plain, base, gated = run_of("transformer"), run_of("aoanet_base"), run_of("aoanet_aoa")
-    for line, said in (
+    for line, message in (
         (f"aoanet.8 {plain} {gated}", f"{plain} holds transformer, whose decoder is not of AoANet's family"),
         (
             f"aoanet.8 {gated}",
-            "the figure needs a run without AoA in its decoder too; name aoanet_base beside aoanet_aoa",
+            "the figure needs a run without AoA in its decoder too; name both aoanet_base and aoanet_aoa",
         ),
         (f"aoanet.8 {base}", "the figure needs a run with AoA in its decoder too"),
         (f"xlan.5 {plain}", f"{plain} holds transformer, which has no X-Linear attention in its decoder"),
@@ -331,41 +331,41 @@ def test_runs_of_the_wrong_kind_are_named_with_a_remedy(run_command, run_of, tmp
             f"mdsan.7 {run_of('mdsan')} --image-ids test-0-00001",
             "there is no image test-0-00001 in test; did you mean test-0-0",
         ),
-        (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "they are named like test-0-000000"),
+        (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "ids look like test-0-000000"),
         (f"mdsan.7 {run_of('mdsan')} --count 0", "--count must be 1 or more, not 0"),
         (
             f"mdsan.7 {run_of('mdsan')} --extractor scenes",
-            "--extractor is for pictures of your own; name some with --image-files",
+            "--extractor is for image files; name some with --image-files",
         ),
         (f"mdsan.7 {run_of('mdsan')} --image-files gone.png", "gone.png does not exist"),
     ):
         code, out, err = run_command(f"figure {line} --out {tmp_path}/b.png")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+        assert message in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_of_other_images_are_not_drawn_together(run_command, make_run, run_of, tmp_path):
+def test_runs_with_different_images_are_not_drawn_together(run_command, make_run, run_of, tmp_path):
     other = make_run("mdsan", "other", data=describe_data(ScenesData(train=40, validation=2, test=2)))
     code, _, err = run_command(f"figure mdsan.7 {run_of('mdsan')} {other} --out {tmp_path}/b.png")
     assert (code, err.count("\n")) == (2, 1)
-    assert f"{other} describes other images of test than {run_of('mdsan')}; draw runs of the same data together" in err
+    assert f"{other} has other images in test than {run_of('mdsan')}; draw runs of the same data together" in err
 
 
-def test_mistakes_before_any_run_is_opened(run_command, tmp_path, monkeypatch):
+def test_errors_before_any_run_is_loaded(run_command, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     run = _history(tmp_path / "run", "nsan", 0, {2: 1.0})
-    for line, said in (
+    for line, message in (
         ("ngsan.5", "there is no figure 'ngsan.5'; did you mean ngsan."),
         ("zzz", f"there is no figure 'zzz'; choose from {', '.join(sorted(FIGURES))}"),
         ("--out a.png", "the figure comes first, as in legenda figure ngsan.2; legenda figure lists them"),
         (f"ngsan.2 {run} --metrik x", "there is no option --metrik; did you mean --metric?"),
-        (f"ngsan.2 {run} --out a.jpg", "a.jpg names no format of figures; let it end in one of .png, .svg, .pdf"),
+        (f"ngsan.2 {run} --out a.jpg", "a.jpg has no supported figure format; use one of .png, .svg, .pdf"),
         (f"ngsan.2 {run} --out {tmp_path}/file/a.png", "a.png could not be written"),
     ):
         code, out, err = run_command(f"figure {line}")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+        assert message in err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, _, err = run_command(f"figure ngsan.2 {run} --out {tmp_path}/a.png")
     assert (code, err) == (
@@ -375,10 +375,10 @@ def test_mistakes_before_any_run_is_opened(run_command, tmp_path, monkeypatch):
 
 
 def test_the_cells_of_a_scene_hold_its_pixels():
-    picture = draw_scene(make_scene("test", 0, 0))
-    cells = read_cells(picture, 7)
-    assert cells.features.shape == (1, 49, find_things(picture)[0].shape[1])
-    small = np.asarray(picture.resize((56, 56), Image.Resampling.BOX), dtype=float)
+    image = draw_scene(make_scene("test", 0, 0))
+    cells = read_cells(image, 7)
+    assert cells.features.shape == (1, 49, find_things(image)[0].shape[1])
+    small = np.asarray(image.resize((56, 56), Image.Resampling.BOX), dtype=float)
     np.testing.assert_allclose(
         cells.features[0, 7 * 2 + 3].reshape(8, 8, 3).numpy(), (small[16:24, 24:32] - 240) / 128, atol=1e-6
     )

@@ -75,7 +75,7 @@ def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch
     assert searched == {"ngsan": 9, "xlan": 9}
 
 
-def test_photographs_beside_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
+def test_photographs_next_to_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
     run = make_run("mdsan", noisy_photographs.data)
     data = _report(run, tmp_path / "report.html")
     assert [example["id"] for example in data["examples"]] == ["p3", "p4", "p5"]
@@ -106,16 +106,16 @@ def test_fewer_pictures_than_images_are_chosen_and_the_page_says_so(scene_runs, 
     assert any(note.startswith("4 of 9 images are shown") for note in data["footnotes"])
 
 
-def test_overlays_are_written_as_pictures(scene_runs, tmp_path):
+def test_overlays_are_written_as_png(scene_runs, tmp_path):
     data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
-    spoken = [
+    expected = [
         f"{example['id']}.{name}.png"
         for example in data["examples"]
         for name, caption in example["captions"].items()
         if caption["words"]
     ]
-    assert spoken
-    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(spoken)
+    assert expected
+    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(expected)
 
 
 def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path, capsys):
@@ -141,19 +141,19 @@ def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_
 def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
     data = _report(*folders, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
-    spoken = {
+    expected = {
         f"{example['id']}.{name.replace('/', '_')}.png"
         for example in data["examples"]
         for name, caption in example["captions"].items()
         if caption["words"]
     }
-    assert {name.split(".")[1] for name in spoken} == {"c_same", "d_same"}
+    assert {name.split(".")[1] for name in expected} == {"c_same", "d_same"}
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")} == {
-        f"sheets/{name}" for name in spoken
+        f"sheets/{name}" for name in expected
     }
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(make_run, tmp_path):
+def test_runs_with_equal_names_are_named_by_their_folders(make_run, tmp_path):
     folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
     data = _report(*folders, "--num-images", 1, tmp_path / "report.html")
     assert [run["name"] for run in data["runs"]] == ["a/same", "b/same"]

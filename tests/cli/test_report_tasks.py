@@ -39,8 +39,8 @@ def made(tmp_path_factory, sized) -> Callable[..., Path]:
         sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
         created = TASKS.get(task)(opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
         extractor = getattr(opened.train, "extractor", None)
-        told = {"task": task, "data": describe_data(data), "extractor": extractor, **config}
-        return created.save(tmp_path_factory.mktemp("runs") / f"{model}{seed}", **told)
+        settings = {"task": task, "data": describe_data(data), "extractor": extractor, **config}
+        return created.save(tmp_path_factory.mktemp("runs") / f"{model}{seed}", **settings)
 
     return make
 
@@ -96,10 +96,10 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
         assert example["kind"] == split.annotations[question.id].question_type
         assert example["image"].startswith("data:image/png")
         for run in data["runs"]:
-            said = example["captions"][run["name"]]
-            assert len(said["words"]) == 1
-            assert 0 <= said["score"] <= 1
-            assert said["verdict"] == (said["words"][0] == answer)
+            prediction = example["captions"][run["name"]]
+            assert len(prediction["words"]) == 1
+            assert 0 <= prediction["score"] <= 1
+            assert prediction["verdict"] == (prediction["words"][0] == answer)
         assert example["captions"]["mcan0"]["words"] == [evaluated["predictions"][question.id]]
 
 
@@ -112,13 +112,13 @@ def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
     split = EXPRESSIONS.split("test")
     for example in data["examples"]:
         meant = split.expressions[split.ids.index(example["id"])]
-        said = example["captions"]["mcan_grounding0"]
+        prediction = example["captions"]["mcan_grounding0"]
         assert example["facts"] == [["expression", " ".join(meant.tokens)]]
         np.testing.assert_allclose(np.array(example["box"]) * 320, meant.box, atol=0.1)
         predicted = np.array(evaluated["predictions"][meant.id])
-        np.testing.assert_allclose(np.array(said["box"]) * 320, predicted, atol=0.1)
-        assert said["verdict"] == (said["score"] >= 0.5)
-        assert said["words"] == []
+        np.testing.assert_allclose(np.array(prediction["box"]) * 320, predicted, atol=0.1)
+        assert prediction["verdict"] == (prediction["score"] >= 0.5)
+        assert prediction["words"] == []
 
 
 def test_sentences_have_their_references_and_no_picture(made, tmp_path):
@@ -132,9 +132,9 @@ def test_sentences_have_their_references_and_no_picture(made, tmp_path):
     for example, sentence, references in zip(data["examples"], split.sentences, split.references, strict=True):
         assert example["image"] is None
         assert example["facts"] == [["source", sentence], ["reference", references[0]]]
-        for said in example["captions"].values():
-            assert said["verdict"] is None
-            assert 0 <= said["score"] <= 100
+        for prediction in example["captions"].values():
+            assert prediction["verdict"] is None
+            assert 0 <= prediction["score"] <= 100
     for run in data["runs"]:
         for name, (low, high) in run["intervals"].items():
             assert low <= run["scores"][name] <= high

@@ -17,8 +17,8 @@ import pytest
 from legenda.cli._parallel import run_parallel
 from legenda.cli.main import main
 from legenda.cli.table import _places
-from legenda.evaluation.table_scores import score_table
 from legenda.recipes.tables import all_tables, get_table
+from legenda.visualization.paper_table import score_table
 from legenda.visualization.score_table import Measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -184,7 +184,7 @@ def test_seeds_have_a_mean_and_a_spread():
     assert san.lines()[1] == ("here", ["38.3 ± 0.4", "–", "–", "128.6 ± 0.3", "–"])
     assert without.here[3] == Measured(130.0)
     assert (ln.here, ln.note, bn.note) == (None, "training failed", "")
-    assert any("over seeds, 2 at most" in note for note in table.notes)
+    assert any("over at most 2 seeds" in note for note in table.notes)
     assert "not comparable" not in table.lead
 
 

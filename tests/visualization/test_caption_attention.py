@@ -1,4 +1,4 @@
-"""`legenda caption --save-attention`: where each word looked, as pictures, for models of every kind."""
+"""`legenda caption --save-attention`: attention sheets for every kind of model."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def run(make_run) -> Path:
 @pytest.fixture
 def picture(tmp_path) -> Path:
     path = tmp_path / "a.png"
-    draw_scene(make_scene("asked", 2)).save(path)
+    draw_scene(make_scene("request", 2)).save(path)
     return path
 
 
@@ -45,7 +45,7 @@ def _searched(run: Path, picture: Path, **options) -> tuple[list[list[str]], np.
 
 
 @pytest.mark.parametrize("name", ["transformer", "ngsan", "aoanet", "updown", "xlan", "xtransformer", "mdsan"])
-def test_each_kind_of_model_is_drawn_as_its_search_looked(make_run, run_command, picture, tmp_path, name):
+def test_sheets_show_the_attention_of_the_search(make_run, run_command, picture, tmp_path, name):
     run = make_run(name, SCENES)
     code, out, _ = run_command(f"caption {picture} --model {run} --save-attention {tmp_path / 'sheets'}")
     assert code == 0
@@ -69,18 +69,18 @@ def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_pa
         np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
 
 
-def test_captions_of_one_picture_stand_below_each_other(run, run_command, picture, tmp_path):
+def test_several_captions_are_stacked(run, run_command, picture, tmp_path):
     words, _, _ = _searched(run, picture, beam_size=3, num_return_sequences=3)
     run_command(f"caption {picture} --model {run} --num-captions 3 --save-attention {tmp_path / 'sheets'}")
-    rows = sum(-(-(len(said) + 1) // 5) for said in words)
+    rows = sum(-(-(len(caption) + 1) // 5) for caption in words)
     height = Image.open(tmp_path / "sheets" / "a.png.png").height
     assert height == rows * (240 + 26 + 10) + len(words) * (10 + 26 + 10)
 
 
-def test_pictures_of_one_name_have_sheets_of_their_own(run, run_command, picture, tmp_path):
+def test_images_with_equal_names_have_separate_sheets(run, run_command, picture, tmp_path):
     other = tmp_path / "other" / "a.png"
     other.parent.mkdir()
-    draw_scene(make_scene("asked", 3)).save(other)
+    draw_scene(make_scene("request", 3)).save(other)
     (tmp_path / "other" / "b.png").write_text("no picture")
     code, _, err = run_command(f"caption {picture} {other.parent} --model {run} --save-attention {tmp_path / 'sheets'}")
     assert code == 2
@@ -89,18 +89,18 @@ def test_pictures_of_one_name_have_sheets_of_their_own(run, run_command, picture
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("--head 0", "--head chooses what --save-attention FOLDER draws"),
         ("--save-attention {folder} --head 2", "there is no head 2; choose from 0 to 1"),
         ("--save-attention {picture}/sheets", "could not be written"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_in_a_sentence(run, run_command, picture, tmp_path, options, said):
+def test_invalid_options_raise_one_sentence(run, run_command, picture, tmp_path, options, message):
     folder = tmp_path / "sheets"
     code, out, err = run_command(f"caption {picture} --model {run} {options.format(folder=folder, picture=picture)}")
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert not folder.exists()
 
 
@@ -112,13 +112,13 @@ def extract(pictures):
 """
 
 
-def test_regions_without_boxes_have_no_place(noisy_photographs, make_run, run_command, tmp_path):
+def test_regions_without_boxes_raise(noisy_photographs, make_run, run_command, tmp_path):
     extractor = tmp_path / "boxless.py"
     extractor.write_text(BOXLESS)
     run = make_run("aoanet", noisy_photographs.data, imported={"kind": "aoanet"})
     picture = noisy_photographs.folder / "p0.jpg"
-    told = f"caption {picture} --model {run} --extractor {extractor}"
-    assert run_command(told)[0] == 0
-    code, _, err = run_command(f"{told} --save-attention {tmp_path / 'sheets'}")
+    command = f"caption {picture} --model {run} --extractor {extractor}"
+    assert run_command(command)[0] == 0
+    code, _, err = run_command(f"{command} --save-attention {tmp_path / 'sheets'}")
     assert code == 2
     assert f"the regions of {picture} have no boxes" in err

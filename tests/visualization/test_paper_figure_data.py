@@ -11,10 +11,10 @@ from legenda.regions import Regions
 from legenda.visualization.paper_figures.data import (
     attentions_of,
     count_layers,
+    depends_on_features,
     distance_weights,
     geometric_weights,
     position_matrices,
-    reads_contents,
     self_attention,
 )
 
@@ -67,13 +67,13 @@ def test_the_content_independent_weight_is_that_of_equation_11(scaled):
     model = _model("gsan", geometry="content", geometry_dim=4, geometry_scaled=scaled)
     (bias,) = [attention.score_bias for attention in attentions_of(model, 1)]
     phi = np.maximum(_embedded(model, RATIOS) @ _array(bias.weight).T, 0).T
-    assert not reads_contents(model, 1)
+    assert not depends_on_features(model, 1)
     assert (phi > 0).any()
     np.testing.assert_allclose(geometric_weights(model, 1, RATIOS), phi[None], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("geometry", ["query", "key", "content+query+key"])
-def test_weights_that_depend_on_contents_are_their_mean_over_all_real_regions(geometry, draw_regions):
+def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, draw_regions):
     model = _model("gsan", geometry=geometry, geometry_dim=4)
     regions = draw_regions((5, 2), dim=6)
     (bias,) = [attention.score_bias for attention in attentions_of(model, 1)]
@@ -86,9 +86,9 @@ def test_weights_that_depend_on_contents_are_their_mean_over_all_real_regions(ge
         else:
             each = _heads(getattr(bias, name), real) @ pairs.T  # (H, regions, P)
             phi += each.mean(axis=1)
-    assert reads_contents(model, 1)
+    assert depends_on_features(model, 1)
     np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), phi[None], rtol=1e-5, atol=1e-5)
-    with pytest.raises(UserError, match="depend on contents"):
+    with pytest.raises(UserError, match="depend on the features"):
         geometric_weights(model, 1, RATIOS)
 
 
@@ -141,7 +141,7 @@ def test_self_attention_has_a_row_for_each_branch_and_shows_what_the_layer_used(
     mixed = (found[0] @ value).transpose(1, 0, 2).reshape(4, -1)
     out = _linear(attentions_of(model, 2)[0].output, mixed)
     given: list[torch.Tensor] = []
-    handle = attentions_of(model, 2)[0].register_forward_hook(lambda *heard: given.append(heard[2].values))
+    handle = attentions_of(model, 2)[0].register_forward_hook(lambda *call: given.append(call[2].values))
     assert torch.equal(model.encode(regions).states, memory.states)  # nothing of the model was changed
     handle.remove()
     np.testing.assert_allclose(out, _array(given[0][0]), atol=1e-4)
@@ -212,9 +212,9 @@ def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):
 
 
 def test_z_needs_positions_and_one_kind_of_them():
-    with pytest.raises(UserError, match="transformer reads no positions in its encoder"):
+    with pytest.raises(UserError, match="transformer has no positions in its encoder"):
         position_matrices(_model("transformer"), _grid(2, 2), 1, 1)
     with pytest.raises(UserError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
         position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
-    with pytest.raises(UserError, match="geometry beside its distances"):
+    with pytest.raises(UserError, match="both geometry and distances"):
         position_matrices(_model("mdsan_dsa", geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)

@@ -1,4 +1,4 @@
-"""A paper's table beside our scores, as Markdown and in a real browser."""
+"""A paper's table with measured scores, as Markdown and in a real browser."""
 
 import pytest
 

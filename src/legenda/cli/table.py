@@ -220,7 +220,7 @@ def _show(table: "PaperTable", options: Options, out: Path, jobs: Sequence[_Job]
     """Writes the page and the Markdown, and prints the table."""
     from rich.console import Console
 
-    from legenda.evaluation.table_scores import score_table, terminal_table
+    from legenda.visualization.paper_table import score_table, terminal_table
     from legenda.visualization.score_table import markdown, write_score_page
 
     found: dict[str, list[dict[str, float | None]]] = {}

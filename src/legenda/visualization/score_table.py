@@ -1,4 +1,4 @@
-"""Scores measured here beside those that a paper reports, as a page that opens offline and as Markdown."""
+"""Measured scores next to those that a paper reports, as an offline HTML page and as Markdown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Measured:
 
     @staticmethod
     def of(values: Sequence[float]) -> Measured | None:
-        """What these seeds came to; None of none."""
+        """Return mean and standard deviation over seeds; None without any."""
         if not values:
             return None
         return Measured(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
@@ -34,9 +34,9 @@ class Measured:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One system: the paper's score and ours for each metric, None where there is none.
+    """One system: the reported and the measured score of each metric, None where there is none.
 
-    note: what else must be said of it, such as that its training failed.
+    note: a remark, such as that its training failed.
     """
 
     label: str
@@ -45,15 +45,15 @@ class ScoreRow:
     note: str = ""
 
     def lines(self) -> list[tuple[str, list[str]]]:
-        """Whose scores, and the scores as text; the paper's, and ours where the system was trained."""
-        given = [BLANK if score is None else f"{score:.1f}" for score in self.paper]
-        found = [] if self.here is None else [(HERE, [BLANK if s is None else str(s) for s in self.here])]
-        return [(PAPER, given), *found]
+        """Return the scores as text with their source: the paper's, and the measured ones if there are any."""
+        reported = [BLANK if score is None else f"{score:.1f}" for score in self.paper]
+        measured = [] if self.here is None else [(HERE, [BLANK if s is None else str(s) for s in self.here])]
+        return [(PAPER, reported), *measured]
 
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A table of a paper with the scores measured here; lead: what it compares; notes: what a reader must know."""
+    """A table of a paper with measured scores; lead: an introduction; notes: remarks below the table."""
 
     title: str
     lead: str
@@ -63,7 +63,7 @@ class ScoreTable:
 
 
 def markdown(table: ScoreTable) -> str:
-    """The table as Markdown, two lines a row."""
+    """Return the table as Markdown, two lines for each row."""
     head = ["", "", *table.metrics]
     lines = [
         f"# {table.title}",
@@ -74,8 +74,8 @@ def markdown(table: ScoreTable) -> str:
         _cells(["---", "---", *["---:"] * len(table.metrics)]),
     ]
     for row in table.rows:
-        for place, (whose, scores) in enumerate(row.lines()):
-            lines.append(_cells(["" if place else row.label, whose, *scores]))
+        for index, (source, scores) in enumerate(row.lines()):
+            lines.append(_cells(["" if index else row.label, source, *scores]))
     notes = [*(f"{row.label}: {row.note}" for row in table.rows if row.note), *table.notes]
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
 
@@ -85,9 +85,13 @@ def _cells(cells: Sequence[str]) -> str:
 
 
 def write_score_page(table: ScoreTable, path: str | Path) -> None:
-    """Writes the table as one self-contained HTML file; UserError when the file cannot be written."""
+    """Write the table as one self-contained HTML file; raise an error when the file cannot be written."""
     rows = [
-        {"label": row.label, "note": row.note, "lines": [{"whose": w, "scores": scores} for w, scores in row.lines()]}
+        {
+            "label": row.label,
+            "note": row.note,
+            "lines": [{"source": source, "scores": scores} for source, scores in row.lines()],
+        }
         for row in table.rows
     ]
     page = render_html(

@@ -24,8 +24,8 @@ from legenda.visualization.figures import (
     draw_word_rows,
     save_figure,
 )
-from legenda.visualization.figures.canvas import COLOURS
-from legenda.visualization.figures.image_grid import LONGEST
+from legenda.visualization.figures.canvas import COLORS
+from legenda.visualization.figures.image_grid import MAX_LABEL_LENGTH
 from legenda.visualization.figures.words import attention_heatmap
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def _texts(figure: Figure) -> list[str]:
 
 
 def _words(**changes: object) -> ImageCaptions:
-    told = {"name": "xlan", "words": ("a", "dog"), "attention": ATTENTION, "boxes": BOXES} | changes
-    return ImageCaptions("dog.jpg", PICTURE, [CaptionRow(**told)])
+    fields = {"name": "xlan", "words": ("a", "dog"), "attention": ATTENTION, "boxes": BOXES} | changes
+    return ImageCaptions("dog.jpg", PICTURE, [CaptionRow(**fields)])
 
 
 def test_a_curve_is_the_mean_of_its_runs_within_their_band():
@@ -73,9 +73,9 @@ def test_a_curve_needs_a_value_for_each_epoch():
         draw_curves([Curve("nsan", [1, 2, 3], np.array([1.0, 2.0]))], score="s", title="t")
 
 
-def test_colours_are_told_apart_without_colour():
+def test_colors_are_distinguishable_in_gray():
     """Their lightness differs, and so do the colours that the commonest colour-blindness leaves."""
-    channels = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS]) / 255
+    channels = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLORS]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     deuteranopia = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])  # Machado, 2009
     seen = linear @ deuteranopia.T
@@ -106,35 +106,35 @@ def test_surfaces_share_a_scale_and_say_what_is_fixed():
     assert bar.get_title() == "phi"
 
 
-def test_a_flat_surface_is_drawn_and_a_broken_one_is_not():
+def test_a_constant_surface_is_drawn_and_an_invalid_one_raises():
     low, high = _surfaces(np.ones((2, 5, 5))).axes[0].collections[0].get_clim()
     assert (low, high) == (0.5, 1.5)
     for wrong in (np.ones((2, 5, 4)), np.full((2, 5, 5), np.nan)):
-        with pytest.raises(UserError, match="needs finite numbers"):
+        with pytest.raises(UserError, match="needs finite values"):
             _surfaces(wrong)
 
 
 @pytest.mark.parametrize("style", ["regions", "heat"])
-def test_each_word_has_its_picture_and_the_sentence_stands_above(style):
+def test_each_word_has_a_tile_below_the_sentence(style):
     figure = draw_word_rows([_words(remark="true")], title="Figure 5", footnote="what it is", style=style)
     texts = _texts(figure)
     assert texts[:4] == ["Figure 5", "dog.jpg", "(a) xlan: a dog (true)", "what it is"]
-    assert [axes.texts[0].get_text() for axes in figure.axes] == ["picture", "a", "dog"]
+    assert [axes.texts[0].get_text() for axes in figure.axes] == ["image", "a", "dog"]
     whole, first, second = (axes.images[0].get_array() for axes in figure.axes)
     assert (np.asarray(whole) == 255).all()
     left, right = (
         np.asarray(first[:, half], dtype=float).mean(axis=(0, 1)) for half in (slice(0, 60), slice(-60, None))
     )
     if style == "regions":
-        assert left.mean() > right.mean() + 60  # what is not looked at is dark
+        assert left.mean() > right.mean() + 60  # regions of small attention are dark
         assert [axes.texts[1].get_text() for axes in figure.axes] == ["", "", ""]
     else:
-        assert left[0] - left[2] > right[0] - right[2] + 60  # what is looked at is yellow
+        assert left[0] - left[2] > right[0] - right[2] + 60  # regions of large attention are yellow
         assert [axes.texts[1].get_text() for axes in figure.axes] == ["", "0.90", "0.75"]
     assert not np.array_equal(first, second)
 
 
-def test_long_captions_are_broken_into_lines_and_long_words_shortened():
+def test_long_captions_are_wrapped_and_long_words_shortened():
     words = [f"word{number}" for number in range(14)] + ["antidisestablishmentarianism"]
     long = _words(words=words, attention=np.full((15, 2), 0.5))
     figure = draw_word_rows([long], title="t", footnote="f", style="regions")
@@ -142,7 +142,7 @@ def test_long_captions_are_broken_into_lines_and_long_words_shortened():
     assert len({round(place.x0, 4) for place in places}) == 11
     assert len({round(place.y0, 4) for place in places}) == 2
     assert all(place.x0 >= 0 and place.x1 <= 1 and place.y0 >= 0 and place.y1 <= 1 for place in places)
-    assert len(figure.axes[-1].texts[0].get_text()) == LONGEST
+    assert len(figure.axes[-1].texts[0].get_text()) == MAX_LABEL_LENGTH
 
 
 def test_nothing_that_is_written_overlaps():
@@ -196,9 +196,9 @@ def test_matrices_stand_in_rows_with_their_range_and_regions_are_numbered():
     texts = _texts(figure)
     assert {"Figure 4", "dog.jpg", "(a) mdsan_dsa: a dog", "head 0", "1, w = 0.50"} <= set(texts)
     assert [axes.texts[1].get_text() for axes in figure.axes] == ["", "0 to 1", "~0 to 1"]
-    picture, first, _ = (axes.images[0].get_array() for axes in figure.axes)
+    image, first, _ = (axes.images[0].get_array() for axes in figure.axes)
     np.testing.assert_array_equal(first, matrices[0])
-    assert (np.asarray(picture) < 128).any()  # the numbers
+    assert (np.asarray(image) < 128).any()  # the numbers
     without = draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
     assert len(without.axes) == 2
 
@@ -221,8 +221,8 @@ def test_the_same_data_make_the_same_file(tmp_path, suffix, begins):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_file_that_cannot_be_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"a\.jpg names no format of figures; let it end in one of \.png, \.svg, \.pdf"):
+def test_an_unsupported_file_raises_one_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"a\.jpg has no supported figure format; use one of \.png, \.svg, \.pdf"):
         check_target("a.jpg")
     (tmp_path / "file").write_text("")
     figure = draw_curves([Curve("nsan", [1, 2], np.array([[1.0, 2.0]]))], score="s", title="t")

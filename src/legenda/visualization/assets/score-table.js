@@ -1,6 +1,6 @@
 "use strict";
 
-// Draws the table from the data inside the page: a body for each row, with the paper's line and ours.
+// Draws the table from the embedded data: a body for each row, with the reported and the measured scores.
 
 (() => {
   const data = JSON.parse(document.getElementById("table-data").textContent);
@@ -10,16 +10,16 @@
     return html("thead", {},
       html("tr", {},
         html("th", { scope: "col" }, "row"),
-        html("th", { scope: "col", class: "whose" }, "scores of"),
+        html("th", { scope: "col", class: "source" }, "scores of"),
         ...metrics));
   }
 
   function createRow(row) {
     const label = html("th", { scope: "rowgroup", rowspan: row.lines.length }, row.label,
       row.note === "" ? null : html("span", { class: "note" }, row.note));
-    return html("tbody", {}, ...row.lines.map((line, place) => html("tr", { class: line.whose },
-      place === 0 ? label : null,
-      html("td", { class: "whose" }, line.whose),
+    return html("tbody", {}, ...row.lines.map((line, index) => html("tr", { class: line.source },
+      index === 0 ? label : null,
+      html("td", { class: "source" }, line.source),
       ...line.scores.map((score) => html("td", {}, score)))));
   }
 

@@ -1,4 +1,4 @@
-"""The papers' figures, drawn from plain data: arrays, pictures and words become a Figure of matplotlib."""
+"""Figures of the papers, drawn with matplotlib from arrays, images and words."""
 
 from legenda.visualization.figures.canvas import check_target, save_figure
 from legenda.visualization.figures.curves import Curve, draw_curves

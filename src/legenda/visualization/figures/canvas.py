@@ -1,4 +1,4 @@
-"""An empty figure on a light ground, and its file."""
+"""Empty figures, their common style, and writing them to files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.io import atomic_write
 
 if TYPE_CHECKING:
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER, INK, FAINT = "#ffffff", "#1d1f24", "#6b6f76"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-"""Those of Okabe and Ito, which the colour-blind tell apart, the most different first."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""The palette of Okabe and Ito, for color-blind readers; the most different colors first."""
 DASHES = ("-", "--", "-.", ":")
-MAP = "viridis"
-"""Colours of numbers: the higher, the brighter, also in grey."""
+COLORMAP = "viridis"
+"""The higher a value, the brighter, also in gray."""
 
 _DPI = 150
-_UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""The file formats, with what keeps the time of writing out of them: the same data make the same file."""
+_METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""The file formats, with metadata that omits the time of writing: equal data make equal files."""
 
 
 def load_matplotlib() -> ModuleType:
-    """The drawing library; UserError where it is not installed."""
+    """Return matplotlib; raise ConfigError where it is not installed."""
     try:
         import matplotlib
     except ImportError as error:
-        raise UserError('figures need matplotlib; install it with pip install "legenda[figures]"') from error
+        raise ConfigError('figures need matplotlib; install it with pip install "legenda[figures]"') from error
     return matplotlib
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure of so many inches."""
+    """Return an empty figure; width and height in inches."""
     load_matplotlib()
     from matplotlib.figure import Figure
 
@@ -43,7 +43,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def style_axes(axes: Axes) -> None:
-    """A faint grid behind what is drawn, no frame above and to the right."""
+    """Add a faint grid behind the data and hide the upper and right spines."""
     axes.grid(color="#e3e4e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -51,21 +51,21 @@ def style_axes(axes: Axes) -> None:
 
 
 def check_target(path: str | Path) -> Path:
-    """The path of a figure to be; UserError unless its suffix names a format that can be written."""
+    """Return the path of a figure; raise ConfigError unless its suffix is a supported format."""
     path = Path(path)
-    if path.suffix.lower().removeprefix(".") not in _UNDATED:
-        known = ", ".join(f".{name}" for name in _UNDATED)
-        raise UserError(f"{path} names no format of figures; let it end in one of {known}")
+    if path.suffix.lower().removeprefix(".") not in _METADATA:
+        known = ", ".join(f".{name}" for name in _METADATA)
+        raise ConfigError(f"{path} has no supported figure format; use one of {known}")
     return path
 
 
 def save_figure(figure: Figure, path: str | Path) -> Path:
-    """Writes the figure whole, in the format that the suffix names, and gives its path.
+    """Write the figure atomically, in the format of the suffix, and return its path.
 
-    Raises UserError for another suffix, and when the file cannot be written.
+    Raise an error for another suffix, and when the file cannot be written.
     """
     path = check_target(path)
     form = path.suffix.lower().removeprefix(".")
     with load_matplotlib().rc_context({"svg.hashsalt": "legenda"}), atomic_write(path) as partial:
-        figure.savefig(partial, format=form, metadata=_UNDATED[form])
+        figure.savefig(partial, format=form, metadata=_METADATA[form])
     return path

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from legenda.errors import UserError
-from legenda.visualization.figures.canvas import COLOURS, DASHES, FAINT, INK, new_figure, style_axes
+from legenda.errors import DataError
+from legenda.visualization.figures.canvas import COLORS, DASHES, FAINT, INK, new_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """One system: its score at each of E epochs in each of S runs, `(S, E)`."""
+    """One system: its score at E epochs of S runs, `(S, E)`."""
 
     name: str
     epochs: Sequence[int]
@@ -25,30 +25,30 @@ class Curve:
 
 
 def draw_curves(curves: Sequence[Curve], *, score: str, title: str) -> Figure:
-    """A line for each system; of several runs it is their mean, within a band from the lowest to the highest.
+    """Draw a line for each system; for several runs their mean with a band from the lowest to the highest run.
 
-    Raises UserError when the shapes disagree or a curve has no point.
+    Raise DataError when the shapes disagree or a curve has no point.
     """
     figure = new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     for number, curve in enumerate(curves):
         values = np.asarray(curve.values, dtype=float)
         if values.ndim != 2 or values.shape[1] != len(curve.epochs) or not values.size:
-            raise UserError(f"{curve.name} needs values (runs, {len(curve.epochs)} epochs), not {values.shape}")
-        colour, runs = COLOURS[number % len(COLOURS)], len(values)
+            raise DataError(f"{curve.name} needs values (runs, {len(curve.epochs)} epochs), not {values.shape}")
+        color, runs = COLORS[number % len(COLORS)], len(values)
         label = curve.name if runs == 1 else f"{curve.name} (mean of {runs})"
         axes.plot(
             curve.epochs,
             values.mean(axis=0),
             DASHES[number % len(DASHES)],
-            color=colour,
+            color=color,
             linewidth=2,
             marker="o",
             markersize=3.5,
             label=label,
         )
         if runs > 1:
-            axes.fill_between(curve.epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, lw=0)
+            axes.fill_between(curve.epochs, values.min(axis=0), values.max(axis=0), color=color, alpha=0.18, lw=0)
     axes.set_xlabel("epoch", fontsize=11, color=INK)
     axes.set_ylabel(score, fontsize=11, color=INK)
     axes.set_title(title, fontsize=12, color=INK, loc="left")

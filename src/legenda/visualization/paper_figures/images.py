@@ -1,4 +1,4 @@
-"""The pictures that a figure is of: those the user names, or some of a split of the runs' data."""
+"""The images of a figure: image files, or images of a split of the runs' data."""
 
 from __future__ import annotations
 
@@ -9,109 +9,108 @@ from pathlib import Path
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
-from legenda.visualization.paper_figures.options import CaptionOptions, PictureOptions
+from legenda.visualization.paper_figures.options import CaptionOptions, ImageOptions
 from legenda.visualization.report.images import ReportImage, no_verdict, resolve_images
 
 
 @dataclass(frozen=True)
 class FigureImage:
-    """One picture to be shown, and the regions that each run reads of it, by the run's name."""
+    """One image with the regions that each run reads, by the name of the run."""
 
     title: str
-    subject: ReportImage
+    image: ReportImage
     regions: Mapping[str, Regions]
 
 
 @dataclass(frozen=True)
 class FigureImages:
-    """The pictures of a figure, and the sets of each run in which they lie at `positions`."""
+    """The images of a figure, and the data set of each run, which holds them at `positions`."""
 
-    views: tuple[FigureImage, ...]
-    sets: Mapping[str, CaptionDataset]
+    images: tuple[FigureImage, ...]
+    datasets: Mapping[str, CaptionDataset]
     positions: tuple[int, ...]
 
     def captions(self, runs: Mapping[str, CaptionerRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
-        """What each run says of the pictures, in their order, and where each word looked."""
+        """Return the caption of each image with its attention, by run, in the order of the images."""
         found = {}
         for name, opened in runs.items():
-            split = self.sets[name]
-            looked = predict_with_attention(opened, split, options.beam_size, positions=self.positions)
-            found[name] = [looked[split.ids[position]] for position in self.positions]
+            split = self.datasets[name]
+            by_id = predict_with_attention(opened, split, options.beam_size, positions=self.positions)
+            found[name] = [by_id[split.ids[position]] for position in self.positions]
         return found
 
 
 def open_runs(folders: Sequence[Path]) -> dict[str, CaptionerRun]:
-    """The runs under short names; UserError where none is named."""
+    """Load the runs, with unique short names; raise ConfigError for none."""
     if not folders:
-        raise UserError("name at least one run folder, such as runs/demo/ngsan")
+        raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
     return {name: load_captioner_run(folder) for name, folder in unique_run_names(folders).items()}
 
 
 def run_label(name: str, opened: CaptionerRun) -> str:
-    """A run's name with that of its model where they differ."""
+    """Return the name of a run, with that of its model where they differ."""
     return name if opened.model.name in name else f"{name}, {opened.model.name}"
 
 
 def format_verdict(verdict: tuple[bool | None, str]) -> str:
-    """Whether a caption is true, where anybody can tell."""
+    """Return the verdict on a caption as text; empty where it is unknown."""
     true, reason = verdict
     return "" if true is None else "true" if true else f"false: {reason}"
 
 
-def check_supported(options: PictureOptions, names: Sequence[str], reason: str) -> None:
-    """UserError where one of these options was given, and not as it is anyway."""
-    usual = {field.name: field.default for field in fields(options)}
+def check_supported(options: ImageOptions, names: Sequence[str], reason: str) -> None:
+    """Raise ConfigError where one of the named options differs from its default."""
+    defaults = {field.name: field.default for field in fields(options)}
     for name in names:
-        if getattr(options, name) != usual[name]:
-            raise UserError(f"--{name.replace('_', '-')} {reason}")
+        if getattr(options, name) != defaults[name]:
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
-def find_figure_images(runs: Mapping[str, CaptionerRun], options: PictureOptions, count: int = 1) -> FigureImages:
-    """The pictures that the options name, or the first `count` images of the split.
+def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, count: int = 1) -> FigureImages:
+    """Return the image files that the options name, or the first `count` images of the split.
 
-    Raises UserError for pictures that are not there, for runs of other images than the first one's, and for regions
-    that say not where they lie.
+    Raise an error for missing files, for runs with different images, and for regions without boxes.
     """
     if count < 1:
-        raise UserError(f"--count must be 1 or more, not {count}")
+        raise ConfigError(f"--count must be 1 or more, not {count}")
     if options.image_files:
-        of_data = ("split", "image_ids", "image_folder", "annotations", "features")
-        check_supported(options, of_data, "is for images of the runs' data; leave it out beside --image-files")
+        data_options = ("split", "image_ids", "image_folder", "annotations", "features")
+        check_supported(options, data_options, "selects images of the runs' data; leave it out with --image-files")
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
-        sets = {name: _own_set(opened, paths, options.extractor) for name, opened in runs.items()}
-        subjects = _own_subjects(paths)
+        datasets = {name: _file_dataset(opened, paths, options.extractor) for name, opened in runs.items()}
+        open_image = _file_images(paths)
     else:
-        check_supported(options, ("extractor",), "is for pictures of your own; name some with --image-files")
+        check_supported(options, ("extractor",), "is for image files; name some with --image-files")
         data = [resolve_data(opened, options.annotations, options.features) for opened in runs.values()]
-        sets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
-        titles = list(_identities(runs, sets, options.split))
+        datasets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
+        titles = list(_common_ids(runs, datasets, options.split))
         positions = _positions(titles, options, count)
-        subjects = resolve_images(data[0], options.split, titles, positions, options.image_folder)
-    sets = {name: _placed(opened, sets[name]) for name, opened in runs.items()}
-    views = []
+        open_image = resolve_images(data[0], options.split, titles, positions, options.image_folder)
+    datasets = {name: _with_boxes(opened, datasets[name]) for name, opened in runs.items()}
+    images = []
     for position in positions:
-        regions = {name: split.read(np.array([position])) for name, split in sets.items()}
+        regions = {name: split.read(np.array([position])) for name, split in datasets.items()}
         first = next(iter(regions.values()))
         assert first.boxes is not None
-        subject = subjects(position, first.boxes[0][first.mask_or_ones[0]].tolist())
-        views.append(FigureImage(titles[position] + ("" if subject.found else " (not found)"), subject, regions))
-    return FigureImages(tuple(views), sets, tuple(positions))
+        image = open_image(position, first.boxes[0][first.mask_or_ones[0]].tolist())
+        images.append(FigureImage(titles[position] + ("" if image.found else " (not found)"), image, regions))
+    return FigureImages(tuple(images), datasets, tuple(positions))
 
 
-def _own_subjects(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
+def _file_images(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
     return lambda position, _: ReportImage(read_image(paths[position]), "", no_verdict)
 
 
-def _own_set(opened: CaptionerRun, paths: Sequence[Path], given: str | None) -> CaptionDataset:
-    """Pictures of the user's as a set without references, read by the run's extractor."""
-    extractor = opened.resolve_extractor(given)
+def _file_dataset(opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None) -> CaptionDataset:
+    """Return image files as a data set without references, with regions of the run's extractor."""
+    extractor = opened.resolve_extractor(extractor_name)
     regions = []
     for path in paths:
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])
@@ -121,48 +120,50 @@ def _own_set(opened: CaptionerRun, paths: Sequence[Path], given: str | None) -> 
         ids,
         ((),) * len(paths),
         lambda positions: Regions.stack([regions[position] for position in positions.tolist()]),
-        "the pictures",
+        "the image files",
         extractor.name,
     )
 
 
-def _identities(runs: Mapping[str, CaptionerRun], sets: Mapping[str, CaptionDataset], split: str) -> tuple[str, ...]:
-    """Those of all runs' images, which must be the same."""
-    first = next(iter(sets))
-    for name, other in sets.items():
-        if other.ids != sets[first].ids:
-            raise UserError(
-                f"{runs[name].folder} describes other images of {split} than {runs[first].folder}; draw runs of the "
-                "same data together, or name pictures with --image-files"
+def _common_ids(
+    runs: Mapping[str, CaptionerRun], datasets: Mapping[str, CaptionDataset], split: str
+) -> tuple[str, ...]:
+    """Return the ids of the images, which must be the same for all runs."""
+    first = next(iter(datasets))
+    for name, other in datasets.items():
+        if other.ids != datasets[first].ids:
+            raise DataError(
+                f"{runs[name].folder} has other images in {split} than {runs[first].folder}; draw runs of the same "
+                "data together, or name images with --image-files"
             )
-    return sets[first].ids
+    return datasets[first].ids
 
 
-def _positions(ids: Sequence[str], options: PictureOptions, count: int) -> Sequence[int]:
-    """Where the chosen images lie in the split."""
+def _positions(ids: Sequence[str], options: ImageOptions, count: int) -> Sequence[int]:
+    """Return the positions of the selected images in the split."""
     if not options.image_ids:
         return range(min(count, len(ids)))
-    places = {identity: position for position, identity in enumerate(ids)}
-    for identity in options.image_ids:
-        if identity not in places:
-            raise UserError(f"there is no image {identity} in {options.split}; {_alike(identity, ids)}")
-    return [places[identity] for identity in options.image_ids]
+    positions = {image_id: position for position, image_id in enumerate(ids)}
+    for image_id in options.image_ids:
+        if image_id not in positions:
+            raise ConfigError(f"there is no image {image_id} in {options.split}; {_suggest(image_id, ids)}")
+    return [positions[image_id] for image_id in options.image_ids]
 
 
-def _alike(identity: str, ids: Sequence[str]) -> str:
-    told = nearest(identity, ids)
-    return told if told.startswith("did") else f"they are named like {ids[0]}"
+def _suggest(image_id: str, ids: Sequence[str]) -> str:
+    hint = did_you_mean(image_id, ids)
+    return hint if hint.startswith("did") else f"ids look like {ids[0]}"
 
 
-def _placed(opened: CaptionerRun, split: CaptionDataset) -> CaptionDataset:
-    """The set with boxes, which the model's encoder may know where the features have none."""
+def _with_boxes(opened: CaptionerRun, split: CaptionDataset) -> CaptionDataset:
+    """Return the data set with boxes, which the encoder may add where the features have none."""
 
     def read(positions: np.ndarray) -> Regions:
         regions = opened.model.encoder.place(split.read(positions))
         if regions.boxes is None:
-            raise UserError(
-                f"{opened.folder} reads features without boxes from {split.source}, so its attention has no place in a "
-                "picture; use an extractor that gives boxes"
+            raise DataError(
+                f"{opened.folder} reads features without boxes from {split.source}, so its attention cannot be drawn; "
+                "use an extractor that returns boxes"
             )
         return regions
 

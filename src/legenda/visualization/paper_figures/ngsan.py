@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from legenda.errors import UserError, nearest
+from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, unique_run_names
 from legenda.io import read_json
@@ -18,7 +18,7 @@ from legenda.models.checkpoint import CONFIG
 from legenda.regions import Regions
 from legenda.training.history import HISTORY, read_history
 from legenda.visualization.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
-from legenda.visualization.paper_figures.data import count_layers, geometric_weights, reads_contents
+from legenda.visualization.paper_figures.data import count_layers, depends_on_features, geometric_weights
 from legenda.visualization.paper_figures.images import open_runs, run_label
 from legenda.visualization.paper_figures.options import CurveOptions, SurfaceOptions
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FIXED = (0.5, 1.0, 2.0)
-_FARTHEST, _PLACES, _NEAREST = 3.0, 61, 1e-3
-"""The range of the plots, and what stands for its 0, whose logarithm is not finite: the floor of Eq. 8."""
+_MAX_RATIO, _GRID_POINTS, _MIN_RATIO = 3.0, 61, 1e-3
+"""The range of the plots; 0, whose logarithm is not finite, is replaced by the floor of Eq. 8."""
 
 
 @dataclass(frozen=True)
 class _History:
-    """A run's scores by epoch, what it may be called, the shortest first, and its settings but for the seed."""
+    """The scores of a run by epoch, its candidate names from short to long, and its settings without the seed."""
 
     names: tuple[str, str, str]
     settings: str
@@ -40,9 +40,9 @@ class _History:
 
 
 def ngsan_2(options: CurveOptions) -> Figure:
-    """A score of the validation by epoch (NG-SAN, Figure 2)."""
+    """Draw a validation score by epoch (NG-SAN, Figure 2)."""
     if not options.runs:
-        raise UserError("name at least one run folder, such as runs/demo/ngsan")
+        raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
     folders = [inner for folder in options.runs for inner in _seeds(folder)]
     histories = [_read(name, folder, options.metric) for name, folder in unique_run_names(folders).items()]
     groups: dict[str, list[_History]] = {}
@@ -59,18 +59,18 @@ def ngsan_2(options: CurveOptions) -> Figure:
 
 
 def ngsan_3(options: SurfaceOptions) -> Figure:
-    """The weight phi over relative distances (NG-SAN, Figure 3)."""
+    """Draw the weight phi over relative distances (NG-SAN, Figure 3)."""
     return _surfaces(options, "position")
 
 
 def ngsan_4(options: SurfaceOptions) -> Figure:
-    """The weight phi over relative sizes (NG-SAN, Figure 4)."""
+    """Draw the weight phi over relative sizes (NG-SAN, Figure 4)."""
     return _surfaces(options, "size")
 
 
-def surface_ratios(varied: Literal["position", "size"], places: np.ndarray, fixed: float) -> np.ndarray:
-    """dx, dy, dw, dh at all places of a plot, `(Y * X, 4)`: two of them run over the places, x fastest."""
-    second, first = (axis.ravel() for axis in np.meshgrid(places, places, indexing="ij"))
+def surface_ratios(varied: Literal["position", "size"], grid: np.ndarray, fixed: float) -> np.ndarray:
+    """dx, dy, dw, dh at all grid of a plot, `(Y * X, 4)`: two of them run over the grid, x fastest."""
+    second, first = (axis.ravel() for axis in np.meshgrid(grid, grid, indexing="ij"))
     still = np.full_like(first, fixed)
     pairs = (first, second, still, still) if varied == "position" else (still, still, first, second)
     return np.stack(pairs, axis=1)
@@ -84,7 +84,7 @@ def _seeds(folder: Path) -> list[Path]:
 
 def _read(name: str, folder: Path, metric: str) -> _History:
     if not (folder / HISTORY).is_file():
-        raise UserError(f"{folder} has no {HISTORY}, which training writes; name the folder of a trained run")
+        raise DataError(f"{folder} has no {HISTORY}, which training writes; name the folder of a trained run")
     scores: dict[int, float] = {}
     known: set[str] = set()
     for record in read_history(folder):
@@ -93,20 +93,20 @@ def _read(name: str, folder: Path, metric: str) -> _History:
         if isinstance(value := validation.get(metric), int | float):
             scores[int(record["epoch"])] = float(value)
     if not known:
-        raise UserError(f"{folder / HISTORY} holds no validation yet; train the run until its first one")
+        raise DataError(f"{folder / HISTORY} has no validation scores yet; train the run until its first validation")
     if not scores:
-        raise UserError(f"{folder / HISTORY} holds no score {metric!r}; {nearest(metric, known)}")
+        raise DataError(f"{folder / HISTORY} holds no score {metric!r}; {did_you_mean(metric, known)}")
     config: dict[str, Any] = read_json(folder / CONFIG, "a run folder holds it; train the run again")
     try:
         model = str(config["model"]["name"])
         settings = {part: _seedless(value) for part, value in config.items()}
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{folder / CONFIG} says not which model the run is of; train it again") from error
+        raise DataError(f"{folder / CONFIG} does not name the model of the run; train it again") from error
     return _History((model, str(config.get("recipe", name)), name), json.dumps(settings, sort_keys=True), scores)
 
 
 def _seedless(part: Any) -> Any:
-    """A part of a configuration without the seed of training; the seed of data is another world and stays."""
+    """Return a section of a configuration without the training seed; the seed of the data is kept."""
     if isinstance(part, dict) and "schedule" in part:
         return {key: value for key, value in part.items() if key != "seed"}
     return part
@@ -115,64 +115,64 @@ def _seedless(part: Any) -> Any:
 def _curve(name: str, group: Sequence[_History]) -> Curve:
     epochs = sorted(set.intersection(*(set(history.scores) for history in group)))
     if not epochs:
-        raise UserError(f"the runs of {name} have no validated epoch in common; train them equally far")
+        raise DataError(f"the runs of {name} have no validated epoch in common; train them for equally many epochs")
     return Curve(name, epochs, np.array([[history.scores[epoch] for epoch in epochs] for history in group]))
 
 
 def _surfaces(options: SurfaceOptions, varied: Literal["position", "size"]) -> Figure:
     if options.count < 1:
-        raise UserError(f"--count is {options.count}; give at least 1")
-    places = np.linspace(0.0, _FARTHEST, _PLACES)
+        raise ConfigError(f"--count is {options.count}; give at least 1")
+    grid = np.linspace(0.0, _MAX_RATIO, _GRID_POINTS)
     rows = []
     for name, opened in open_runs(options.runs).items():
-        rows += _rows(run_label(name, opened), opened, options, varied, np.maximum(places, _NEAREST))
+        rows += _rows(run_label(name, opened), opened, options, varied, np.maximum(grid, _MIN_RATIO))
     names = ("\u0394x", "\u0394y"), ("\u0394w", "\u0394h")
-    axes, still = names if varied == "position" else names[::-1]
+    axes, fixed = names if varied == "position" else names[::-1]
     return draw_surface_plots(
         rows,
-        places,
+        grid,
         axes_names=axes,
-        fixed=[f"{still[0]} = {still[1]} = {value:g}" for value in _FIXED],
+        fixed=[f"{fixed[0]} = {fixed[1]} = {value:g}" for value in _FIXED],
         measured="\u03c6",
         title=f"NG-SAN, Figure {3 if varied == 'position' else 4}: geometric weight \u03c6 by relative {varied}",
     )
 
 
 def _rows(
-    name: str, opened: CaptionerRun, options: SurfaceOptions, varied: Literal["position", "size"], places: np.ndarray
+    name: str, opened: CaptionerRun, options: SurfaceOptions, varied: Literal["position", "size"], grid: np.ndarray
 ) -> list[SurfaceRow]:
-    """The rows of one run: its mean over heads, or the heads asked for, of each branch."""
+    """Return the rows of one run: for each branch the mean over heads, or the selected heads."""
     layer = _layer(opened, options.layer)
-    contents, told = None, ""
-    if reads_contents(opened.model, layer):
+    contents, suffix = None, ""
+    if depends_on_features(opened.model, layer):
         contents = _contents(opened, options)
-        told = f", mean over the regions of {len(contents)} images"
+        suffix = f", mean over the regions of {len(contents)} images"
     phi = np.stack(
-        [geometric_weights(opened.model, layer, surface_ratios(varied, places, still), contents) for still in _FIXED],
+        [geometric_weights(opened.model, layer, surface_ratios(varied, grid, still), contents) for still in _FIXED],
         axis=2,
     )
-    phi = phi.reshape(*phi.shape[:3], len(places), len(places))
+    phi = phi.reshape(*phi.shape[:3], len(grid), len(grid))
     heads = phi.shape[1]
     for head in options.heads:
         if not 0 <= head < heads:
-            raise UserError(f"{opened.folder} has no head {head}; choose from 0 to {heads - 1}")
+            raise ConfigError(f"{opened.folder} has no head {head}; choose from 0 to {heads - 1}")
     rows = []
     for branch, surfaces in enumerate(phi, start=1):
-        where = f"{name}, layer {layer}" + (f", branch {branch}" if len(phi) > 1 else "")
-        shown = [(f"head {head}", surfaces[head]) for head in options.heads]
-        shown = shown or [(f"mean of {heads} heads", surfaces.mean(axis=0))]
-        rows += [SurfaceRow(f"{where}, {what}{told}", values) for what, values in shown]
+        label = f"{name}, layer {layer}" + (f", branch {branch}" if len(phi) > 1 else "")
+        selected = [(f"head {head}", surfaces[head]) for head in options.heads]
+        selected = selected or [(f"mean of {heads} heads", surfaces.mean(axis=0))]
+        rows += [SurfaceRow(f"{label}, {what}{suffix}", values) for what, values in selected]
     return rows
 
 
-def _layer(opened: CaptionerRun, given: int | None) -> int:
+def _layer(opened: CaptionerRun, layer: int | None) -> int:
     layers = count_layers(opened.model)
-    if given is None and layers > 1:
-        raise UserError(
+    if layer is None and layers > 1:
+        raise ConfigError(
             f"{opened.folder} has {layers} layers, and the paper's figure is of a model with one; choose one with "
             "--layer, or train such a model: legenda train scenes.content --model.num-layers 1"
         )
-    return 1 if given is None else given
+    return 1 if layer is None else layer
 
 
 def _contents(opened: CaptionerRun, options: SurfaceOptions) -> Regions:

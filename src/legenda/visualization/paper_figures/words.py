@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from legenda.attention import XLinearAttention
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.mdsan import MdsanConfig
@@ -20,49 +20,51 @@ if TYPE_CHECKING:
     from legenda.visualization.figures.words import Style
 
 _REGIONS = (
-    "Each picture is dark where the word's attention (heads averaged) is small; the region with the largest weight is "
-    "outlined in red with that weight."
+    "Regions of small attention (mean over heads) are dark; the region with the largest weight is outlined in red with "
+    "its weight."
 )
 _HEAT = (
-    "Yellow is where most of the word's attention lies (last decoder layer, heads averaged; regions that overlap add "
-    "up), and grey is where next to none does; the number is the largest weight of a region."
+    "Yellow: large attention, gray: almost none (last decoder layer, mean over heads; overlapping regions add up); the "
+    "number is the largest weight of a region."
 )
 
 
 def aoanet_8(options: GateOptions) -> Figure:
-    """The "base" model against a decoder with AoA (AoANet, Figure 8)."""
+    """Compare the "base" model with a decoder with AoA (AoANet, Figure 8)."""
     runs = open_runs(options.runs)
     gated = {}
     for name, opened in runs.items():
         decoder = opened.model.decoder
         if not isinstance(decoder, AoANetDecoder):
-            raise UserError(
+            raise ConfigError(
                 f"{opened.folder} holds {opened.model.name}, whose decoder is not of AoANet's family; name runs such "
                 "as aoanet_base and aoanet_aoa"
             )
         gated[name] = decoder.aoa is not None
     if set(gated.values()) != {True, False}:
         missing = "without" if any(gated.values()) else "with"
-        raise UserError(f"the figure needs a run {missing} AoA in its decoder too; name aoanet_base beside aoanet_aoa")
-    return _draw(runs, options, "AoANet, Figure 8: what each word was read from, without and with AoA", "regions")
+        raise ConfigError(
+            f"the figure needs a run {missing} AoA in its decoder too; name both aoanet_base and aoanet_aoa"
+        )
+    return _draw(runs, options, "AoANet, Figure 8: attention of each word, without and with AoA", "regions")
 
 
 def xlan_5(options: RegionOptions) -> Figure:
-    """The strongest region at each word (X-LAN, Figure 5)."""
+    """Draw the region with the largest weight for each word (X-LAN, Figure 5)."""
     runs = open_runs(options.runs)
     if not any(_is_x_linear(opened) for opened in runs.values()):
-        raise UserError(
+        raise ConfigError(
             f"{_first(runs)}, which has no X-Linear attention in its decoder; name a run of xlan or xtransformer too"
         )
-    return _draw(runs, options, "X-LAN, Figure 5: the region that each word was read from", "regions")
+    return _draw(runs, options, "X-LAN, Figure 5: the region with the largest weight for each word", "regions")
 
 
 def mdsan_7(options: HeatOptions) -> Figure:
-    """The heat of each word (MD-SAN, Figure 7)."""
+    """Draw the heatmap of each word (MD-SAN, Figure 7)."""
     runs = open_runs(options.runs)
     if not any(isinstance(opened.model.config, MdsanConfig) for opened in runs.values()):
-        raise UserError(f"{_first(runs)}, which is not of MD-SAN's family; name a run of mdsan too")
-    return _draw(runs, options, "MD-SAN, Figure 7: where each word looked", "heat")
+        raise ConfigError(f"{_first(runs)}, which is not of MD-SAN's family; name a run of mdsan too")
+    return _draw(runs, options, "MD-SAN, Figure 7: attention of each word", "heat")
 
 
 def _is_x_linear(opened: CaptionerRun) -> bool:
@@ -70,21 +72,21 @@ def _is_x_linear(opened: CaptionerRun) -> bool:
 
 
 def _first(runs: Mapping[str, CaptionerRun]) -> str:
-    """The beginning of a sentence about runs that do not do."""
+    """Return the beginning of an error message about unsuitable runs."""
     opened = next(iter(runs.values()))
     return f"{opened.folder} holds {opened.model.name}"
 
 
 def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str, style: Style) -> Figure:
-    views = find_figure_images(runs, options, options.count)
-    captions = views.captions(runs, options)
-    pictures = []
-    for place, view in enumerate(views.views):
-        spoken = []
+    figure_images = find_figure_images(runs, options, options.count)
+    captions = figure_images.captions(runs, options)
+    images = []
+    for index, figure_image in enumerate(figure_images.images):
+        rows = []
         for name, opened in runs.items():
-            looked = captions[name][place]
-            assert looked.attention is not None  # all regions have boxes here
-            remark = format_verdict(view.subject.check_caption(looked.text))
-            spoken.append(CaptionRow(run_label(name, opened), looked.words, looked.attention, looked.boxes, remark))
-        pictures.append(ImageCaptions(view.title, view.subject.image, spoken))
-    return draw_word_rows(pictures, title=title, footnote=_HEAT if style == "heat" else _REGIONS, style=style)
+            caption = captions[name][index]
+            assert caption.attention is not None  # all regions have boxes here
+            remark = format_verdict(figure_image.image.check_caption(caption.text))
+            rows.append(CaptionRow(run_label(name, opened), caption.words, caption.attention, caption.boxes, remark))
+        images.append(ImageCaptions(figure_image.title, figure_image.image.image, rows))
+    return draw_word_rows(images, title=title, footnote=_HEAT if style == "heat" else _REGIONS, style=style)

@@ -1,4 +1,4 @@
-"""What `legenda table` shows: scores of runs beside those of a paper."""
+"""The table of `legenda table`: scores of runs next to those of a paper, and its form for a terminal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def score_table(
     *,
     scenes: bool,
 ) -> ScoreTable:
-    """The paper's table with what was found here.
+    """Return the table of the paper with the measured scores.
 
-    found: for each row by its key the scores of its seeds, where 1 is 100 %. notes: what is to be said of a row.
+    found: the scores of the seeds of each row by its key, in 0..1. notes: remarks on rows, by key.
     """
-    # scenes know what is true of them, which no table of a paper has
+    # a metric of the scenes, which no table of a paper has
     metrics = (*table.metrics, *(["truth"] if scenes else []))
     rows = []
     for row in table.rows:
@@ -44,26 +44,26 @@ def _lead(table: PaperTable, scenes: bool) -> str:
             "embedded scenes: the two are not comparable, only the rows among themselves are."
         )
     return (
-        f"{table.source}. Lines “{PAPER}” have its scores, lines “{HERE}” those of the rows trained with this program."
+        f"{table.source}. Lines “{PAPER}” have its scores, lines “{HERE}” those of the rows trained with this package."
     )
 
 
 def _notes(table: PaperTable, found: Mapping[str, Sequence[Found]], split: str, beam_size: int) -> tuple[str, ...]:
-    said = [f"All scores times 100; {HERE}: the {split} split by beam search, beam {beam_size}."]
-    most = max(map(len, found.values()), default=0)
-    if most > 1:
-        said.append(f"{HERE.capitalize()}: mean ± standard deviation over seeds, {most} at most.")
-    return (*said, *([table.note] if table.note else []))
+    notes = [f"All scores times 100; {HERE}: the {split} split by beam search, beam {beam_size}."]
+    seeds = max(map(len, found.values()), default=0)
+    if seeds > 1:
+        notes.append(f"{HERE.capitalize()}: mean ± standard deviation over at most {seeds} seeds.")
+    return (*notes, *([table.note] if table.note else []))
 
 
 def terminal_table(table: ScoreTable) -> Table:
-    """The table for a terminal, two lines a row."""
-    drawn = Table(title=table.title, box=box.SIMPLE_HEAD, title_justify="left")
-    drawn.add_column("row")
-    drawn.add_column("", no_wrap=True)
+    """Return the table for a terminal, two lines for each row."""
+    terminal = Table(title=table.title, box=box.SIMPLE_HEAD, title_justify="left")
+    terminal.add_column("row")
+    terminal.add_column("", no_wrap=True)
     for metric in table.metrics:
-        drawn.add_column(metric, justify="right", no_wrap=True)
+        terminal.add_column(metric, justify="right", no_wrap=True)
     for row in table.rows:
-        for place, (whose, scores) in enumerate(row.lines()):
-            drawn.add_row("" if place else row.label, whose, *scores, style="dim" if whose == PAPER else None)
-    return drawn
+        for index, (source, scores) in enumerate(row.lines()):
+            terminal.add_row("" if index else row.label, source, *scores, style="dim" if source == PAPER else None)
+    return terminal
