@@ -8,7 +8,7 @@ With --steps only so many training steps of a very small model are measured, on 
 
 Everything is synthetic and is made in the folder first, about 4 GB; what is there already is used again. Rates are the
 best of three passes in random order over files that the system has cached, by one process, with the load of the machine
-printed beside them.
+printed next to them.
 """
 
 import argparse

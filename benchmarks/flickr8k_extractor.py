@@ -28,18 +28,18 @@ _detector = nanodet_plus.NanoDetPlus(str(FOLDER / "nanodet_plus_m_416"))
 torch.set_num_threads(1)
 
 
-def extract(pictures: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """For each RGB picture: the features of 49 cells and of the boxes detected in it, and where they lie in 0..1."""
+def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """For each RGB image: the features of 49 cells and of the boxes detected in it, and where they lie in 0..1."""
     with torch.inference_mode():
-        return describe(_pixels(pictures, SIDE), [_detect(pixels) for pixels in _pixels(pictures, DETECTOR_SIDE)])
+        return describe(_pixels(images, SIDE), [_detect(pixels) for pixels in _pixels(images, DETECTOR_SIDE)])
 
 
 def describe(
     pixels: torch.Tensor, found: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Features and boxes of pictures `(P, 3, 224, 224)` in 0..255 whose detections are known.
+    """Features and boxes of images `(P, 3, 224, 224)` in 0..255 whose detections are known.
 
-    found: for each picture boxes `(N, 4)` in 0..1, their classes `(N,)` and their scores `(N,)`.
+    found: for each image boxes `(N, 4)` in 0..1, their classes `(N,)` and their scores `(N,)`.
     Returns for each `(49 + N, 1366)` features: the map's mean inside the region, the best score of every class among
     the boxes that cover it (weighted by how much they do), and the colours of its upper and lower half.
     """
@@ -110,6 +110,6 @@ def _detect(pixels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     return boxes[kept], classes[kept], scores[kept]
 
 
-def _pixels(pictures: list[Image.Image], side: int) -> torch.Tensor:
-    sized = [picture.resize((side, side), Image.Resampling.BICUBIC) for picture in pictures]
-    return torch.stack([torch.from_numpy(np.array(picture)) for picture in sized]).permute(0, 3, 1, 2).float()
+def _pixels(images: list[Image.Image], side: int) -> torch.Tensor:
+    sized = [image.resize((side, side), Image.Resampling.BICUBIC) for image in images]
+    return torch.stack([torch.from_numpy(np.array(image)) for image in sized]).permute(0, 3, 1, 2).float()

@@ -23,7 +23,7 @@ from legenda.features.writer import write_store
 VIEWS, LEAST_SIDE, LEAST_LEFT, TOGETHER = 3, 0.65, 0.3, 32
 WHOLE, MIRRORED = (0.0, 0.0, 1.0, 1.0, False), (0.0, 0.0, 1.0, 1.0, True)
 View = tuple[float, float, float, float, bool]
-"""The part of a picture, x1 y1 x2 y2 in 0..1, and whether it is mirrored."""
+"""The part of an image, x1 y1 x2 y2 in 0..1, and whether it is mirrored."""
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def views(chance: np.random.Generator) -> list[View]:
-    """The whole picture, its mirror image, and random parts of it."""
+    """The whole image, its mirror image, and random parts of it."""
     found = [WHOLE, MIRRORED]
     for _ in range(VIEWS - len(found)):
         width, height = chance.uniform(LEAST_SIDE, 1, 2)
@@ -64,26 +64,26 @@ def described(
     arrays = {key: detections[key] for key in ("boxes", "classes", "scores", "count")}
     for begin in range(0, len(jobs), TOGETHER):
         batch = jobs[begin : begin + TOGETHER]
-        pictures, found = [], []
+        images, found = [], []
         for _, path, view in batch:
-            with Image.open(path) as picture:
-                pictures.append(cut(picture.convert("RGB"), view))
+            with Image.open(path) as image:
+                images.append(cut(image.convert("RGB"), view))
             row = rows[path.name]
             own = slice(min(int(arrays["count"][row]), extractor.MOST))
             detected = [torch.from_numpy(arrays[key][row, own].copy()) for key in ("boxes", "classes", "scores")]
             found.append(moved(*detected, view))
-        pixels = torch.stack([torch.from_numpy(np.array(picture)) for picture in pictures]).permute(0, 3, 1, 2).float()
+        pixels = torch.stack([torch.from_numpy(np.array(image)) for image in images]).permute(0, 3, 1, 2).float()
         for (name, *_), (features, boxes) in zip(batch, extractor.describe(pixels, found), strict=True):
             yield name, features, boxes
         print(f"\r{begin + len(batch)} of {len(jobs)}", end="", file=sys.stderr, flush=True)
 
 
-def cut(picture: Image.Image, view: View) -> Image.Image:
-    """A view of a picture, at the backbone's size."""
+def cut(image: Image.Image, view: View) -> Image.Image:
+    """A view of an image, at the backbone's size."""
     *box, mirrored = view
-    sides = (*picture.size, *picture.size)
+    sides = (*image.size, *image.size)
     part = tuple(edge * side for edge, side in zip(box, sides, strict=True))
-    seen = picture.resize((extractor.SIDE,) * 2, Image.Resampling.BICUBIC, box=part)
+    seen = image.resize((extractor.SIDE,) * 2, Image.Resampling.BICUBIC, box=part)
     return seen.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else seen
 
 

@@ -24,13 +24,13 @@ def main() -> None:
     annotations, first, second = sys.argv[1:]
     references = read_references(annotations, split="val")
     stages: dict[str, dict[str, Scores]] = {first: {}, second: {}}
-    said: dict[str, dict[str, str]] = {}
+    texts: dict[str, dict[str, str]] = {}
     for pattern, found in stages.items():
         print(f"\n{pattern}\n\n| | {' | '.join(SHOWN)} | less `{MODELS[0]}` |\n|{'---|' * (len(SHOWN) + 2)}")
         for model in MODELS:
             captions = read_predictions(Path(pattern.format(model)) / "evaluation_val.json")
-            said[model] = {image: own[0] for image, own in captions.items()}
-            found[model] = evaluate(said[model], references, metrics=WITHOUT_JAVA)
+            texts[model] = {image: own[0] for image, own in captions.items()}
+            found[model] = evaluate(texts[model], references, metrics=WITHOUT_JAVA)
             print(
                 f"| `{model}` | {' | '.join(_with_interval(found[model]))} | {_less(found[model], found[MODELS[0]])} |"
             )
@@ -40,7 +40,7 @@ def main() -> None:
     images = sorted(references)[:: len(references) // SAMPLES][:SAMPLES]
     print(f"\n| photograph | {' | '.join(f'`{model}`' for model in MODELS)} |\n|{'---|' * (len(MODELS) + 1)}")
     for image in images:
-        print(f"| {image} | {' | '.join(said[model][image] for model in MODELS)} |")
+        print(f"| {image} | {' | '.join(texts[model][image] for model in MODELS)} |")
 
 
 def _with_interval(scores: Scores) -> list[str]:

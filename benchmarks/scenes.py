@@ -40,24 +40,24 @@ def steps_to_learn(folder: Path, relation: str) -> int | None:
     """Steps after which a relation stays learnt on the validation scenes, or None."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     curve = [(r["step"], r["validation"][relation] or 0.0) for r in records if "validation" in r]
-    learnt = None
+    suffix = None
     for step, value in curve:
         if value < REACHED:
-            learnt = None
-        elif learnt is None:
-            learnt = step
-    return learnt
+            suffix = None
+        elif suffix is None:
+            suffix = step
+    return suffix
 
 
 def cell(folders: list[Path], relation: str) -> str:
     """Mean, least and greatest test score of the seeds, and the steps each needed."""
     scores = [json.loads((f / "evaluation_test.json").read_text())["scores"][relation] for f in folders]
-    said = [score for score in scores if score is not None]
-    if not said:
-        return "not said"
+    known = [score for score in scores if score is not None]
+    if not known:
+        return "none"
     steps = [str(steps_to_learn(folder, relation) or "-") for folder in folders]
-    learnt = f"; {' / '.join(steps)}" if any(step != "-" for step in steps) else ""
-    return f"{statistics.mean(said):.2f} ({min(said):.2f}-{max(said):.2f}){learnt}"
+    suffix = f"; {' / '.join(steps)}" if any(step != "-" for step in steps) else ""
+    return f"{statistics.mean(known):.2f} ({min(known):.2f}-{max(known):.2f}){suffix}"
 
 
 def main() -> None:

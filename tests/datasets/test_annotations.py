@@ -1,4 +1,4 @@
-"""Annotations of every layout, their splits, and what is said of broken ones."""
+"""Annotations of every layout, their splits, and errors for damaged ones."""
 
 import gzip
 import json

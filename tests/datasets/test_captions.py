@@ -22,7 +22,7 @@ LETTERS = Vocabulary(("<end>", "<unk>", "a", "b", "c", "d", "e"))
 
 
 def nothing(text: str) -> None:
-    """Hears of progress and says nothing."""
+    """Ignore progress messages."""
 
 
 def captions(*references: tuple[str, ...]) -> CaptionDataset:
@@ -185,7 +185,7 @@ def test_nan_in_the_features_is_found_when_training_opens_them_or_the_image_is_r
         data.open(nothing)
 
 
-def test_scenes_data_has_regions_references_and_a_judge():
+def test_scenes_data_has_regions_references_and_scores():
     data = ScenesData(train=9, validation=3, test=6, seed=4)
     opened = data.open(nothing)
     assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (9, 3, 6)
@@ -195,9 +195,9 @@ def test_scenes_data_has_regions_references_and_a_judge():
     regions = opened.train.read(np.array([5, 1]))
     assert regions.features.shape == (2, 7, FEATURE_DIM)
     assert opened.train.score is not None
-    told = {name: said[0] for name, said in zip(opened.train.ids, opened.train.references, strict=True)}
-    assert opened.train.score(told)["truth"] == 1.0
-    known = {word for said in opened.train.references for caption in said for word in caption.split()}
+    first = {name: captions[0] for name, captions in zip(opened.train.ids, opened.train.references, strict=True)}
+    assert opened.train.score(first)["truth"] == 1.0
+    known = {word for captions in opened.train.references for caption in captions for word in caption.split()}
     assert set(opened.vocabulary.tokens) == {"<end>", "<unk>", *known}
 
 
@@ -238,12 +238,12 @@ def test_images_are_found_under_the_names_of_their_files(tmp_path):
 
 
 def test_captions_are_tokenized_once(tmp_path, monkeypatch):
-    heard: list[str] = []
+    tokenized: list[str] = []
     real = tokens.ptb_tokenize
-    monkeypatch.setattr(tokens, "ptb_tokenize", lambda text: heard.append(text) or real(text))
+    monkeypatch.setattr(tokens, "ptb_tokenize", lambda text: tokenized.append(text) or real(text))
     opened = write_karpathy(tmp_path).open(nothing)
     EncodedCaptions.of(opened.train, opened.vocabulary, max_caption_length=9)
-    assert len(heard) == sum(map(len, opened.train.references))
+    assert len(tokenized) == sum(map(len, opened.train.references))
 
 
 @settings(max_examples=50, deadline=None)
@@ -253,13 +253,13 @@ def test_captions_are_tokenized_once(tmp_path, monkeypatch):
 )
 def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_caption_length):
     rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_caption_length)
-    for own, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
-        spoken = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
-        assert count == len(spoken)
-        for row, ids in zip(own, spoken, strict=False):
+    for image_rows, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
+        nonempty = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
+        assert count == len(nonempty)
+        for row, ids in zip(image_rows, nonempty, strict=False):
             whole = [0, *ids[:max_caption_length], 0]
             assert row == whole + [-1] * (len(row) - len(whole))
-        assert all(row == [-1] * len(row) for row in own[count:])
+        assert all(row == [-1] * len(row) for row in image_rows[count:])
 
 
 def test_regions_of_half_precision_are_read_as_float32(tmp_path):

@@ -38,7 +38,7 @@ def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "expected"), [({}, "train"), ({"restval": "restval"}, "restval")])
-def test_restval_counts_as_train_unless_told_otherwise(tmp_path, options, expected):
+def test_restval_is_train_by_default(tmp_path, options, expected):
     path = write(tmp_path / "d.json", entry(split="restval"), entry(filename="b.jpg", split="test"))
     assert [image.split for image in read_karpathy(path, **options)] == [expected, "test"]
 

@@ -1,4 +1,4 @@
-"""Sentences beside their translations."""
+"""Parallel text files."""
 
 import gzip
 import inspect
@@ -54,12 +54,12 @@ def test_some_pairs_of_a_split(data):
 
 
 def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
-    told = []
-    opened = data.open(told.append)
+    messages = []
+    opened = data.open(messages.append)
     assert len(opened.vocabulary) == 41
     for line in (*EN, *DE):
         assert opened.subwords.detokenize(opened.subwords.tokenize(line)) == line
-    assert any("40 subwords from 6 lines" in line for line in told)
+    assert any("40 subwords from 6 lines" in line for line in messages)
 
 
 def test_text_that_is_split_already_keeps_its_words(data):

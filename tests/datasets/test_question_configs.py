@@ -40,7 +40,7 @@ def mcan_features(folder: Path, part: str, images: dict[int, int]) -> Path:
 def vqa_files(folder: Path, split: str, asked: list[tuple[int, str, list[str]]]) -> None:
     """Questions and annotations of VQA: image, text and answers, numbered by the image."""
     entries = [{"image_id": image, "question": text, "question_id": 10 * image} for image, text, _ in asked]
-    told = [
+    annotations = [
         {
             "question_id": 10 * image,
             "question_type": "what is",
@@ -58,7 +58,7 @@ def vqa_files(folder: Path, split: str, asked: list[tuple[int, str, list[str]]])
     )
     (folder / f"{names[0]}.json").write_text(json.dumps({"questions": entries}))
     if "test" not in split:
-        (folder / f"{names[1]}.json").write_text(json.dumps({"annotations": told}))
+        (folder / f"{names[1]}.json").write_text(json.dumps({"annotations": annotations}))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
     assert regions.boxes[1, 1].tolist() == pytest.approx([0.02, 0.01, 0.12, 0.11])
 
 
-def test_vqa_trains_on_what_it_is_told(vqa):
+def test_vqa_trains_on_the_named_splits(vqa):
     assert vqa.train == "train"
     more = VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg").open(lambda _: None).train
     assert more.ids == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
@@ -187,7 +187,7 @@ def test_daquar_shares_no_image_between_splits(shared, tmp_path):
     assert [len(own) for own in images] == [715, 79, 653]
     assert len(set.union(*images)) == 715 + 79 + 653
     opened = data.open(lambda _: None)
-    perfect = {name: told.answers[0] for name, told in opened.validation.annotations.items()}
+    perfect = {name: annotations.answers[0] for name, annotations in opened.validation.annotations.items()}
     assert opened.validation.score(perfect)["accuracy"] == 100.0
     assert len(opened.train.read(np.array([5, 5, 6000]))) == 3
 
@@ -213,12 +213,12 @@ def test_scenes_are_questions_with_regions():
     regions = opened.train.read(np.array([0, 3, 4]))
     assert torch.equal(regions.features[0], regions.features[1])  # of one scene
     assert not torch.equal(regions.features[0], regions.features[2])
-    told = opened.validation.annotations
-    assert all(annotation.answers == (annotation.answers[0],) * PEOPLE for annotation in told.values())
-    scores = opened.validation.score({name: annotation.answers[0] for name, annotation in told.items()})
+    annotations = opened.validation.annotations
+    assert all(annotation.answers == (annotation.answers[0],) * PEOPLE for annotation in annotations.values())
+    scores = opened.validation.score({name: annotation.answers[0] for name, annotation in annotations.items()})
     assert scores["near"] == scores["size"] == scores["stand"] == scores["accuracy"] == 100.0
-    near = [name for name, annotation in told.items() if annotation.question_type == "near"]
-    wrong = {name: "" if name in near else annotation.answers[0] for name, annotation in told.items()}
+    near = [name for name, annotation in annotations.items() if annotation.question_type == "near"]
+    wrong = {name: "" if name in near else annotation.answers[0] for name, annotation in annotations.items()}
     assert opened.validation.score(wrong)["near"] == 0.0
     assert opened.validation.score(wrong)["size"] == 100.0
 

@@ -31,7 +31,7 @@ def written(folder: Path, **files: object) -> Path:
     return folder
 
 
-def told(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
+def read_videos(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
     return {image.id: (image.split, image.captions) for image in read_annotations(path)}
 
 
@@ -40,7 +40,7 @@ def test_a_folder_of_vatex_has_its_splits_in_the_names(tmp_path):
     folder = written(
         tmp_path, **{"vatex_training_v1": VATEX, "vatex_validation_v1": rest[0], "vatex_public_test_v1": rest[1]}
     )
-    assert told(folder) == {
+    assert read_videos(folder) == {
         "-ab_000001_000011": ("train", ("A man runs.", "He runs.")),
         "b": ("val", ("b",)),
         "c": ("test", ("c",)),
@@ -54,8 +54,8 @@ def test_msrvtt_in_one_file_or_two(tmp_path):
         "video0": ("train", ("a man sings", "someone is singing")),
         "video1": ("val", ("a dog barks",)),
     }
-    assert told(tmp_path / "train_val_videodatainfo.json") == both
-    assert told(folder) == {"video2": ("test", ()), **both}
+    assert read_videos(tmp_path / "train_val_videodatainfo.json") == both
+    assert read_videos(folder) == {"video2": ("test", ()), **both}
 
 
 def test_videos_are_data_like_images(tmp_path):

@@ -17,7 +17,7 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
 
 
 def make(
-    path: Path, ids: tuple[str, ...] = IDS, *, boxes: bool = True, extractor: str = "ours-1", width: int = 5
+    path: Path, ids: tuple[str, ...] = IDS, *, boxes: bool = True, extractor: str = "own-1", width: int = 5
 ) -> Path:
     rng = np.random.default_rng(len(ids))
     regions = [(i, rng.standard_normal((2, width)).astype(np.float32), BOX if boxes else None) for i in ids]
@@ -29,14 +29,17 @@ def make(
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype):
     source = make(tmp_path / "a.safetensors", boxes=boxes)
-    checksums, heard = set(), []
+    checksums, progress_calls = set(), []
     for before, after in (("a.safetensors", "b.hdf5"), ("b.hdf5", "c"), ("c", "d.h5"), ("d.h5", "e.safetensors")):
         report = convert(
-            [tmp_path / before], tmp_path / after, dtype=dtype, progress=lambda done, total: heard.append((done, total))
+            [tmp_path / before],
+            tmp_path / after,
+            dtype=dtype,
+            progress=lambda *call: progress_calls.append(call),
         )
         assert (report.images, report.regions, report.feature_dim, report.has_boxes) == (3, 6, 5, boxes)
-        assert report.extractor == "ours-1"
-        assert heard[-1] == (3, 3)
+        assert report.extractor == "own-1"
+        assert progress_calls[-1] == (3, 3)
         checksums.add(report.checksum)
     first, last = open_features(source).read(IDS), open_features(tmp_path / "e.safetensors").read(IDS)
     np.testing.assert_array_equal(first.features.astype(dtype), last.features)
@@ -56,7 +59,7 @@ def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
 
 
 def test_49_regions_without_boxes_stay_without(tmp_path):
-    write_store(tmp_path / "a.safetensors", [("1", np.ones((49, 2)), None)], extractor="ours-1")
+    write_store(tmp_path / "a.safetensors", [("1", np.ones((49, 2)), None)], extractor="own-1")
     assert not convert([tmp_path / "a.safetensors"], tmp_path / "b.hdf5").has_boxes
 
 
@@ -69,7 +72,7 @@ def test_parts_are_joined_in_their_order(tmp_path):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ({"ids": ("7",), "extractor": "theirs-1"}, "made by the extractor ours-1, but .* by theirs-1"),
+        ({"ids": ("7",), "extractor": "other-1"}, "made by the extractor own-1, but .* by other-1"),
         ({"ids": ("7", "25")}, "image '25' is in .*a.safetensors and in .*b.safetensors"),
         ({"ids": ("7",), "width": 6}, "image '7' .*width 6, but those before 5"),
         ({"ids": ("7",), "boxes": False}, "image '7' .*no boxes, unlike those before"),

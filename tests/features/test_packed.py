@@ -94,7 +94,7 @@ def test_the_file_is_an_ordinary_safetensors_file(tmp_path):
     np.testing.assert_array_equal(arrays["boxes"], np.concatenate(boxes))
 
 
-def test_a_store_tells_what_it_holds(tmp_path):
+def test_properties_of_a_store(tmp_path):
     store = write(tmp_path / "f.safetensors", make_images([2, 3], 4, boxes=False))
     assert (len(store), store.feature_dim, store.has_boxes, store.extractor) == (2, 4, False, "ours-1")
     assert store.index("img1") == 1
@@ -179,7 +179,7 @@ def write_foreign(path: Path, changes: dict[str, np.ndarray | None], metadata: d
     """A store of three images as another program would write it, with some arrays or entries changed or left out."""
     features, boxes = np.ones((6, 3), np.float16), np.tile(BOXES, (3, 1))
     arrays = {"features": features, "boxes": boxes, "offsets": np.array([0, 2, 4, 6]), **changes}
-    entries = {"format": "legenda.features.1", "ids": json.dumps(["a", "b", "c"]), "extractor": "theirs", **metadata}
+    entries = {"format": "legenda.features.1", "ids": json.dumps(["a", "b", "c"]), "extractor": "other", **metadata}
     kept = {name: array for name, array in arrays.items() if array is not None}
     save_file(kept, path, {key: value for key, value in entries.items() if value is not None})
     return path
@@ -241,7 +241,7 @@ def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metad
 def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
     store = PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
     store.check()
-    assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("theirs", False, 6)
+    assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("other", False, 6)
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):

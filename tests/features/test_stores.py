@@ -1,4 +1,4 @@
-"""Files of the field, written as their makers write them, and what is said when they are damaged."""
+"""Stores in the formats of released features, valid and damaged."""
 
 import base64
 import json

@@ -1,6 +1,7 @@
-"""Data sets: captioned images and videos, questions, expressions, sentence pairs, and the embedded scenes."""
+"""Data sets: captioned images and videos, questions, referring expressions, parallel text, and the embedded scenes."""
 
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.karpathy import CaptionedImage, read_karpathy
+from legenda.datasets.registry import DATASETS
 
-__all__ = ["CaptionedImage", "read_annotations", "read_karpathy"]
+__all__ = ["DATASETS", "CaptionedImage", "read_annotations", "read_karpathy"]

@@ -100,17 +100,17 @@ class ScenesData(SceneCounts):
 
     def split(self, name: str) -> CaptionDataset:
         """Return the scenes of a split as a caption set."""
-        return scene_captions(self.made(name))
+        return scene_captions(self.generate(name))
 
 
-def scene_captions(made: SceneSplit) -> CaptionDataset:
+def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     """Scenes as a caption set; `score` checks captions against the scenes."""
-    scenes = {scene.id: scene for scene in made.scenes}
+    scenes = {scene.id: scene for scene in scene_split.scenes}
 
     def score(captions: Mapping[str, str]) -> dict[str, float | None]:
         return truth_scores(captions, scenes)
 
-    return CaptionDataset(tuple(scenes), made.captions, scene_reader(made), "scenes", "scenes", score)
+    return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
 
 
 @dataclass(frozen=True, kw_only=True)

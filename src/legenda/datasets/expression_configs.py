@@ -88,20 +88,20 @@ class SceneExpressionsData(SceneCounts):
 
     def split(self, name: str) -> ExpressionDataset:
         """Return the expressions about the scenes of a split."""
-        return scene_expressions(self.made(name))
+        return scene_expressions(self.generate(name))
 
 
-def scene_expressions(made: SceneSplit) -> ExpressionDataset:
+def scene_expressions(scene_split: SceneSplit) -> ExpressionDataset:
     """Scenes as a set of expressions; the true boxes are those of the things, in pixels of the drawn image."""
     expressions, scenes = [], []
-    for index, scene in enumerate(made.scenes):
+    for index, scene in enumerate(scene_split.scenes):
         for number, found in enumerate(refer(scene)):
             x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
             box: Box = (x1, y1, x2, y2)
             name, tokens = f"{scene.id}-{number}", tuple(found.text.split())
             expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
             scenes.append(index)
-    return ExpressionDataset(tuple(expressions), scene_reader(made, scenes), "scenes", "scenes")
+    return ExpressionDataset(tuple(expressions), scene_reader(scene_split, scenes), "scenes", "scenes")
 
 
 def _opened(

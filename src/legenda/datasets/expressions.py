@@ -20,7 +20,7 @@ class ExpressionDataset:
     """One split: its expressions and a reader of the regions of their images, which always have boxes.
 
     read: from positions in this split `(B,)` to the Regions of the images of those expressions.
-    source: what the regions are read from, for messages. extractor: the name under which they were made.
+    source: what the regions are read from, for messages. extractor: the extractor of the regions.
     """
 
     expressions: tuple[Expression, ...]
@@ -54,12 +54,12 @@ class ExpressionDataset:
         for name in self.ids:
             if len(predictions.get(name, ())) != 4:
                 raise DataError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
-        given = np.array([predictions[name] for name in self.ids], np.float32)
+        predicted = np.array([predictions[name] for name in self.ids], np.float32)
         kinds = np.array([expression.kind for expression in self.expressions])
-        scores: dict[str, float | None] = {"accuracy": grounding_accuracy(given, self.boxes)}
+        scores: dict[str, float | None] = {"accuracy": grounding_accuracy(predicted, self.boxes)}
         for kind in dict.fromkeys(kinds.tolist()):
             if kind:
-                scores[kind] = grounding_accuracy(given[kinds == kind], self.boxes[kinds == kind])
+                scores[kind] = grounding_accuracy(predicted[kinds == kind], self.boxes[kinds == kind])
         return scores
 
 

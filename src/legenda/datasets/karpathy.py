@@ -31,14 +31,14 @@ def read_karpathy(path: str | Path, *, restval: str = "train") -> list[Captioned
     An image's id is its `cocoid` where it has one, else its file name without suffix.
     restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation images
     that models train on).
-    Raises DataError, naming the file and the key, for JSON that is broken or lacks a key, and for an image given twice.
+    Raises DataError, naming the file and the key, for JSON that is invalid or lacks a key, and for duplicate images.
     """
     path = Path(path)
     return parse_karpathy(read_json(path, _HINT), path, restval=restval)
 
 
 def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
-    """Return the images in JSON that came from `path`, as `read_karpathy` gives them."""
+    """Return the images in JSON that came from `path`, as `read_karpathy` returns them."""
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
     entries = _get(path, "the file", content, "images", list)
@@ -64,8 +64,8 @@ def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
     if not isinstance(entry, Mapping) or key not in entry:
         raise DataError(f"{path}: {where} has no '{key}'; {_HINT}")
     if not isinstance(entry[key], kind):
-        given = type(entry[key]).__name__
-        raise DataError(f"{path}: '{key}' of {where} is of type {given}, not {kind.__name__}; {_HINT}")
+        found = type(entry[key]).__name__
+        raise DataError(f"{path}: '{key}' of {where} is of type {found}, not {kind.__name__}; {_HINT}")
     return entry[key]
 
 

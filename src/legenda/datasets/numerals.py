@@ -1,7 +1,7 @@
 """Numbers in words of two invented languages: a small translation task that depends on the order of words.
 
-Tavil counts in thousands and says the largest part first: every digit that is not 0 is a word, followed by a word for
-its unit. Orrish counts in hundreds and says the smallest part first; within a part the ones come before the
+Tavil counts in thousands and starts with the largest part: every digit that is not 0 is a word, followed by a word for
+its unit. Orrish counts in hundreds and starts with the smallest part; within a part the ones come before the
 tens, which are words of their own, and every part but the smallest begins with its rank. 305,021 is "mir hun fel tus
 sor den lam" in Tavil, that is "3 hundred 5 thousand 2 ten 1", and "osk ebri ung drel wem ushti" in Orrish: "1, 20, rank
 one, 50, rank two, 30".
@@ -91,7 +91,7 @@ def orrish(number: int) -> str:
 
 
 def _spell(part: int) -> list[str]:
-    """Return the digits of 0 to 999 with their places, noughts left out."""
+    """Return the digits of 0 to 999 with their units, without zeros."""
     digits = part // 100, part // 10 % 10, part % 10
     pairs = ((_DIGITS[digit], unit) for digit, unit in zip(digits, _UNITS, strict=True) if digit)
     return [word for pair in pairs for word in pair if word]

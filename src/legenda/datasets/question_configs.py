@@ -178,15 +178,15 @@ class SceneQuestionsData(SceneCounts):
 
     def split(self, name: str) -> QuestionDataset:
         """Return the questions about the scenes of a split."""
-        return scene_questions(self.made(name))
+        return scene_questions(self.generate(name))
 
 
-def scene_questions(made: SceneSplit) -> QuestionDataset:
+def scene_questions(scene_split: SceneSplit) -> QuestionDataset:
     """Scenes as a set of questions, each with its one answer as that of all people."""
     questions, scenes = [], []
-    for index, scene in enumerate(made.scenes):
+    for index, scene in enumerate(scene_split.scenes):
         for number, asked in enumerate(ask(scene)):
             annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
             questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
             scenes.append(index)
-    return QuestionDataset(tuple(questions), scene_reader(made, scenes), "scenes", "scenes", by_type=True)
+    return QuestionDataset(tuple(questions), scene_reader(scene_split, scenes), "scenes", "scenes", by_type=True)

@@ -25,7 +25,7 @@ class QuestionDataset:
     """One split: its questions and a reader of their images' regions.
 
     read: from positions in this split `(B,)` to the Regions of the images of those questions.
-    source: what the regions are read from, for messages. extractor: the name under which they were made.
+    source: what the regions are read from, for messages. extractor: the extractor of the regions.
     by_type: whether `score` also returns the accuracy of each type of question.
     """
 

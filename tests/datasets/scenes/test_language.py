@@ -1,4 +1,4 @@
-"""Every reference is judged true, and a caption that is wrong in one point is judged false for that point."""
+"""References are true of their scenes, and captions with one error are false for that error."""
 
 import re
 
@@ -60,9 +60,9 @@ def test_of_five_near_references_one_says_next_to_one_close_to_and_three_the_way
     for scene in of("near"):
         way = axis_of(scene.first, scene.second)
         assert way is not None
-        said = [re.sub(r"\ban? \w+ \w+\b", "THING", caption) for caption in references(scene)]
+        forms = [re.sub(r"\ban? \w+ \w+\b", "THING", caption) for caption in references(scene)]
         three = [f"THING and THING {WAYS[way]}"] * 3
-        assert sorted(said) == sorted(["THING next to THING", "THING close to THING", *three])
+        assert sorted(forms) == sorted(["THING next to THING", "THING close to THING", *three])
 
 
 def test_no_word_of_a_reference_says_the_other_way_to_stand():
@@ -175,7 +175,7 @@ def kinds(scene: Scene) -> list[tuple[str, str]]:
         "a crimson circle next to a blue hexagon",
         "the two red things are side by side one above the other",
         "a red circle, a blue square",
-        "a red circle beside a blue square",
+        "a red circle near a blue square",
     ],
 )
 def test_what_is_outside_the_grammar_claims_nothing_and_is_false(caption):
@@ -199,7 +199,7 @@ salad = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(caption=salad | st.text(max_size=40), number=st.integers(0, len(SCENES) - 1))
-def test_no_text_whatever_breaks_the_judge(caption, number):
+def test_any_text_can_be_checked(caption, number):
     verdict = check_caption(caption, SCENES[number])
     assert verdict.true == (verdict.reason == "")
     if read_claim(caption) is None:

@@ -76,7 +76,7 @@ def test_no_two_kinds_look_alike():
     assert nearest > 0.08
 
 
-def test_a_patch_tells_the_kind_and_nothing_else():
+def test_a_patch_depends_on_the_kind_only():
     """To the last digit: neither size, place, neighbors nor ground can be guessed from features."""
     of_kind = {kind: patch(kind, 0.1) for kind in KINDS}
     both = [*found_things(SPLIT), *found_things(make_split("train", 240))]

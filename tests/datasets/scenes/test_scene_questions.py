@@ -22,7 +22,7 @@ def of_type(*types: str) -> list[tuple[Scene, SceneQuestion]]:
 
 
 def touch(a: Thing, b: Thing) -> bool:
-    """Less than a twentieth of the image lies between two boxes, told from their corners alone."""
+    """Less than a twentieth of the image lies between two boxes, computed from their corners."""
     (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) = a.box, b.box
     across, down = max(ax1, bx1) - min(ax2, bx2), max(ay1, by1) - min(ay2, by2)
     return across < 0.05 and down < 0.05
@@ -106,15 +106,15 @@ def test_answers_have_the_types_of_vqa():
 
 @pytest.mark.parametrize("kind", ["near", "size", "stand", "existence"])
 def test_yes_is_as_frequent_as_no(kind):
-    told = [question.answer for _, question in of_type(kind) if question.answer_type == "yes/no"]
-    share = told.count("yes") / len(told)
-    assert len(told) >= 60
-    assert abs(share - 0.5) < 4 * np.sqrt(0.25 / len(told))
+    answers = [question.answer for _, question in of_type(kind) if question.answer_type == "yes/no"]
+    share = answers.count("yes") / len(answers)
+    assert len(answers) >= 60
+    assert abs(share - 0.5) < 4 * np.sqrt(0.25 / len(answers))
 
 
 def test_both_ways_to_stand_are_as_frequent():
-    told = [question.answer for _, question in of_type("stand") if question.answer_type == "other"]
-    assert abs(told.count("side by side") / len(told) - 0.5) < 4 * np.sqrt(0.25 / len(told))
+    answers = [question.answer for _, question in of_type("stand") if question.answer_type == "other"]
+    assert abs(answers.count("side by side") / len(answers) - 0.5) < 4 * np.sqrt(0.25 / len(answers))
 
 
 def test_the_neighbor_has_any_kind():

@@ -1,4 +1,4 @@
-"""Moving scenes: true captions, motions that only the order of frames tells, and features from the pixels."""
+"""Moving scenes: true captions, motions that depend on the order of frames, and features from the pixels."""
 
 import numpy as np
 import pytest
@@ -47,8 +47,13 @@ def test_references_are_five_and_true_and_others_are_not():
             assert moving_scores({"x": caption}, {"x": scene}) == {"truth": 1.0, "thing": 1.0, "motion": 1.0}
     left = SCENES[0]
     kind = " ".join(left.things[0].kind)
-    said = {"a": f"a {kind} moves right", "b": "a purple house moves left", "c": "left", "d": f"a {kind} moves left"}
-    scores = moving_scores(said, dict.fromkeys(said, left))
+    captions = {
+        "a": f"a {kind} moves right",
+        "b": "a purple house moves left",
+        "c": "left",
+        "d": f"a {kind} moves left",
+    }
+    scores = moving_scores(captions, dict.fromkeys(captions, left))
     assert scores == {"truth": 0.25, "thing": 0.5, "motion": 0.5}
     assert moving_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
 

@@ -83,8 +83,8 @@ def test_bind_scenes_have_two_of_one_colour_that_stand_clearly():
 
 @pytest.mark.parametrize("name", ["near", "bind"])
 def test_both_ways_to_stand_are_about_as_frequent(name):
-    beside = sum(axis_of(scene.first, scene.second) == "horizontal" for scene in family(name))
-    assert 50 <= beside <= 100  # of 150; four standard deviations of a fair coin
+    horizontal = sum(axis_of(scene.first, scene.second) == "horizontal" for scene in family(name))
+    assert 50 <= horizontal <= 100  # of 150; four standard deviations of a fair coin
 
 
 def test_the_place_in_the_list_does_not_tell_which_things_are_the_pair():

@@ -34,9 +34,9 @@ def make_split(split: str, count: int, seed: int = 0) -> SceneSplit:
     scenes = []
     for index in range(count):
         scene = make_scene(split, index, seed)
-        found, places = find_things(draw_scene(scene))
+        found, found_boxes = find_things(draw_scene(scene))
         features[index, : len(found)] = found
-        boxes[index, : len(found)] = places
+        boxes[index, : len(found)] = found_boxes
         mask[index, : len(found)] = True
         scenes.append(scene)
     return SceneSplit(tuple(scenes), features, boxes, mask, tuple(references(scene) for scene in scenes))
@@ -51,7 +51,7 @@ class SceneCounts:
     test: int = 600
     seed: int = 0
 
-    def made(self, name: str) -> SceneSplit:
+    def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""
         counts = {"train": self.train, "val": self.validation, "test": self.test}
         if name not in counts:

@@ -1,4 +1,4 @@
-"""Expressions that mean one thing of a scene: some that only boxes tell apart, and controls that its kind does.
+"""Expressions that refer to one thing of a scene: some that depend on boxes, and controls that depend on its kind.
 
 near     the thing next to the red circle
 size     the larger circle, the smaller circle
@@ -14,7 +14,7 @@ from legenda.datasets.scenes.world import Scene, Thing
 ExpressionKind = Literal["near", "size", "plain"]
 
 PER_SCENE = 3
-"""Expressions of one scene: two about what its family is about, where expressions can tell it, and controls."""
+"""Expressions of one scene: two about the pair of its family, except in the family bind, and controls."""
 MOST_WORDS = 7
 """Words of the longest expression."""
 

@@ -13,7 +13,7 @@ _AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one a
 
 @dataclass(frozen=True)
 class PairClaim:
-    """Two things are next to each other and, where the caption states it, stand in this way."""
+    """Two things are next to each other and, where the caption states it, are aligned along this axis."""
 
     first: Kind
     second: Kind
@@ -22,7 +22,7 @@ class PairClaim:
 
 @dataclass(frozen=True)
 class SizeClaim:
-    """Of the things of this shape the one of the larger colour is larger; the smaller colour may be left open."""
+    """Of the things of this shape, the one of color `larger` is larger; `smaller` may be None."""
 
     shape: str
     larger: str
@@ -31,7 +31,7 @@ class SizeClaim:
 
 @dataclass(frozen=True)
 class BindClaim:
-    """The two things of this colour stand in this way; their shapes may be left open."""
+    """The two things of this color are aligned along this axis; their shapes may be None."""
 
     color: str
     shapes: tuple[str, str] | None

@@ -1,4 +1,4 @@
-"""From a scene to pixels, and from the pixels of any such image back to regions."""
+"""Drawing of scenes, and extraction of regions from the pixels of such images."""
 
 import math
 from functools import cache
@@ -83,7 +83,7 @@ def _star_corners() -> tuple[tuple[float, float], ...]:
 def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     """Regions of an image of things on a plain ground: features `(n, FEATURE_DIM)` and boxes `(n, 4)`.
 
-    The ground is the commonest colour along the border; what stands out from it falls into connected components.
+    The background is the most frequent color along the border; pixels that differ from it form connected components.
     Each component's crop, with everything else blanked out, is resized to one patch. Things of one kind drawn by
     `draw_scene` give the same patch to the last digit at every size and position, near any thing and on any background;
     only the boxes, in 0..1, depend on the position. Raises DataError when nothing, or far too much, stands out.
@@ -102,7 +102,7 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     if not 1 <= len(numbers) <= MAX_REGIONS:
         raise DataError(
             f"the image shows {len(numbers)} things on a plain ground, where 1 to {MAX_REGIONS} can be described; "
-            "give one like those that `legenda demo` draws"
+            "use an image like those that `legenda demo` draws"
         )
     features, boxes = [], []
     for number in numbers:
@@ -125,7 +125,7 @@ def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
 def _patch(crop: np.ndarray, filled: np.ndarray) -> np.ndarray:
     """Return the crop read at the centers of STENCIL x STENCIL cells, then averaged to PATCH x PATCH.
 
-    Read at its cells' centers, an enlarged stencil gives back its cells exactly: nothing of the size is left.
+    Sampled at the centers of its cells, an enlarged stencil is recovered exactly, whatever its size.
     """
     rows, columns = (((np.arange(STENCIL) + 0.5) * side / STENCIL).astype(int) for side in filled.shape)
     cells = np.ix_(rows, columns)

@@ -1,6 +1,6 @@
-"""Questions about scenes: some that only boxes answer, and controls that the kinds of things answer.
+"""Questions about scenes: some that depend on boxes, and controls that depend on the kinds of things only.
 
-    near, size, stand            who is next to whom, which is larger, how two stand: features say nothing of it
+    near, size, stand            which is next to which, which is larger, how two are aligned: not in the features
     count, existence, colour, shape      the controls
 
 A model that cannot read boxes does no better at the first three than `SceneQuestion.chance`, a number known beforehand.
@@ -58,7 +58,7 @@ def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
 
 
 def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
-    """What is next to one, its colour or shape, and whether it is another: never what the kinds tell."""
+    """Return questions about the neighbor, its color or shape, and whether it is a certain thing."""
     thing, other = _shuffled(rng, scene)
     among = 1 / (len(scene.things) - 1)  # any of the others might be the one
     kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
@@ -106,7 +106,7 @@ def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
 
 
 def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
-    """What the kinds of things tell."""
+    """Return a question whose answer depends on the kinds of things only."""
     match rng.randrange(4):
         case 0:
             return SceneQuestion("how many things are there?", str(len(scene.things)), "count", 1.0)
@@ -125,7 +125,7 @@ def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
 
 
 def _only(rng: random.Random, scene: Scene, part: Literal["color", "shape"]) -> Thing:
-    """Return a thing that shares its colour, or its shape, with no other."""
+    """Return a thing whose color, or shape, is unique in the scene."""
     parts = [getattr(thing, part) for thing in scene.things]
     return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
 

@@ -1,4 +1,4 @@
-"""Whether a caption is true of a scene, decided from the scene alone."""
+"""Truth of captions, computed from the scene."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ TRUTHS = ("truth", "pair", "axis", "size", "bind")
 class Verdict:
     """Return whether a caption is true, why not, and what is right of the one thing that its family is about.
 
-    pair: it names the two that are next to each other; axis: it says rightly how they stand, None where it says
-    nothing of it; size, bind: the whole claim is true. None in the other families.
+    pair: it names the two that are next to each other; axis: it states their alignment correctly, None where it
+    does not state it; size, bind: the whole claim is true. None in the other families.
     """
 
     true: bool

@@ -1,8 +1,8 @@
-"""Scenes: a few coloured things on a plain ground, made from a seed, of one of three families.
+"""Scenes: a few colored things on a plain background, generated from a seed, of one of three families.
 
-near: one pair almost touches, all others are far apart; all shapes and all colours differ.
-size: exactly two things share a shape, one clearly larger; all colours differ.
-bind: exactly two things share a colour, side by side or one above the other, anywhere; all shapes differ.
+near: one pair almost touches, all others are far apart; all shapes and all colors differ.
+size: exactly two things share a shape, one clearly larger; all colors differ.
+bind: exactly two things share a color, side by side or one above the other, anywhere; all shapes differ.
 
 The kinds of the things determine the family, while statements about the pair depend on their boxes.
 """
@@ -48,7 +48,7 @@ class Thing:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """Colour and shape, which together no other thing of the scene has."""
+        """Color and shape, which together are unique in the scene."""
         return self.color, self.shape
 
     @property
@@ -100,9 +100,9 @@ def axis_of(a: Thing, b: Thing) -> Axis | None:
 
 
 def make_scene(split: str, index: int, seed: int = 0) -> Scene:
-    """Return the scene number `index` of a split; the same for the same arguments on every machine.
+    """Return scene `index` of a split; the same for the same arguments on every machine.
 
-    Families take turns, so any count is shared out evenly. Different splits or seeds share no random numbers.
+    Families alternate, so that any count is divided evenly. Different splits or seeds share no random numbers.
     """
     identity = f"{split}-{seed}-{index:06d}"
     rng = random.Random(identity)
@@ -129,22 +129,22 @@ def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | Non
         sizes[1] = sizes[0] / rng.uniform(1.4, 2.2)
     if family == "bind":
         colors[1] = colors[0]
-    places: list[tuple[float, float]] = [_anywhere(rng, sizes[0])]
-    second = _partner(rng, family, places[0], sizes[0], sizes[1])
+    centers: list[tuple[float, float]] = [_anywhere(rng, sizes[0])]
+    second = _partner(rng, family, centers[0], sizes[0], sizes[1])
     if second is None:
         return None
-    places.append(second)
+    centers.append(second)
     for size in sizes[2:]:
         for _ in range(40):
-            place = _anywhere(rng, size)
-            if all(_far(place, size, other, side) for other, side in zip(places, sizes, strict=False)):
-                places.append(place)
+            center = _anywhere(rng, size)
+            if all(_far(center, size, other, side) for other, side in zip(centers, sizes, strict=False)):
+                centers.append(center)
                 break
         else:
             return None
     things = [
-        Thing(shape, color, *place, size)
-        for shape, color, place, size in zip(shapes, colors, places, sizes, strict=True)
+        Thing(shape, color, *center, size)
+        for shape, color, center, size in zip(shapes, colors, centers, sizes, strict=True)
     ]
     order = rng.sample(range(count), count)
     ground = (rng.randint(225, 250), rng.randint(225, 250), rng.randint(225, 250))
@@ -157,22 +157,22 @@ def _anywhere(rng: random.Random, size: float) -> tuple[float, float]:
 
 
 def _partner(
-    rng: random.Random, family: Family, place: tuple[float, float], size: float, own: float
+    rng: random.Random, family: Family, center: tuple[float, float], size: float, other_size: float
 ) -> tuple[float, float] | None:
     """Where the second of the pair goes, or None when it falls outside or too close."""
     if family == "size":
-        other = _anywhere(rng, own)
-        return other if _far(place, size, other, own) else None
+        other = _anywhere(rng, other_size)
+        return other if _far(center, size, other, other_size) else None
     along_x = rng.random() < 0.5
     sign = rng.choice((-1, 1))
     if family == "near":
-        along = sign * ((size + own) / 2 + rng.uniform(0.012, TOUCHING - 0.005))
-        offset = rng.uniform(-0.25, 0.25) * min(size, own)
+        along = sign * ((size + other_size) / 2 + rng.uniform(0.012, TOUCHING - 0.005))
+        offset = rng.uniform(-0.25, 0.25) * min(size, other_size)
     else:
-        along = sign * rng.uniform((size + own) / 2 + APART, 0.8)
+        along = sign * rng.uniform((size + other_size) / 2 + APART, 0.8)
         offset = rng.uniform(-0.4, 0.4) * abs(along)
-    x, y = (place[0] + along, place[1] + offset) if along_x else (place[0] + offset, place[1] + along)
-    margin = own / 2 + 0.01
+    x, y = (center[0] + along, center[1] + offset) if along_x else (center[0] + offset, center[1] + along)
+    margin = other_size / 2 + 0.01
     inside = margin <= x <= 1 - margin and margin <= y <= 1 - margin
     return (x, y) if inside and math.hypot(along, offset) > 0 else None
 
