@@ -1,6 +1,6 @@
-"""An extractor of your own: one function. This one cuts the picture into a grid of 4 x 4 mean colours.
+"""An extractor: a file with a function `extract`. This one returns the mean colors of a 4 x 4 grid.
 
-It is here to be copied: put a network of yours in its place and keep the form of what it returns.
+Copy it and replace the mean colors by the output of a network.
 """
 
 import numpy as np
@@ -9,10 +9,10 @@ from PIL import Image
 GRID = 4
 
 
-def extract(pictures: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """For each RGB picture: features (regions, channels) and boxes (regions, 4) as x1 y1 x2 y2 in 0..1, or None."""
+def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """Return for each RGB image features (regions, channels) and boxes (regions, 4), x1 y1 x2 y2 in 0..1, or None."""
     edges = np.arange(GRID) / GRID
     top, left = (corner.ravel() for corner in np.meshgrid(edges, edges, indexing="ij"))
     boxes = np.stack([left, top, left + 1 / GRID, top + 1 / GRID], axis=1)
-    cells = [np.asarray(picture.resize((GRID, GRID), Image.Resampling.BOX)) for picture in pictures]
+    cells = [np.asarray(image.resize((GRID, GRID), Image.Resampling.BOX)) for image in images]
     return [(cell.reshape(-1, 3) / 255.0, boxes) for cell in cells]
