@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo test test-all lint format docs clean
 
 demo: $(VENV)/core
 	$(BIN)/legenda demo
@@ -28,6 +28,10 @@ lint: $(VENV)/lint
 format: $(VENV)/lint
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info
@@ -51,4 +55,9 @@ $(VENV)/test: $(VENV)/core
 $(VENV)/lint: $(VENV)/test
 	@echo "Installing the linter and the type checker ..."
 	@$(INSTALL) '.[lint]'
+	@touch $@
+
+$(VENV)/docs: $(VENV)/core
+	@echo "Installing what the documentation needs ..."
+	@$(INSTALL) '.[docs]'
 	@touch $@

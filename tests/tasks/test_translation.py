@@ -224,14 +224,14 @@ def test_models_of_other_tasks_are_refused(task):
 
 
 def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "other-tasks.md").read_text(encoding="utf-8")
-    example = page.split("## Translation")[1].split("```python\n")[1].split("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "translation.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0]
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "multi30k.nsa").symlink_to(run[0])
     for name in ("news.en", "news.de"):
         (tmp_path / name).write_text("lam tus\nlam hun\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    exec(compile(example, "tasks.md", "exec"), {})
+    exec(compile(example, "translation.md", "exec"), {})
     _, scores = capsys.readouterr().out.splitlines()
     assert all(f"'{name}'" in scores for name in ("BLEU", "chrF", "exact"))
     assert len(json.loads((tmp_path / "news.json").read_text(encoding="utf-8"))["translations"]) == 2

@@ -1,0 +1,117 @@
+"""Every command line of the documentation parses, and every option that it names exists."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from legenda.cli import options
+from legenda.cli.main import COMMANDS, main
+from legenda.recipes import get_recipe
+from legenda.text import Vocabulary
+from test_docs import FILES, PAGES, README, registries  # noqa: F401
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    """Yield page and command line of every `legenda` command in a bash block, or in `code` with an option."""
+    for page, text in PAGES.items():
+        for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+            for line in block.replace("\\\n", " ").splitlines():
+                found = re.search(r"(?:^|-m )legenda (.*)", line)
+                if found and "examples/" not in line:
+                    yield page, found[1].split("  #")[0]
+        for code in re.findall(r"(?<!`)`legenda ([a-z]+ [^`]*)`(?!`)", text):
+            if not re.search(r"\b[A-Z]{3,}\b|\.\.\.", code):
+                yield page, code
+
+
+COMMAND_LINES = sorted({line: page for page, line in _commands()}.items())
+
+
+class _ParsedError(Exception):
+    """The options were parsed, and the command must not run."""
+
+
+@pytest.fixture
+def parse_only(monkeypatch, tmp_path):
+    """Call a command line that stops once its options are parsed."""
+    monkeypatch.chdir(tmp_path)
+    for name, block in FILES.items():
+        Path(name).write_text(block, encoding="utf-8")
+    Path("runs/xe-ngsan-0").mkdir(parents=True)
+    Vocabulary.build([["a"]], min_count=1).save("runs/xe-ngsan-0/vocabulary.txt")
+    stop = _stop_after(options.parse)
+    for command in COMMANDS:
+        module = importlib.import_module(f"legenda.cli.{'import_' if command == 'import' else command}")
+        if hasattr(module, "parse"):
+            monkeypatch.setattr(module, "parse", stop)
+    monkeypatch.setattr(options, "parse", stop)
+
+    def call(line: str) -> None:
+        arguments = shlex.split(line.replace("$DATA", ""))
+        if "--init-from" in arguments:
+            folder = Path(arguments[arguments.index("--init-from") + 1])
+            folder.mkdir(parents=True, exist_ok=True)
+            known = arguments[1] if "--recipe-file" not in arguments else "scenes.ngsan"
+            model = {"name": get_recipe(known).model, "options": {}}
+            (folder / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+        main(arguments)
+
+    return call
+
+
+def _stop_after(parse):
+    def parse_and_stop(*arguments, **options):
+        parse(*arguments, **options)
+        raise _ParsedError
+
+    return parse_and_stop
+
+
+@pytest.mark.parametrize("line", [line for line, _ in COMMAND_LINES])
+@pytest.mark.usefixtures("registries")
+def test_commands_parse(line, parse_only, capsys):
+    code = 0
+    try:
+        parse_only(line)
+    except _ParsedError:
+        pass
+    except SystemExit as stop:
+        code = stop.code
+    assert not code, f"{dict(COMMAND_LINES)[line]}: {capsys.readouterr().err}"
+
+
+def test_every_command_is_in_the_readme():
+    named = set(re.findall(r"^    legenda (\w+)", README, flags=re.MULTILINE))
+    assert named == set(COMMANDS)
+
+
+_RECIPES = ("coco.ngsan", "coco.aoanet", "vqa2.mcan_gsa", "refcoco.mcan_dsa_msa", "entities.mcan_gsa", "multi30k.nsa")
+
+
+@pytest.mark.slow
+def test_every_option_exists(capsys):
+    known = {"--help", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--add-opens"}
+    calls = [[command, "--help"] for command in COMMANDS] + [["train", name, "--help"] for name in _RECIPES]
+    for call in [
+        *calls,
+        ["figure", "ngsan.2", "--help"],
+        ["figure", "ngsan.3", "--help"],
+        ["figure", "mdsan.4", "--help"],
+    ]:
+        with suppress(SystemExit):
+            main(call)
+        known |= set(re.findall(r"--[a-z][\w.-]*\w", capsys.readouterr().out))
+    for page, text in PAGES.items():
+        own = re.sub(r"^.*(?:python benchmarks/|-- --training).*$", "", text, flags=re.MULTILINE)
+        own = own if page != "docs/results/speed.md" else re.sub(r"`?--(?:precision bf16|device cuda)", "", own)
+        for option in re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", own):
+            nested = option.split(".")[0] in ("--training", "--fine-tuning") and ".schedule." in option
+            assert nested or option in known or option == "--training.FIELD", f"{page}: {option}"
