@@ -88,9 +88,9 @@ mine = Recipe(
     name="mine.linear",
     summary="a model, data and a task of my own",
     model="linear",
-    options={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "bonus": 0.5},
+    model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "bonus": 0.5},
     data=FewScenes(train=12, validation=3, test=3),
-    training=TrainingConfig(epochs=1, batch_size=6, schedule=Constant(learning_rate=1e-3)),
+    stages=(TrainingConfig(epochs=1, batch_size=6, schedule=Constant(learning_rate=1e-3)),),
     task=MyCaptioning,
 )
 '''

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import legenda
+from legenda.cli._train_options import parse_train
 from legenda.cli.main import main
-from legenda.cli.train import configured
 from legenda.recipes import get_recipe
 from legenda.training.checkpoint import read_progress
 
@@ -40,11 +40,11 @@ mine = Recipe(
     name="mine.small",
     summary="a recipe of my own",
     model="transformer",
-    options={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
+    model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
     data=ScenesData(train=12, validation=3, test=3),
-    training=TrainingConfig(epochs=1, batch_size=6, eval_beam_size=1),
-    fine_tuning=TrainingConfig(
-        epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()
+    stages=(
+        TrainingConfig(epochs=1, batch_size=6, eval_beam_size=1),
+        TrainingConfig(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
     ),
 )
 """
@@ -64,7 +64,7 @@ def config_of(folder: Path) -> dict:
 
 def test_seeds_are_runs_of_their_own(seeds):
     assert sorted(path.name for path in seeds.iterdir()) == ["seed0", "seed1"]
-    assert [config_of(seeds / f"seed{seed}")["training"]["seed"] for seed in (0, 1)] == [0, 1]
+    assert [config_of(seeds / f"seed{seed}")["stages"][0]["seed"] for seed in (0, 1)] == [0, 1]
     first, second = (legenda.load(seeds / f"seed{seed}").state_dict() for seed in (0, 1))
     assert any(not torch.equal(tensor, second[name]) for name, tensor in first.items())
 
@@ -90,27 +90,29 @@ def test_a_run_and_itself_say_what_it_says_alone(seeds):
 
 def test_the_decoder_of_another_model_on_the_command_line():
     recipe = get_recipe("scenes.xlan")
-    options = configured(
+    options = parse_train(
         recipe, ["--model.decoder.name", "transformer", "--model.decoder.num-layers", "3"]
-    ).recipe.options
+    ).recipe.model_overrides
     assert options["decoder"] == {"name": "transformer", "num_layers": 3}
-    same = configured(dataclasses.replace(recipe, options=options), ["--model.decoder.ff-dim", "24"]).recipe.options
+    same = parse_train(
+        dataclasses.replace(recipe, model_overrides=options), ["--model.decoder.ff-dim", "24"]
+    ).recipe.model_overrides
     assert same["decoder"] == {"name": "transformer", "num_layers": 3, "ff_dim": 24}
-    assert "decoder" not in configured(recipe, []).recipe.options
+    assert "decoder" not in parse_train(recipe, []).recipe.model_overrides
 
 
 def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     out = tmp_path / "run"
     # Another size is named in no option: it is that of the run.
     main(
-        f"train scenes.ngsan --start {seeds}/seed0 --out {out} {FEW} {SHORT} {DRAWN} --training.schedule constant "
+        f"train scenes.ngsan --init-from {seeds}/seed0 --out {out} {FEW} {SHORT} {DRAWN} --training.schedule constant "
         "--training.schedule.learning-rate 1e-9".split()
     )
     config = config_of(out)
     assert config["model"]["name"] == "transformer"
     assert config["model"]["options"]["dim"] == 8
-    assert config["training"]["objective"] == "self_critical"
-    assert config["training"]["schedule"] == {"learning_rate": 1e-9, "warmup_steps": 0}
+    assert config["stages"][0]["objective"] == "self_critical"
+    assert config["stages"][0]["schedule"] == {"learning_rate": 1e-9, "warmup_steps": 0}
     assert config["init_from"] == str((seeds / "seed0").resolve())
     before, after = legenda.load(seeds / "seed0").state_dict(), legenda.load(out).state_dict()
     for name, tensor in before.items():
@@ -124,16 +126,16 @@ def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, ca
     main(f"recipes --recipe-file {file}".split())
     assert "a recipe of my own" in capsys.readouterr().out
     main(f"recipes mine.small --recipe-file {file}".split())
-    assert json.loads(capsys.readouterr().out)["fine_tuning"]["self_critical"]["rewards"] == {"short": 1.0}
+    assert json.loads(capsys.readouterr().out)["stages"][1]["self_critical"]["rewards"] == {"short": 1.0}
     out = tmp_path / "run"
     main(f"train mine.small --recipe-file {file} --out {out} --fine-tuning.epochs 2".split())
     progress = read_progress(out)
     assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
-    assert config_of(out)["fine_tuning"]["epochs"] == 2
+    assert config_of(out)["stages"][1]["epochs"] == 2
     first = tmp_path / "first"
     main(f"train mine.small --recipe-file {file} --out {first} --stages first".split())
     assert read_progress(first).finished
-    assert "fine_tuning" not in config_of(first)
+    assert len(config_of(first)["stages"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -163,11 +165,11 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
             "there is no option --training.schedule.learning-rate",
         ),
         ("--training.objective reward", "'cross_entropy', 'self_critical'"),
-        ("--start nowhere", "nowhere/config.json cannot be read"),
+        ("--init-from nowhere", "nowhere/config.json cannot be read"),
         ("--recipe-file nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),
         ("--seeds 0", "--seeds must be at least 1, not 0"),
         ("--devices 0", "--devices must be at least 1, not 0"),
-        ("--stages first", "--stages first is for recipes of two stages"),
+        ("--stages first", "--stages first needs a recipe of two stages"),
         ("--fine-tuning.epochs 3", "there is no option --fine-tuning.epochs"),
     ],
 )

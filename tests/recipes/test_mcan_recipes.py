@@ -17,10 +17,10 @@ def test_every_recipe_builds_its_model(name):
     recipe = RECIPES[name]
     assert recipe.name == name
     assert recipe.task.name == describe_model(recipe.model).task
-    assert recipe.training.monitor == "accuracy"
+    assert recipe.stages[0].monitor == "accuracy"
     with torch.device("meta"):
-        config = build_model(recipe.model, {**recipe.options, "vocab_size": 30, "feature_dim": 12}).config
-    assert not {*recipe.options} & {*config.derived}
+        config = build_model(recipe.model, {**recipe.model_overrides, "vocab_size": 30, "feature_dim": 12}).config
+    assert not {*recipe.model_overrides} & {*config.derived}
 
 
 def test_rows_of_the_papers():
@@ -41,7 +41,7 @@ def test_what_is_learnt_for_which_score():
 
 def test_settings_of_the_releases():
     small, large, online, refs = (
-        RECIPES[name].training
+        RECIPES[name].stages[0]
         for name in ("vqa2.mcan_small", "vqa2.mcan_large", "vqa2.online.mcan_large", "refcoco.mcan")
     )
     assert [training.schedule.at(0, 4) for training in (small, large, online, refs)] == [1e-4, 7e-5, 5e-5, 1.4e-4]
@@ -56,4 +56,7 @@ def test_recipes_of_scenes_differ_in_nothing_but_the_attention():
     for begin, data in (("vqa.scenes", SceneQuestionsData()), ("grounding.scenes", SceneExpressionsData())):
         found = [recipe for name, recipe in RECIPES.items() if name.startswith(begin)]
         assert len(found) == 3
-        assert all((r.data, r.training, r.options) == (data, found[0].training, found[0].options) for r in found)
+        assert all(
+            (r.data, r.stages[0], r.model_overrides) == (data, found[0].stages[0], found[0].model_overrides)
+            for r in found
+        )

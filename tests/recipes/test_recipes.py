@@ -26,11 +26,11 @@ def test_every_recipe_builds_its_model(name):
     config = describe_model(recipe.model).config
     sizes = {field.name: 50 for field in dataclasses.fields(config) if field.name in config.derived}
     with torch.device("meta"):  # the shapes alone
-        model = build_model(recipe.model, {**sizes, **recipe.options})
+        model = build_model(recipe.model, {**sizes, **recipe.model_overrides})
     assert model.name == recipe.model
-    for option, value in recipe.options.items():
+    for option, value in recipe.model_overrides.items():
         assert getattr(model.config, option) == value
-    assert isinstance(recipe.training, TrainingConfig)
+    assert isinstance(recipe.stages[0], TrainingConfig)
     assert issubclass(recipe.task, Task)
     assert callable(recipe.data.open)
     assert callable(recipe.data.split)
@@ -40,12 +40,12 @@ def test_every_recipe_builds_its_model(name):
 def test_every_recipe_can_be_printed_as_json(name):
     whole = json.loads(json.dumps(dataclasses.asdict(RECIPES[name]), default=str))
     assert whole["name"] == name
-    assert whole["training"]["epochs"] >= 1
+    assert whole["stages"][0]["epochs"] >= 1
 
 
 def test_recipes_of_scenes_differ_in_nothing_but_the_model():
     scenes = [recipe for name, recipe in RECIPES.items() if name.startswith("scenes.")]
-    assert all((recipe.data, recipe.training) == (scenes[0].data, scenes[0].training) for recipe in scenes)
+    assert all((recipe.data, recipe.stages[0]) == (scenes[0].data, scenes[0].stages[0]) for recipe in scenes)
     assert {recipe.model for recipe in scenes} == set(list_models())
     attentions = {(_effective(r, "norm"), _effective(r, "geometry")) for r in scenes if r.model in NGSAN}
     assert attentions >= {
@@ -69,25 +69,25 @@ def test_every_named_model_has_a_recipe_on_coco_in_two_stages():
     for name in list_models():
         recipe = RECIPES[f"coco.{name}"]
         assert recipe.model == name
-        assert recipe.training.objective == "cross_entropy"
-        assert recipe.fine_tuning is not None
-        assert recipe.fine_tuning.objective == "self_critical"
+        assert recipe.stages[0].objective == "cross_entropy"
+        assert len(recipe.stages) == 2
+        assert recipe.stages[1].objective == "self_critical"
 
 
 def test_what_the_papers_and_releases_say():
     ngsan, aoanet, xlan, xtransformer, mdsan = (
         RECIPES[f"coco.{name}"] for name in ("ngsan", "aoanet", "xlan", "xtransformer", "mdsan")
     )
-    assert [recipe.training.epochs for recipe in (ngsan, aoanet, xlan, xtransformer, mdsan)] == [15, 25, 70, 70, 19]
-    assert [recipe.training.batch_size for recipe in (ngsan, aoanet, xlan, xtransformer)] == [10, 10, 40, 160]
-    rates = [ngsan.training.schedule.at(0, epoch) for epoch in (1, 2, 3, 6, 7, 10, 13)]
+    assert [recipe.stages[0].epochs for recipe in (ngsan, aoanet, xlan, xtransformer, mdsan)] == [15, 25, 70, 70, 19]
+    assert [recipe.stages[0].batch_size for recipe in (ngsan, aoanet, xlan, xtransformer)] == [10, 10, 40, 160]
+    rates = [ngsan.stages[0].schedule.at(0, epoch) for epoch in (1, 2, 3, 6, 7, 10, 13)]
     assert rates == pytest.approx([1e-4, 2e-4, 3e-4, 3e-4, 1.5e-4, 7.5e-5, 3.75e-5])
-    assert aoanet.training.schedule.at(0, 25) == pytest.approx(2e-4 * 0.8**8)
-    assert aoanet.training.scheduled_sampling.at(25) == pytest.approx(0.2)
-    assert xlan.training.schedule.at(9_999, 1) == pytest.approx(3.125e-4)
-    rates = [mdsan.training.schedule.at(0, epoch) for epoch in (1, 2, 3, 4, 10, 11, 12, 13, 19)]
+    assert aoanet.stages[0].schedule.at(0, 25) == pytest.approx(2e-4 * 0.8**8)
+    assert aoanet.stages[0].scheduled_sampling.at(25) == pytest.approx(0.2)
+    assert xlan.stages[0].schedule.at(9_999, 1) == pytest.approx(3.125e-4)
+    rates = [mdsan.stages[0].schedule.at(0, epoch) for epoch in (1, 2, 3, 4, 10, 11, 12, 13, 19)]
     assert rates == pytest.approx([2.5e-5, 5e-5, 7.5e-5, 1e-4, 1e-4, 2e-5, 2e-5, 4e-6, 4e-6])
-    drawn = mdsan.fine_tuning.self_critical
+    drawn = mdsan.stages[1].self_critical
     assert (drawn.sample_method, drawn.baseline, drawn.loss_reduction, drawn.num_samples) == (
         "beam",
         "mean",
@@ -110,18 +110,18 @@ def test_every_row_of_a_table_is_a_model_of_its_own():
         },
     }
     for rows in tables.values():
-        configurations = {repr(configure(row.model, {**row.options, "vocab_size": 9})) for row in rows}
+        configurations = {repr(configure(row.model, {**row.model_overrides, "vocab_size": 9})) for row in rows}
         assert len(configurations) == len(rows)
-        assert len({repr((row.data, row.training, row.fine_tuning)) for row in rows}) == 1
+        assert len({repr((row.data, row.stages)) for row in rows}) == 1
 
 
 def test_tables_of_scores_after_cross_entropy_have_rows_of_one_stage():
-    one_stage = {name.rpartition(".")[0] for name in RECIPES if ".table" in name and not RECIPES[name].fine_tuning}
+    one_stage = {name.rpartition(".")[0] for name in RECIPES if ".table" in name and len(RECIPES[name].stages) == 1}
     assert one_stage == {"aoanet.table4", "xlan.table3"}
 
 
 def test_what_rows_of_mdsan_change():
-    assert RECIPES["mdsan.table4.layers_5"].options == {"num_layers": 5}
+    assert RECIPES["mdsan.table4.layers_5"].model_overrides == {"num_layers": 5}
     assert _effective(RECIPES["mdsan.table6.drop_20"], "drop_branch") == 0.2
     assert _effective(RECIPES["mdsan.table11.heads_40"], "drop_head") == 0.4
     assert _effective(RECIPES["mdsan.table11.extendqk_30"], "drop_head") == 0.3
@@ -133,9 +133,8 @@ def test_every_captioner_on_coco_has_a_small_self_on_scenes():
         large, small = RECIPES[name], get_recipe(f"scenes.{name}")
         assert (small.name, small.model) == (f"scenes.{name}", large.model)
         assert isinstance(small.data, ScenesData)
-        assert small.training == RECIPES["scenes.ngsan"].training
-        assert small.fine_tuning is None
-        assert small.options == {**RECIPES[f"scenes.{large.model}"].options, **large.options}
+        assert small.stages == RECIPES["scenes.ngsan"].stages
+        assert small.model_overrides == {**RECIPES[f"scenes.{large.model}"].model_overrides, **large.model_overrides}
     with pytest.raises(UserError, match=r"there is no recipe 'scenes\.scenes\.ngsan'; did you mean scenes\.ngsan\?$"):
         get_recipe("scenes.scenes.ngsan")
 
@@ -143,12 +142,12 @@ def test_every_captioner_on_coco_has_a_small_self_on_scenes():
 def _effective(recipe: Recipe, option: str) -> object:
     entry = describe_model(recipe.model)
     defaults = {field.name: field.default for field in dataclasses.fields(entry.config)}
-    return {**defaults, **entry.settings, **recipe.options}[option]
+    return {**defaults, **entry.settings, **recipe.model_overrides}[option]
 
 
 def test_scenes_recipes_keep_the_model_that_says_most_truths():
-    assert RECIPES["scenes.ngsan"].training.monitor == "truth"
-    assert RECIPES["flickr8k.ngsan"].training.monitor == "CIDEr-D"
+    assert RECIPES["scenes.ngsan"].stages[0].monitor == "truth"
+    assert RECIPES["flickr8k.ngsan"].stages[0].monitor == "CIDEr-D"
 
 
 @pytest.mark.parametrize(

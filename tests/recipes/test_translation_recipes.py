@@ -18,8 +18,12 @@ def test_names():
 @pytest.mark.parametrize("data", ["wmt14", "multi30k", "number_words"])
 def test_baseline_and_module_differ_in_the_norm_alone(data):
     base, module = RECIPES[f"{data}.transformer"], RECIPES[f"{data}.nsa"]
-    assert (base.training, base.data, base.options) == (module.training, module.data, module.options)
-    sizes = dict(base.options) if base.options else {"dim": 16, "num_heads": 2, "num_layers": 6, "ff_dim": 16}
+    assert (base.stages[0], base.data, base.model_overrides) == (module.stages[0], module.data, module.model_overrides)
+    sizes = (
+        dict(base.model_overrides)
+        if base.model_overrides
+        else {"dim": 16, "num_heads": 2, "num_layers": 6, "ff_dim": 16}
+    )
     models = [build_model(recipe.model, {**sizes, "vocab_size": 50}) for recipe in (base, module)]
     assert models[0].parameter_count == models[1].parameter_count
     assert [model.config.norm for model in models] == ["none", "in"]
@@ -29,7 +33,7 @@ def test_baseline_and_module_differ_in_the_norm_alone(data):
 
 def test_wmt14_trains_as_fairseq_does():
     recipe = RECIPES["wmt14.nsa"]
-    training = recipe.training
+    training = recipe.stages[0]
     assert (training.betas, training.label_smoothing, training.label_smoothing_target) == (
         (0.9, 0.98),
         0.1,
@@ -44,4 +48,4 @@ def test_wmt14_trains_as_fairseq_does():
         "swa",
         4,
     )  # the last five
-    assert not recipe.options  # the model's defaults are Transformer-Base
+    assert not recipe.model_overrides  # the model's defaults are Transformer-Base

@@ -199,7 +199,7 @@ def test_first_word_vectors(data):
 
 def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
     task, training = Grounding(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy")
-    trained = train("mcan_grounding", SIZES, task, training, tmp_path / "run", sections={})
+    trained = train("mcan_grounding", SIZES, task, (training,), tmp_path / "run", sections={})
     model = load_any(tmp_path / "run")
     assert model.vocabulary == data.vocabulary
     positions = np.arange(len(data.validation))

@@ -194,7 +194,7 @@ def run(tmp_path_factory):
         eval_beam_size=1,
     )
     task = Translation(data.open(lambda _: None))
-    trained = train("translator_nsa", TINY, task, training, folder, sections={"recipe": "a test"})
+    trained = train("translator_nsa", TINY, task, (training,), folder, sections={"recipe": "a test"})
     return folder, data, trained
 
 

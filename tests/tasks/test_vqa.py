@@ -154,7 +154,7 @@ def test_a_model_with_geometry_needs_boxes(data):
 
 def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
     task, training = Vqa(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy", eval_every=1)
-    trained = train("mcan_gsa", SIZES, task, training, tmp_path / "run", sections={})
+    trained = train("mcan_gsa", SIZES, task, (training,), tmp_path / "run", sections={})
     assert 0 <= trained.best <= 100
     model = load_any(tmp_path / "run")
     assert (model.vocabulary, model.answers) == (data.vocabulary, data.answers)

@@ -60,7 +60,7 @@ def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
     config = json.loads((completed_run / "config.json").read_text())
     assert config["model"]["name"] == "ngsan"
     assert config["model"]["options"]["dim"] == 16
-    assert config["training"]["schedule"]["warmup_steps"] == 3
+    assert config["stages"][0]["schedule"]["warmup_steps"] == 3
     assert (config["recipe"], config["extractor"]) == ("a test", "scenes")
     assert (read_progress(completed_run).epoch, read_progress(completed_run).step) == (4, 24)
     assert is_finished(completed_run, "a test")

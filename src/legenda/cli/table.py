@@ -174,11 +174,12 @@ def _jobs(table: "PaperTable", options: Options, out: Path, of_rows: Sequence[st
 
 def _checked(name: str, key: str, of_rows: Sequence[str]) -> list[str]:
     """The stages of a row's recipe, after a look at its options and its data."""
-    from legenda.cli.train import configured
+    from legenda.cli._train_options import parse_train
     from legenda.recipes import get_recipe
+    from legenda.recipes.overrides import stage_names
 
     try:
-        recipe = configured(get_recipe(name), of_rows).recipe
+        recipe = parse_train(get_recipe(name), of_rows).recipe
     except UserError as error:
         raise UserError(f"row {key}: {error}") from error
     for value in vars(recipe.data).values():
@@ -187,7 +188,7 @@ def _checked(name: str, key: str, of_rows: Sequence[str]) -> list[str]:
                 f"{value} does not exist; name the data with --data.annotations and --data.features, or try the table "
                 "on the embedded scenes with --scenes"
             )
-    return ["training"] if recipe.fine_tuning is None else ["training", "fine-tuning"]
+    return [name.replace("_", "-") for name in stage_names(recipe)]
 
 
 def _claim(out: Path, settings: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""What the papers' recipes on COCO share: the data, and a recipe for each named model of a paper."""
+"""The papers' recipes on COCO: their data, and a recipe for each named model of a paper."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,11 +11,11 @@ from legenda.recipes.recipe import Recipe
 from legenda.training.config import TrainingConfig
 
 Stages = tuple[TrainingConfig, TrainingConfig]
-"""Cross-entropy, and self-critical training after it."""
+"""Cross-entropy, then self-critical training."""
 
 
 def coco(min_count: int) -> KarpathyData:
-    """Karpathy's splits, with the words of all of them as the releases count them."""
+    """Return Karpathy's splits; as in the releases, the vocabulary counts the words of all splits."""
     return KarpathyData(
         annotations=Path("dataset_coco.json"),
         features=Path("coco.safetensors"),
@@ -25,43 +25,42 @@ def coco(min_count: int) -> KarpathyData:
 
 
 def recipe(
-    name: str, summary: str, model: str, stages: Stages, data: KarpathyData, options: Mapping[str, Any] | None = None
+    name: str, summary: str, model: str, stages: Stages, data: KarpathyData, overrides: Mapping[str, Any] | None = None
 ) -> Recipe:
-    """A model on COCO in two stages."""
-    training, fine_tuning = stages
+    """Return the recipe of a model on COCO."""
     return Recipe(
         name=name,
         summary=summary,
         model=model,
-        options=options or {},
+        model_overrides=overrides or {},
         data=data,
-        training=training,
-        fine_tuning=fine_tuning,
+        stages=stages,
     )
 
 
 def paper_recipes(pattern: str, stages: Callable[[str], Stages], data: KarpathyData) -> dict[str, Recipe]:
-    """`coco.MODEL` for every named model that matches, each with its own stages."""
-    found = {}
+    """Return `coco.MODEL` for every named model that matches a pattern. stages: those of a model, by its name."""
+    recipes = {}
     for model in list_models(pattern):
         entry = describe_model(model)
         name = f"coco.{model}"
         row = f" ({entry.paper}, {entry.row})" if entry.row else f" ({entry.paper})"
-        found[name] = recipe(name, f"COCO: {entry.summary}{row}", model, stages(model), data)
-    return found
+        recipes[name] = recipe(name, f"COCO: {entry.summary}{row}", model, stages(model), data)
+    return recipes
 
 
 def table_row(
-    name: str, model: Recipe, *, told: str = "", options: Mapping[str, Any] | None = None, fine_tuned: bool = True
+    name: str, model: Recipe, *, change: str = "", overrides: Mapping[str, Any] | None = None, fine_tuned: bool = True
 ) -> Recipe:
-    """A named model's recipe as a row of a table, with other options where the row has them.
+    """Return the recipe of a named model as a row of a table.
 
-    told: what these change, for the summary. fine_tuned: whether the table's scores are those after the second stage.
+    overrides: further changes of the model's configuration; change: describes them in the summary. fine_tuned: whether
+    the scores of the table are those after the second stage.
     """
     return replace(
         model,
         name=name,
-        summary=f"COCO: {describe_model(model.model).summary}{told}",
-        options={**model.options, **(options or {})},
-        fine_tuning=model.fine_tuning if fine_tuned else None,
+        summary=f"COCO: {describe_model(model.model).summary}{change}",
+        model_overrides={**model.model_overrides, **(overrides or {})},
+        stages=model.stages if fine_tuned else model.stages[:1],
     )

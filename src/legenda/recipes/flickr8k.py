@@ -52,10 +52,9 @@ def flickr8k_recipes() -> dict[str, Recipe]:
             name=f"flickr8k.{model}",
             summary=f"Flickr8k photographs, small: {describe_model(model).summary}",
             model=model,
-            options=_options(model),
+            model_overrides=_options(model),
             data=_DATA,
-            training=_CROSS_ENTROPY,
-            fine_tuning=_SELF_CRITICAL,
+            stages=(_CROSS_ENTROPY, _SELF_CRITICAL),
         )
         for model in _MODELS
     }

@@ -64,7 +64,7 @@ def _on_references(name: str, model: str) -> Recipe:
         data=RefsData(
             refs=Path(refs), instances=Path(refs).parent / "instances.json", features=(Path("coco.safetensors"),)
         ),
-        training=_TRAINING,
+        stages=(_TRAINING,),
         task=Grounding,
     )
 
@@ -74,13 +74,13 @@ def _on_entities(model: str) -> Recipe:
         name=f"entities.{_short(model)}",
         summary=f"phrases of Flickr8k's captions: small {_MODELS[model]}",
         model=model,
-        options=SMALL_SIZES,
+        model_overrides=SMALL_SIZES,
         data=EntitiesData(
             phrases=Path("flickr30k_entities.json.gz"),
             annotations=Path("dataset_flickr8k.json.gz"),
             features=(Path("flickr8k.safetensors"),),
         ),
-        training=_TRAINING,
+        stages=(_TRAINING,),
         task=Grounding,
     )
 
@@ -90,8 +90,8 @@ def _on_scenes(model: str) -> Recipe:
         name=f"grounding.scenes{model.removeprefix('mcan_grounding')}",
         summary=f"expressions about scenes: small {_MODELS[model]}",
         model=model,
-        options=SCENE_SIZES,
+        model_overrides=SCENE_SIZES,
         data=SceneExpressionsData(),
-        training=_ON_SCENES,
+        stages=(_ON_SCENES,),
         task=Grounding,
     )

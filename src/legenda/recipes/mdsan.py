@@ -76,8 +76,8 @@ def _table4(models: Mapping[str, Recipe]) -> list[Recipe]:
         table_row(
             f"mdsan.table4.layers_{layers}",
             models["coco.mdsan"],
-            told=f", {layers} layers",
-            options={"num_layers": layers},
+            change=f", {layers} layers",
+            overrides={"num_layers": layers},
         )
         for layers in range(2, 7)
     ]
@@ -89,8 +89,8 @@ def _table6(models: Mapping[str, Recipe]) -> list[Recipe]:
         table_row(
             f"mdsan.table6.drop_{percent}",
             models["coco.mdsan_msa"],
-            told=f", {percent} % dropped",
-            options={"drop_branch": percent / 100},
+            change=f", {percent} % dropped",
+            overrides={"drop_branch": percent / 100},
         )
         for percent in range(0, 60, 10)
     ]
@@ -103,8 +103,8 @@ def _table11(models: Mapping[str, Recipe]) -> list[Recipe]:
         f"{kind}_{percent}": table_row(
             f"mdsan.table11.{kind}_{percent}",
             models[f"coco.mdsan_{kind}"],
-            told=f", {percent} % dropped",
-            options={"drop_head": percent / 100},
+            change=f", {percent} % dropped",
+            overrides={"drop_head": percent / 100},
         )
         for kind in ("heads", "extendqk")
         for percent in (0, 20, 30, 40)
@@ -118,4 +118,6 @@ def _table12(models: Mapping[str, Recipe]) -> list[Recipe]:
     """Which layers have branches; there are three, on scenes too."""
     rows = {row: f"coco.mdsan_{row}" for row in ("dsa", *(f"msa_{layers}" for layers in (1, 2, 3, 12, 13, 23)))}
     rows["full"] = "coco.mdsan"
-    return [table_row(f"mdsan.table12.{row}", models[model], options={"num_layers": 3}) for row, model in rows.items()]
+    return [
+        table_row(f"mdsan.table12.{row}", models[model], overrides={"num_layers": 3}) for row, model in rows.items()
+    ]

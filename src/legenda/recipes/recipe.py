@@ -1,4 +1,4 @@
-"""A recipe: everything a training run is, as one typed value."""
+"""The configuration of a run as one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -6,38 +6,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from legenda.errors import ConfigError
 from legenda.tasks.base import Task
 from legenda.tasks.captioning import Captioning
 from legenda.training.config import TrainingConfig
 
 
 class Data(Protocol):
-    """What a recipe says of its data: frozen dataclasses of plain fields and paths."""
+    """The settings of a recipe's data: frozen dataclasses of plain fields and paths."""
 
     def open(self, progress: Callable[[str], None]) -> Any:
-        """What the recipe's task is made of; `progress` hears what is being done."""
+        """Return what the recipe's task is created from; `progress` gets lines about the steps of loading."""
         ...
 
     def split(self, name: str) -> Any:
-        """One split by its name: train, val or test."""
+        """Return one split by its name: train, val or test."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A model with its options, the data it learns from and how it is trained.
+    """The configuration of a run: a model, its data, its task and its training stages.
 
-    options: fields of the model's configuration that differ from its defaults; the size of the vocabulary and the
-    width of the features follow from the data.
-    training, fine_tuning: its stages; the second, where there is one, begins with the best model of the first.
+    model_overrides: fields of the model's configuration that differ from those of the named model; the size of the
+    vocabulary and the width of the features follow from the data. stages: at least one; each later stage starts from
+    the best model of the stage before.
     """
 
     name: str
     summary: str
     model: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    model_overrides: Mapping[str, Any] = field(default_factory=dict)
     data: Data
-    training: TrainingConfig
-    fine_tuning: TrainingConfig | None = None
+    stages: tuple[TrainingConfig, ...]
     task: Callable[[Any], Task] = Captioning
-    """What is made of the opened data: a class of tasks."""
+    """Creates the task from the opened data: a class of tasks."""
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise ConfigError(f"the recipe {self.name} has no stages; give it one, as in stages=(TrainingConfig(),)")

@@ -52,7 +52,9 @@ def on_scenes(recipe: Recipe) -> Recipe:
 
     Its name has `scenes.` before it. What the recipe says of the model holds over the small sizes.
     """
-    return _on_scenes(f"scenes.{recipe.name}", recipe.model, recipe.options, f"on scenes, small: {recipe.summary}")
+    return _on_scenes(
+        f"scenes.{recipe.name}", recipe.model, recipe.model_overrides, f"on scenes, small: {recipe.summary}"
+    )
 
 
 def _on_scenes(name: str, model: str, options: Mapping[str, Any], summary: str) -> Recipe:
@@ -60,9 +62,9 @@ def _on_scenes(name: str, model: str, options: Mapping[str, Any], summary: str) 
         name=name,
         summary=summary,
         model=model,
-        options={**_sizes(model), **options},
+        model_overrides={**_sizes(model), **options},
         data=ScenesData(),
-        training=_TRAINING,
+        stages=(_TRAINING,),
     )
 
 

@@ -49,7 +49,7 @@ def _vatex() -> list[Recipe]:
             stages[model],
             name=f"vatex.{model}",
             summary=f"VATEX: {told} (NG-SAN, Table 7)",
-            options={"num_layers": 1} | _ORDERED,
+            model_overrides={"num_layers": 1} | _ORDERED,
             data=_VATEX,
         )
         for model, told in rows.items()
@@ -64,7 +64,7 @@ def _msrvtt() -> list[Recipe]:
             recipes[f"coco.{model}"],
             name=f"msrvtt.{row}",
             summary=f"MSR-VTT: LSTM over frames, {told} (AoANet, section 4.6)",
-            options=_RECURRENT,
+            model_overrides=_RECURRENT,
             data=_MSRVTT,
         )
         for row, (model, told) in rows.items()
@@ -87,9 +87,9 @@ def _moving() -> list[Recipe]:
             name=f"video.{row}",
             summary=f"moving scenes: {told}",
             model=model,
-            options=_SMALL | options,
+            model_overrides=_SMALL | options,
             data=MovingScenesData(),
-            training=_TRAINING,
+            stages=(_TRAINING,),
         )
         for row, (model, told, options) in rows.items()
     ]

@@ -105,7 +105,7 @@ _SMALL_ONES = {
 
 def _on_vqa(name: str, model: str, summary: str, data: VqaData, training: TrainingConfig) -> Recipe:
     learnt = "VQA-v2" if data.train == "train" else "VQA-v2 for EvalAI"
-    return Recipe(name=name, summary=f"{learnt}: {summary}", model=model, data=data, training=training, task=Vqa)
+    return Recipe(name=name, summary=f"{learnt}: {summary}", model=model, data=data, stages=(training,), task=Vqa)
 
 
 def _on_daquar(model: str, told: str) -> Recipe:
@@ -113,9 +113,9 @@ def _on_daquar(model: str, told: str) -> Recipe:
         name=f"daquar.{model}",
         summary=f"questions about rooms: small {told}",
         model=model,
-        options=SMALL_SIZES,
+        model_overrides=SMALL_SIZES,
         data=DaquarData(questions=Path("daquar"), features=(Path("daquar.safetensors"),)),
-        training=replace(_SMALL, schedule=mcan_rates(2e-4)),
+        stages=(replace(_SMALL, schedule=mcan_rates(2e-4)),),
         task=Vqa,
     )
 
@@ -125,8 +125,8 @@ def _on_scenes(model: str, told: str) -> Recipe:
         name=f"vqa.scenes{model.removeprefix('mcan')}",
         summary=f"questions about scenes: small {told}",
         model=model,
-        options=_QUESTIONED,
+        model_overrides=_QUESTIONED,
         data=SceneQuestionsData(),
-        training=ON_SCENES,
+        stages=(ON_SCENES,),
         task=Vqa,
     )

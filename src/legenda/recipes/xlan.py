@@ -83,4 +83,4 @@ def _table3(models: Mapping[str, Recipe]) -> list[Recipe]:
     rows = {row: models[f"coco.xlan_{row}"] for row in _TABLE3}
     named = [table_row(f"xlan.table3.{row}", model, fine_tuned=False) for row, model in rows.items()]
     # as many blocks as the row before, on scenes too
-    return [*named, table_row("xlan.table3.full", models["coco.xlan"], options={"num_layers": 4}, fine_tuned=False)]
+    return [*named, table_row("xlan.table3.full", models["coco.xlan"], overrides={"num_layers": 4}, fine_tuned=False)]

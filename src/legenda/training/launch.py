@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,13 +40,12 @@ class TrainResult:
 
 def train(
     model_name: str,
-    options: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     task: Task,
-    training: TrainingConfig,
+    stages: Sequence[TrainingConfig],
     folder: str | Path,
     *,
     sections: Mapping[str, Any],
-    fine_tuning: TrainingConfig | None = None,
     init_from: str | Path | None = None,
     rewards: Mapping[str, Reward] | None = None,
     devices: int = 1,
@@ -56,30 +55,29 @@ def train(
     """Train a named model for a task into a run folder, or resume a stopped run.
 
     The folder gets config.json (with `sections`), the vocabulary, metrics.jsonl and metrics.csv, model.safetensors (the
-    best model by `training.monitor`) and the training state. A run that was killed and resumed ends with the same
-    weights, bit for bit on the CPU, as an uninterrupted one.
+    best model by the `monitor` of the last stage) and the training state. A run that was killed and resumed ends with
+    the same weights, bit for bit on the CPU, as an uninterrupted one.
 
-    fine_tuning: a second stage, which starts from the best model of the first. init_from: a model folder whose weights
-    and vocabulary the run starts with. rewards: user-defined rewards by the names in `training.self_critical.rewards`.
+    overrides: fields of the model's configuration that differ from those of the named model. stages: at least one; each
+    later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary
+    the run starts with. rewards: user-defined rewards by the names in `training.self_critical.rewards`.
     devices, nodes: how many share the examples of every step. strategy: replicate the model on each device ("ddp"), or
     shard weights, gradients and optimizer states ("fsdp"). Raise ConfigError or CheckpointError when the folder holds a
     run with other settings, DataError when the loss becomes non-finite.
     """
     folder = Path(folder)
-    stages = (training,) if fine_tuning is None else (training, fine_tuning)
+    first = stages[0]
     for stage in stages:
         check_objective(task, stage)
         check_monitor(stage.monitor, task)
-    fabric = _launch(training, devices, nodes, strategy)
-    torch.manual_seed(training.seed)
-    model = task.create(model_name, options, None if init_from is None else Path(init_from))
+    fabric = _launch(first, devices, nodes, strategy)
+    torch.manual_seed(first.seed)
+    model = task.create(model_name, overrides, None if init_from is None else Path(init_from))
     if init_from is not None:
         load_weights(model, Path(init_from) / WEIGHTS)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {"model": describe_model(model), **sections, "training": asdict(training)}
-    if fine_tuning is not None:
-        config["fine_tuning"] = asdict(fine_tuning)
+    config = {"model": describe_model(model), **sections, "stages": [asdict(stage) for stage in stages]}
     if init_from is not None:
         config["init_from"] = str(Path(init_from).resolve())
     config |= {"task": task.name, "extractor": task.extractor}
@@ -87,8 +85,8 @@ def train(
         init_run_dir(folder, config, model)
     fabric.barrier()
     if fabric.global_rank:
-        torch.manual_seed(training.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
-    progress = TrainingLoop(fabric, task, model, stages, folder, rewards).fit(model_name)
+        torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
+    progress = TrainingLoop(fabric, task, model, tuple(stages), folder, rewards).fit(model_name)
     fabric.barrier()
     assert progress.best is not None
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)

@@ -1,4 +1,4 @@
-"""The model's part of the command line of `legenda train`: its fields, and those of another model's decoder."""
+"""The options of a recipe's model: its configuration, and that of another model's decoder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from legenda.config import merge
 from legenda.models.registry import COMMON_FIELDS, configure, describe_model
 
 if TYPE_CHECKING:
-    from legenda.recipes import Recipe
+    from legenda.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What the command line may change in a recipe's model.
+    """The options that a recipe's model has on the command line.
 
     defaults: an instance of a dataclass with the fields of the model's configuration but without those that follow from
     the data, which tyro fills. hidden: the latter.
@@ -31,7 +31,7 @@ class ModelOptions:
     def of(cls, recipe: Recipe, decoder: str | None) -> ModelOptions:
         """Return the options of a recipe; `decoder` is the model whose decoder the command line names, if it does."""
         entry = describe_model(recipe.model)
-        values = {**entry.settings, **recipe.options}
+        values = {**entry.settings, **recipe.model_overrides}
         names = {field.name for field in dataclasses.fields(entry.config)}
         hidden = names & set(entry.config.derived)
         fields: list[tuple[str, Any, Any]] = [(name, tyro.conf.Suppress[int], 1) for name in hidden]
@@ -55,9 +55,9 @@ class ModelOptions:
         }
         if decoder is not None and decoder.name:
             plain = type(decoder)()
-            own = {field.name: getattr(decoder, field.name) for field in dataclasses.fields(decoder)}
+            values = {field.name: getattr(decoder, field.name) for field in dataclasses.fields(decoder)}
             changed["decoder"] = {
-                name: value for name, value in own.items() if name == "name" or value != getattr(plain, name)
+                name: value for name, value in values.items() if name == "name" or value != getattr(plain, name)
             }
         configure(self.name, {**changed, **dict.fromkeys(self.hidden, 1)})  # raises for a name that is not registered
         return changed

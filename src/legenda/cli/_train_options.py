@@ -1,0 +1,64 @@
+"""Options of `legenda train`: those of the command, and the fields of the recipe."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import ConfigError
+from legenda.recipes import Recipe
+from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The recipe with the changes of the command line, and the options of the command."""
+
+    recipe: Recipe
+    out: Path
+    init_from: Path | None
+    seeds: int
+    devices: int
+    nodes: int
+    strategy: Literal["ddp", "fsdp"]
+
+
+def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
+    """Return the options of `legenda train` for a recipe; raise ConfigError for a wrong one."""
+    init_from = option_value(arguments, "--init-from")
+    if init_from is not None:
+        recipe = continue_from(recipe, Path(init_from))
+    recipe, arguments = apply_schedules(recipe, arguments)
+    recipe_options = RecipeOptions.of(recipe, option_value(arguments, "--model.decoder.name"))
+    options = dataclasses.make_dataclass(
+        "Options",
+        [
+            ("out", Path, Path("runs") / recipe.name),
+            ("init_from", Path | None, None),
+            ("seeds", int, 1),
+            ("devices", int, 1),
+            ("nodes", int, 1),
+            ("strategy", Literal["ddp", "fsdp"], "ddp"),
+            ("stages", Literal["all", "first"], "all"),
+            ("recipe_file", Path | None, None),
+            *recipe_options.fields,
+        ],
+        frozen=True,
+        kw_only=True,
+        namespace={"__doc__": f"Train {recipe.name} ({recipe.summary}).", "__module__": __name__},
+    )
+    markers = (tyro.conf.AvoidSubcommands,)  # --training.schedule names a class, not a subcommand
+    given: Any = parse(options, arguments, f"train {recipe.name}", config=markers)
+    for name in ("seeds", "devices", "nodes"):
+        if getattr(given, name) < 1:
+            raise ConfigError(f"--{name} must be at least 1, not {getattr(given, name)}")
+    if given.stages == "first" and len(recipe.stages) == 1:
+        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
+    recipe = recipe_options.apply(given)
+    if given.stages == "first":
+        recipe = dataclasses.replace(recipe, stages=recipe.stages[:1])
+    return TrainOptions(recipe, given.out, given.init_from, given.seeds, given.devices, given.nodes, given.strategy)

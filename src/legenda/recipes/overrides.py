@@ -1,0 +1,105 @@
+"""Change the model, the data and the training stages of a recipe by options, such as --training.epochs 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from legenda.errors import CheckpointError, ConfigError, did_you_mean
+from legenda.io import read_json
+from legenda.models import describe_model
+from legenda.models.checkpoint import CONFIG
+from legenda.recipes.model_options import ModelOptions
+from legenda.recipes.recipe import Recipe
+from legenda.training.schedules import SCHEDULES
+
+
+def stage_names(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of a recipe's stages among its options: training, fine_tuning, stage_3, ..."""
+    names = ("training", "fine_tuning", *(f"stage_{number}" for number in range(3, len(recipe.stages) + 1)))
+    return names[: len(recipe.stages)]
+
+
+@dataclass(frozen=True)
+class RecipeOptions:
+    """The options of a recipe.
+
+    fields: name, type and default of the fields of a dataclass with these options; each is a dataclass itself.
+    """
+
+    recipe: Recipe
+    model: ModelOptions
+    fields: tuple[tuple[str, Any, Any], ...]
+
+    @classmethod
+    def of(cls, recipe: Recipe, decoder: str | None) -> RecipeOptions:
+        """Return the options of a recipe. decoder: the name of another model whose decoder the model gets, if any."""
+        model = ModelOptions.of(recipe, decoder)
+        parts = {"model": model.defaults, "data": recipe.data}
+        parts |= dict(zip(stage_names(recipe), recipe.stages, strict=True))
+        return cls(recipe, model, tuple((name, type(part), part) for name, part in parts.items()))
+
+    def apply(self, options: Any) -> Recipe:
+        """Return the recipe with the values of `options`, an instance with the attributes `fields`."""
+        return dataclasses.replace(
+            self.recipe,
+            model_overrides=self.model.changes(options.model),
+            data=options.data,
+            stages=tuple(getattr(options, name) for name in stage_names(self.recipe)),
+        )
+
+
+def option_value(arguments: Sequence[str], option: str) -> str | None:
+    """Return the value of an option in a command line, which decides which other options exist; None if absent."""
+    for index, argument in enumerate(arguments):
+        if argument == option and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith(f"{option}="):
+            return argument.removeprefix(f"{option}=")
+    return None
+
+
+def apply_schedules(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, list[str]]:
+    """Return the recipe with the schedules named in a command line, and the rest of the command line.
+
+    Raise ConfigError for an unknown schedule.
+    """
+    rest, stages = list(arguments), list(recipe.stages)
+    for index, stage in enumerate(stage_names(recipe)):
+        option = f"--{stage.replace('_', '-')}.schedule"
+        name = option_value(rest, option)
+        if name is None:
+            continue
+        schedule = name.replace("-", "_")
+        if schedule not in SCHEDULES:
+            raise ConfigError(f"there is no schedule {name!r}; {did_you_mean(schedule, SCHEDULES)}")
+        position = next(position for position, text in enumerate(rest) if text.split("=")[0] == option)
+        del rest[position : position + (1 if "=" in rest[position] else 2)]
+        stages[index] = dataclasses.replace(stages[index], schedule=SCHEDULES[schedule]())
+    return dataclasses.replace(recipe, stages=tuple(stages)), rest
+
+
+def continue_from(recipe: Recipe, folder: Path) -> Recipe:
+    """Return the recipe for the model of a trained run, which replaces the first of several stages.
+
+    Raise CheckpointError where the folder holds no run.
+    """
+    config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
+    try:
+        name, options = config["model"]["name"], dict(config["model"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f'{folder / CONFIG} has no usable "model" part; --init-from takes the folder of a trained run'
+        ) from error
+    derived = describe_model(name).config.derived
+    overrides = {key: value for key, value in options.items() if key not in derived}
+    stages = recipe.stages[1:] or recipe.stages
+    return dataclasses.replace(recipe, model=name, model_overrides=overrides, stages=stages)
+
+
+def with_seed(recipe: Recipe, seed: int) -> Recipe:
+    """Return the recipe with the seed of all stages changed."""
+    return dataclasses.replace(recipe, stages=tuple(dataclasses.replace(stage, seed=seed) for stage in recipe.stages))
