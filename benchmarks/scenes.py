@@ -40,13 +40,13 @@ def steps_to_learn(folder: Path, relation: str) -> int | None:
     """Steps after which a relation stays learnt on the validation scenes, or None."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     curve = [(r["step"], r["validation"][relation] or 0.0) for r in records if "validation" in r]
-    suffix = None
+    first_step = None
     for step, value in curve:
         if value < REACHED:
-            suffix = None
-        elif suffix is None:
-            suffix = step
-    return suffix
+            first_step = None
+        elif first_step is None:
+            first_step = step
+    return first_step
 
 
 def cell(folders: list[Path], relation: str) -> str:

@@ -9,7 +9,13 @@ import numpy as np
 import torch
 
 from legenda.datasets.captions import CaptionDataset, DataModule
-from legenda.datasets.scenes.video import MOVING_DIM, make_moving, moving_frames, moving_references, moving_scores
+from legenda.datasets.scenes.video import (
+    VIDEO_FEATURE_DIM,
+    make_video_scene,
+    video_features,
+    video_references,
+    video_scores,
+)
 from legenda.errors import DataError
 from legenda.regions import Regions
 from legenda.text import Vocabulary
@@ -29,7 +35,7 @@ class MovingScenesData:
         progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
-        return DataModule(train, validation, vocabulary, MOVING_DIM, False)
+        return DataModule(train, validation, vocabulary, VIDEO_FEATURE_DIM, False)
 
     def split(self, name: str) -> CaptionDataset:
         """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
@@ -38,14 +44,14 @@ class MovingScenesData:
             raise DataError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")
         if counts[name] < 1:
             raise DataError(f"the split {name} needs at least 1 moving scene, not {counts[name]}")
-        scenes = {scene.id: scene for scene in (make_moving(name, i, self.seed) for i in range(counts[name]))}
-        features = torch.from_numpy(np.stack([moving_frames(scene) for scene in scenes.values()]))
+        scenes = {scene.id: scene for scene in (make_video_scene(name, i, self.seed) for i in range(counts[name]))}
+        features = torch.from_numpy(np.stack([video_features(scene) for scene in scenes.values()]))
 
         def read(positions: np.ndarray) -> Regions:
             return Regions(features[torch.from_numpy(positions)])
 
         def score(captions: Mapping[str, str]) -> dict[str, float | None]:
-            return moving_scores(captions, scenes)
+            return video_scores(captions, scenes)
 
-        references = tuple(moving_references(scene) for scene in scenes.values())
+        references = tuple(video_references(scene) for scene in scenes.values())
         return CaptionDataset(tuple(scenes), references, read, "moving scenes", "moving scenes", score)

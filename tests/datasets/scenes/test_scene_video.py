@@ -6,16 +6,16 @@ import pytest
 from legenda.datasets.scenes.video import (
     FRAMES,
     MOTIONS,
-    MOVING_DIM,
-    make_moving,
-    moving_frames,
-    moving_references,
-    moving_scores,
+    VIDEO_FEATURE_DIM,
+    make_video_scene,
+    video_features,
+    video_references,
+    video_scores,
 )
 from legenda.datasets.video_scenes import MovingScenesData
 from legenda.errors import DataError
 
-SCENES = [make_moving("train", index) for index in range(60)]
+SCENES = [make_video_scene("train", index) for index in range(60)]
 
 
 def test_motions_take_turns_and_things_stay_inside():
@@ -41,10 +41,10 @@ def test_the_motion_is_what_the_frames_show(scene):
 
 def test_references_are_five_and_true_and_others_are_not():
     for scene in SCENES:
-        captions = moving_references(scene)
+        captions = video_references(scene)
         assert len(set(captions)) == 5
         for caption in captions:
-            assert moving_scores({"x": caption}, {"x": scene}) == {"truth": 1.0, "thing": 1.0, "motion": 1.0}
+            assert video_scores({"x": caption}, {"x": scene}) == {"truth": 1.0, "thing": 1.0, "motion": 1.0}
     left = SCENES[0]
     kind = " ".join(left.things[0].kind)
     captions = {
@@ -53,16 +53,16 @@ def test_references_are_five_and_true_and_others_are_not():
         "c": "left",
         "d": f"a {kind} moves left",
     }
-    scores = moving_scores(captions, dict.fromkeys(captions, left))
+    scores = video_scores(captions, dict.fromkeys(captions, left))
     assert scores == {"truth": 0.25, "thing": 0.5, "motion": 0.5}
-    assert moving_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
+    assert video_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
 
 
 def test_one_frame_says_nothing_of_the_motion():
     """Every motion's frames are those of its reverse: the same range of places and sizes in the other order."""
     for motion, reverse in (("left", "right"), ("up", "down"), ("grows", "shrinks")):
         one, other = (
-            np.array([[t.x, t.y, t.size] for s in range(600) for t in make_moving("t", s * 6 + n).things])
+            np.array([[t.x, t.y, t.size] for s in range(600) for t in make_video_scene("t", s * 6 + n).things])
             for n in (MOTIONS.index(motion), MOTIONS.index(reverse))
         )
         assert np.abs(one.mean(axis=0) - other.mean(axis=0)).max() < 0.05
@@ -71,8 +71,8 @@ def test_one_frame_says_nothing_of_the_motion():
 
 def test_features_tell_kind_and_place_of_each_frame():
     scene = SCENES[1]
-    frames = moving_frames(scene)
-    assert frames.shape == (FRAMES, MOVING_DIM)
+    frames = video_features(scene)
+    assert frames.shape == (FRAMES, VIDEO_FEATURE_DIM)
     assert np.array_equal(frames[0, :-3], frames[-1, :-3])  # the patch is the same everywhere
     for frame, thing in zip(frames, scene.things, strict=True):
         assert (frame[-3:] + 1) / 2 == pytest.approx([thing.x, thing.y, thing.size], abs=0.01)
@@ -82,7 +82,7 @@ def test_splits_and_seeds_differ():
     data = MovingScenesData(train=6, validation=6, test=6)
     train, test = data.split("train"), data.split("test")
     assert not set(train.references) & set(test.references) or train.ids != test.ids
-    assert make_moving("train", 0, 1).things != make_moving("train", 0, 0).things
+    assert make_video_scene("train", 0, 1).things != make_video_scene("train", 0, 0).things
     with pytest.raises(DataError, match="moving scenes have no split 'dev'; choose from train, val, test"):
         data.split("dev")
     with pytest.raises(DataError, match="the split val needs at least 1 moving scene, not 0"):

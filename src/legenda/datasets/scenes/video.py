@@ -15,7 +15,7 @@ from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.datasets.scenes.world import COLORS, SHAPES, Scene, Thing
 
 FRAMES = 6
-MOVING_DIM = FEATURE_DIM + 3
+VIDEO_FEATURE_DIM = FEATURE_DIM + 3
 """Channels of a frame: the patch of its object, and the object's center and size."""
 
 MOTIONS = ("left", "right", "up", "down", "grows", "shrinks")
@@ -25,7 +25,7 @@ _LEAST, _MOST = 0.08, 0.3
 
 
 @dataclass(frozen=True)
-class MovingScene:
+class VideoScene:
     """The thing in each frame, first to last, and its motion."""
 
     id: str
@@ -34,7 +34,7 @@ class MovingScene:
     ground: tuple[int, int, int]
 
 
-def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
+def make_video_scene(split: str, index: int, seed: int = 0) -> VideoScene:
     """Return moving scene `index` of a split; motions alternate, and splits and seeds share no random numbers."""
     identity = f"moving-{split}-{seed}-{index:06d}"
     rng = random.Random(identity)
@@ -55,10 +55,10 @@ def make_moving(split: str, index: int, seed: int = 0) -> MovingScene:
         things = [Thing(*kind, *((float(p), fixed) if across else (fixed, float(p))), size) for p in way]
     if motion in ("left", "up", "shrinks"):
         things.reverse()
-    return MovingScene(identity, tuple(things), motion, (level, level, level))
+    return VideoScene(identity, tuple(things), motion, (level, level, level))
 
 
-def moving_references(scene: MovingScene) -> tuple[str, ...]:
+def video_references(scene: VideoScene) -> tuple[str, ...]:
     """Five true captions of a moving scene, always the same for it."""
     rng = random.Random(f"language-{scene.id}")
     thing = scene.things[0]
@@ -73,7 +73,7 @@ _CLAIMS = {words: motion for motion, forms in _CHANGING.items() for words in for
 }
 
 
-def moving_scores(captions: Mapping[str, str], scenes: Mapping[str, MovingScene]) -> dict[str, float | None]:
+def video_scores(captions: Mapping[str, str], scenes: Mapping[str, VideoScene]) -> dict[str, float | None]:
     """Return the share of captions that name both, the thing and the motion correctly: truth, thing, motion."""
     correct = np.array([_check(caption, scenes[name]) for name, caption in captions.items()], dtype=float)
     if not len(correct):
@@ -82,7 +82,7 @@ def moving_scores(captions: Mapping[str, str], scenes: Mapping[str, MovingScene]
     return {"truth": float(correct.all(axis=1).mean()), "thing": thing, "motion": motion}
 
 
-def _check(caption: str, scene: MovingScene) -> tuple[bool, bool]:
+def _check(caption: str, scene: VideoScene) -> tuple[bool, bool]:
     """Return whether the caption names the thing and the motion correctly; both are False outside the grammar."""
     read = _SENTENCE.fullmatch(caption)
     if read is None or read[3] not in _CLAIMS:
@@ -90,12 +90,12 @@ def _check(caption: str, scene: MovingScene) -> tuple[bool, bool]:
     return (read[1], read[2]) == scene.things[0].kind, _CLAIMS[read[3]] == scene.motion
 
 
-def moving_frames(scene: MovingScene) -> np.ndarray:
-    """Return the frames' features `(FRAMES, MOVING_DIM)` float32, found in the pixels of each drawn frame."""
+def video_features(scene: VideoScene) -> np.ndarray:
+    """Return the frames' features `(FRAMES, VIDEO_FEATURE_DIM)` float32, found in the pixels of each drawn frame."""
     return np.stack(list(_frames(scene)))
 
 
-def _frames(scene: MovingScene) -> Iterator[np.ndarray]:
+def _frames(scene: VideoScene) -> Iterator[np.ndarray]:
     drawn = Scene(scene.id, "near", scene.things[:1], (0, 0), scene.ground)
     for thing in scene.things:
         features, boxes = find_things(draw_scene(replace(drawn, things=(thing,))))
