@@ -10,6 +10,7 @@ from legenda.visualization.report import Report
 pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
 
+@pytest.mark.slow
 def test_filters_hide_and_count_examples(report, opened):
     page = opened(report)
     cards = page.locator(".card:visible")
@@ -26,6 +27,7 @@ def test_filters_hide_and_count_examples(report, opened):
     assert cards.count() == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("view", "numbers"),
     [
@@ -47,6 +49,7 @@ def test_orders_by_score(ranked, opened, view, numbers):
     assert page.get_by_role("status").text_content() == f"{len(numbers)} of 12 images"
 
 
+@pytest.mark.slow
 def test_filter_by_length(ranked, opened):
     page = opened(ranked)
     choice = page.get_by_role("combobox", name="Length")
@@ -112,6 +115,7 @@ def test_attention_of_the_selected_head_is_shown(headed, opened):
     assert page.locator(".attention-head:visible").count() == 0
 
 
+@pytest.mark.slow
 def test_the_keyboard_selects_a_head(headed, opened):
     page = opened(headed)
     page.get_by_role("combobox", name="Attention").focus()
@@ -120,5 +124,6 @@ def test_the_keyboard_selects_a_head(headed, opened):
     _expect_highlight(page, headed.examples[1].captions["ngsan"].attention[0, 0])
 
 
+@pytest.mark.slow
 def test_models_with_one_head_have_no_selection(report, opened):
     assert opened(report).get_by_role("combobox", name="Attention").count() == 0

@@ -84,6 +84,7 @@ def test_pointing_at_a_word_highlights_its_regions(report, opened):
     assert not _is_highlighted(page, 0)
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_every_word(report, opened):
     page = opened(report)
     page.get_by_role("button", name="models disagree").focus()
@@ -106,6 +107,7 @@ def test_the_keyboard_reaches_every_word(report, opened):
     assert not _is_highlighted(page, 0)
 
 
+@pytest.mark.slow
 def test_a_tap_pins_a_word_until_the_next_tap(report, opened):
     page = opened(report, width=390, has_touch=True, is_mobile=True)
     _word(page, 0, "ngsan", 1).tap()
@@ -117,6 +119,7 @@ def test_a_tap_pins_a_word_until_the_next_tap(report, opened):
     assert not _is_highlighted(page, 0)
 
 
+@pytest.mark.slow
 def test_scores_show_their_intervals(ranked, opened):
     page = opened(ranked)
     cells = page.locator("#scores tbody tr").first.locator("td")
@@ -126,6 +129,7 @@ def test_scores_show_their_intervals(ranked, opened):
     assert page.locator(".explanations").get_by_text("95 % confidence interval").is_visible()
 
 
+@pytest.mark.slow
 def test_models_with_different_regions(report, opened):
     first = report.examples[0]
     separate = replace(
@@ -143,6 +147,7 @@ def test_models_with_different_regions(report, opened):
     assert not _is_highlighted(page, 0)
 
 
+@pytest.mark.slow
 def test_the_table_marks_the_best_and_missing_scores(report, opened):
     page = opened(report)
     rows = page.locator("#scores tbody tr")
@@ -154,6 +159,7 @@ def test_the_table_marks_the_best_and_missing_scores(report, opened):
         assert page.locator(".explanations").get_by_text(column.explanation).is_visible()
 
 
+@pytest.mark.slow
 def test_one_chart_per_curve_and_gaps_stay_gaps(report, opened):
     broken = replace(
         report.runs[0], curves={"truth": [(1, 0.1), (2, 0.2), (3, math.nan), (4, 0.3)], "void": [(1, math.nan)]}
@@ -183,6 +189,7 @@ def _on_a_grid(report: Report, side: int) -> Report:
     return replace(report, examples=[replace(report.examples[0], boxes=cells, captions=captions)])
 
 
+@pytest.mark.slow
 def test_many_regions_are_shaded_not_outlined(report, opened):
     grid = _on_a_grid(report, 10)
     page = opened(grid)
@@ -194,6 +201,7 @@ def test_many_regions_are_shaded_not_outlined(report, opened):
     assert page.locator(".attention-score").all_text_contents() == ["score -1.50"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid", [False, True])
 def test_a_phone_needs_no_sideways_scrolling(report, ranked, opened, grid):
     page = opened(_on_a_grid(report, 7) if grid else ranked, width=390)
@@ -205,6 +213,7 @@ def test_a_phone_needs_no_sideways_scrolling(report, ranked, opened, grid):
     assert all(edge <= 375 for edge in edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(ranked, opened, scheme):
     page = opened(ranked, color_scheme=scheme)
@@ -218,6 +227,7 @@ def test_all_text_has_enough_contrast(ranked, opened, scheme):
     assert [entry for entry in found if entry["ratio"] < 4.5] == []
 
 
+@pytest.mark.slow
 def test_hostile_text_is_displayed_literally(hostile_text, hostile_report, opened):
     page = opened(hostile_report)
     assert page.title() == hostile_text
@@ -239,6 +249,7 @@ def test_hostile_text_is_displayed_literally(hostile_text, hostile_report, opene
         assert page.locator(selector).first.text_content() == hostile_text, selector
 
 
+@pytest.mark.slow
 def test_a_report_without_examples_or_curves_shows_only_the_rest(report, opened):
     page = opened(
         replace(report, examples=[], footnotes=[], runs=[replace(report.runs[0], curves={}, configuration={})])
@@ -247,6 +258,7 @@ def test_a_report_without_examples_or_curves_shows_only_the_rest(report, opened)
     assert page.locator("#scores strong").count() == 0  # one model alone is not the best
 
 
+@pytest.mark.slow
 def test_images_are_decoded(report, opened):
     page = opened(report)
     widths = "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"

@@ -64,6 +64,7 @@ def test_boxes_have_the_colors_of_the_models(located, opened):
     assert page.locator(".hint").text_content().startswith("The dashed box is the reference")
 
 
+@pytest.mark.slow
 def test_mistakes_are_filtered_and_counted_with_the_kinds(located, opened):
     page = opened(located)
     status = page.get_by_role("status")
@@ -76,11 +77,13 @@ def test_mistakes_are_filtered_and_counted_with_the_kinds(located, opened):
     assert status.text_content() == "4 of 12 expressions"
 
 
+@pytest.mark.slow
 def test_no_filter_for_mistakes_without_mistakes(located, opened):
     right = [replace(example, captions={"ngsan": example.captions["ngsan"]}) for example in located.examples]
     assert opened(replace(located, examples=right)).get_by_role("button", name="mistakes").count() == 0
 
 
+@pytest.mark.slow
 def test_a_second_table_has_the_scores_by_group(located, opened):
     page = opened(located)
     table = page.get_by_role("region", name="Scores by kind of expression")
@@ -98,6 +101,7 @@ def test_a_second_table_has_the_scores_by_group(located, opened):
     assert [cells.nth(n).text_content() for n in (3, 4, 5)] == ["1,234", "50.0 %", "—"]
 
 
+@pytest.mark.slow
 def test_examples_without_image(located, opened):
     captions = {
         name: CaptionView(("ein", "Mann"), None, None, score=57.25) for name in (run.name for run in located.runs)
@@ -115,6 +119,7 @@ def test_examples_without_image(located, opened):
     assert "null" not in page.locator("#examples").inner_text()
 
 
+@pytest.mark.slow
 def test_a_narrow_screen_shows_the_groups_without_scrolling(located, opened):
     page = opened(located, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
