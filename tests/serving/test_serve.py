@@ -114,7 +114,7 @@ def test_attention_png_has_a_tile_for_each_word(client):
         (b"no picture", {}, 422, "holiday.jpg is not an image of a known type"),
         (b"", {}, 422, "holiday.jpg is not an image of a known type"),
         (_png(_scene())[:900], {}, 422, "holiday.jpg"),
-        (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the picture shows 0 things"),
+        (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the image shows 0 things"),
         (bytes(300_000), {}, 413, "the image is too large"),
         (_png(_scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
         (_png(_scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
