@@ -202,8 +202,8 @@ def test_the_api_reference_describes_every_operation(page, address):
 
 
 def test_the_client_of_the_documentation_works(address, scene_file):
-    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "visualization.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
     names: dict = {}
-    exec(compile(page.split("```python\n")[2].split("```")[0], "visualization.md", "exec"), names)
+    exec(compile(page.split("```python\n")[1].split("```")[0], "serving.md", "exec"), names)
     result = names["caption"](scene_file, server=address, model="xlan", num_captions=2)
     assert (result["model"], len(result["captions"])) == ("xlan", 2)
