@@ -84,8 +84,8 @@ def test_the_demo_uses_what_is_trained_and_captions_a_fresh_picture_file(runs, t
     report = tmp_path / "report.html"
     demo.run(["--runs", str(runs), "--report", str(report)])
     said = capsys.readouterr().out
-    assert "ngsan is trained already" in said
-    assert "transformer is trained already" in said
+    assert "ngsan is already trained" in said
+    assert "transformer is already trained" in said
     assert str(report) in said
     assert report.stat().st_size > 10_000
     fresh = runs / "fresh.png"
@@ -115,5 +115,5 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (tmp_path / name / "config.json").write_text("[]")
         for file in ("training_state.safetensors", "model.safetensors"):
             (tmp_path / name / file).write_bytes(b"")
-    with pytest.raises(UserError, match=r"config\.json is no configuration of a run"):
+    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run"):
         demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])

@@ -1,4 +1,4 @@
-"""`legenda table`: rows trained on a few scenes, killed, resumed, failing, and shown beside the paper's."""
+"""`legenda table`: rows trained on a few scenes, killed, resumed, failing, and compared with the paper's scores."""
 
 import contextlib
 import io
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from legenda.cli._parallel import run_parallel
+from legenda.cli._table_jobs import process_environments
 from legenda.cli.main import main
-from legenda.cli.table import _places
 from legenda.recipes.tables import all_tables, get_table
 from legenda.visualization.paper_table import score_table
 from legenda.visualization.score_table import Measured
@@ -27,19 +27,19 @@ TABLE = "table ngsan.table2 --scenes --model.dim 8 --model.num-heads 2 --model.n
 FEW = "--data.train 12 --data.validation 3 --data.test 18"
 SHORT = "--training.epochs 1 --training.batch-size 6 --training.eval-beam-size 1"
 ROWS = "--rows none in --beam-size 1"
-PATIENCE = 120
-"""Seconds that a busy machine may take."""
+TIMEOUT = 120
+"""Seconds; generous, for a busy machine."""
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> Path:
-    """The folder of a table that was killed when one of its two rows was done, and the other begun."""
+    """The folder of a table that was killed after one of its two rows was evaluated."""
     out = tmp_path_factory.mktemp("table") / "out"
     line = f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}"
     table = subprocess.Popen(
         [sys.executable, "-m", "legenda", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while not (out / "none" / "evaluation_test.json").exists() and time.monotonic() < end:
         time.sleep(0.02)
     table.send_signal(signal.SIGKILL)
@@ -49,7 +49,7 @@ def killed(tmp_path_factory) -> Path:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A table's folder after a second call, when its first row had been trained, and what the call said."""
+    """A table's folder after a second call with its outputs; trained: when the first row was trained."""
 
     out: Path
     trained: float
@@ -59,16 +59,16 @@ class Resumed:
 
 @pytest.fixture(scope="module")
 def resumed(killed) -> Resumed:
-    """The same folder after the same call."""
+    """The folder of the killed table after the same command was called again."""
     trained = (killed / "none" / "model.safetensors").stat().st_mtime
     assert not (killed / "in" / "evaluation_test.json").exists()
-    said, told = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         main(f"{TABLE} {FEW} {SHORT} {ROWS} --out {killed}".split())
-    return Resumed(killed, trained, said.getvalue(), told.getvalue())
+    return Resumed(killed, trained, stdout.getvalue(), stderr.getvalue())
 
 
-def test_a_killed_table_goes_on_and_trains_no_row_twice(resumed):
+def test_a_killed_table_resumes_and_trains_no_row_twice(resumed):
     out = resumed.out
     assert (out / "none" / "model.safetensors").stat().st_mtime == resumed.trained
     assert "none  " not in resumed.stderr
@@ -76,54 +76,54 @@ def test_a_killed_table_goes_on_and_trains_no_row_twice(resumed):
     assert json.loads((out / "in" / "config.json").read_text())["recipe"] == "scenes.ngsan.table2.in"
 
 
-def test_it_prints_the_paper_s_scores_and_ours_and_that_scenes_are_another_thing(resumed):
-    out, said = resumed.out, " ".join(resumed.stdout.split())
-    assert "SAN paper 38.4 28.6 58.4 128.6 22.6 – here" in said
-    assert "LN paper 38.5 28.6 58.3 128.2 22.5 – BN paper" in said
-    assert "not comparable" in said
-    assert said.endswith(f"{out}/table.html: the table as a page; {out}/table.md: as Markdown")
+def test_it_prints_both_scores_and_that_scenes_are_not_comparable(resumed):
+    out, printed = resumed.out, " ".join(resumed.stdout.split())
+    assert "SAN paper 38.4 28.6 58.4 128.6 22.6 – here" in printed
+    assert "LN paper 38.5 28.6 58.3 128.2 22.5 – BN paper" in printed
+    assert "not comparable" in printed
+    assert printed.endswith(f"{out}/table.html: the table as a page; {out}/table.md: as Markdown")
     for row, label in (("none", "SAN"), ("in", "IN w/o γ, β")):
         scores = json.loads((out / row / "evaluation_test.json").read_text())["scores"]
-        ours = [scores[name] for name in ("BLEU-4", "ROUGE-L", "CIDEr-D", "truth")]
-        four, rouge, cider, truth = (f"{100 * score:.1f}" for score in ours)
+        measured = [scores[name] for name in ("BLEU-4", "ROUGE-L", "CIDEr-D", "truth")]
+        four, rouge, cider, truth = (f"{100 * score:.1f}" for score in measured)
         text = (out / "table.md").read_text()
         assert f"| {label} | paper |" in text
         assert f"|  | here | {four} | – | {rouge} | {cider} | – | {truth} |" in text
 
 
-def test_a_row_that_fails_is_named_and_the_others_are_shown(resumed, run_command):
+def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_command):
     out = resumed.out
     (out / "bn").mkdir()
-    (out / "bn" / "of-somebody.txt").write_text("")
-    code, told, said = run_command(f"{TABLE} {FEW} {SHORT} --rows none bn in --beam-size 1 --out {out}")
+    (out / "bn" / "other.txt").write_text("")
+    code, printed, err = run_command(f"{TABLE} {FEW} {SHORT} --rows none bn in --beam-size 1 --out {out}")
     assert code == 2
     reason = f"legenda train: {out}/bn is not empty and holds no run; name another folder with --out"
-    assert f"legenda table: 1 of 3 trainings failed: bn ({reason}); mend that and call again" in said
-    assert told.count(" here ") == 2
+    assert f"legenda table: 1 of 3 trainings failed: bn ({reason}); remove the cause and call again" in err
+    assert printed.count(" here ") == 2
     assert f"- BN: training failed: {reason}" in (out / "table.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("table ngsan.tabel2", "there is no table 'ngsan.tabel2'; did you mean ngsan.table2?"),
         ("table ngsan.table2 --scenes --rows none inn", "ngsan.table2 has no row 'inn'; did you mean in?"),
         ("table ngsan.table2 --scenes --seeds 0", "--seeds must be at least 1, not 0"),
         ("table ngsan.table2 --scenes --processes 0", "--processes must be at least 1, not 0"),
         ("table ngsan.table2 --scenes --seed 3", "there is no option --seed; did you mean --seeds?"),
-        ("table ngsan.table2 --scenes --seeds 2 --training.seed 3", "--seeds gives every run its seed; leave out"),
+        ("table ngsan.table2 --scenes --seeds 2 --training.seed 3", "--seeds sets the seed of every run; leave out"),
         ("table ngsan.table2 --scenes --training.epoch 3", "row none: there is no option --training.epoch; did you"),
         ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
         ("table xlan.table1 --scenes --model.refiner-ff", "row xlan: there is no option --model.refiner-ff; did you"),
         ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_is_begun(tmp_path, monkeypatch, run_command, line, told):
+def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, run_command, line, message):
     monkeypatch.chdir(tmp_path)
-    code, _, said = run_command(line)
+    code, _, err = run_command(line)
     assert code == 2
-    assert said.count("\n") == 1
-    assert told in said
+    assert err.count("\n") == 1
+    assert message in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -138,14 +138,14 @@ def test_a_mistake_is_one_sentence_and_nothing_is_begun(tmp_path, monkeypatch, r
         {"scores": None},
     ],
 )
-def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_command, monkeypatch, tmp_path, change):
-    """As `legenda evaluate` leaves it when it is called by hand with other options."""
+def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, monkeypatch, tmp_path, change):
+    """As after `legenda evaluate` with other options."""
     out = tmp_path / "out"
     shutil.copytree(resumed.out, out)
     path = out / "none" / "evaluation_test.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
     assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
     evaluation = ["evaluate", f"{out}/none", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
     assert work == ({"none": [evaluation]} if change else {})
@@ -154,30 +154,30 @@ def test_an_evaluation_made_otherwise_is_not_taken_for_the_row_s(resumed, run_co
 def test_other_settings_need_another_folder(resumed, run_command):
     out = resumed.out
     before = (out / "table.md").read_text()
-    code, _, said = run_command(
+    code, _, err = run_command(
         f"{TABLE} {FEW} {SHORT} --training.captions_per_image 2 --rows in --beam-size 1 --out {out}"
     )
     assert code == 2
-    assert f"{out} holds a table with other settings; name another folder with --out" in said
-    code, _, said = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")
-    assert f"{out.parent} is not empty and holds no table; name another folder with --out" in said
+    assert f"{out} holds a table with other settings; name another folder with --out" in err
+    _, _, err = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")
+    assert f"{out.parent} is not empty and holds no table; name another folder with --out" in err
     assert (out / "table.md").read_text() == before
 
 
 def test_without_a_table_it_lists_them(run_command):
-    code, said, _ = run_command("table")
+    code, out, _ = run_command("table")
     assert code == 0
-    lines = said.splitlines()[:-2]
+    lines = out.splitlines()[:-2]
     assert [line.split()[0] for line in lines] == list(all_tables())
     assert lines[1].endswith("Which normalisation of the queries (Guo et al., CVPR 2020, Table 2)")
 
 
-def test_seeds_have_a_mean_and_a_spread():
-    found = {
+def test_scores_of_seeds_have_mean_and_standard_deviation():
+    scores = {
         "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],
         "in": [{"CIDEr-D": 1.3, "BLEU-4": 0.393}],
     }
-    table = score_table(get_table("ngsan.table2"), found, {"ln": "training failed"}, "test", 3, scenes=False)
+    table = score_table(get_table("ngsan.table2"), scores, {"ln": "training failed"}, "test", 3, scenes=False)
     assert table.metrics == ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
     san, ln, bn, _, without = table.rows
     assert [str(score) for score in san.here] == ["38.3 ± 0.4", "None", "None", "128.6 ± 0.3", "None"]
@@ -189,7 +189,7 @@ def test_seeds_have_a_mean_and_a_spread():
 
 
 @pytest.mark.parametrize(
-    ("devices", "visible", "processes", "places"),
+    ("devices", "visible", "processes", "environments"),
     [
         (0, None, None, [{"OMP_NUM_THREADS": "8"}]),
         (1, None, 3, [{"OMP_NUM_THREADS": "2"}] * 3),
@@ -197,16 +197,16 @@ def test_seeds_have_a_mean_and_a_spread():
         (2, "5,7", 3, [{"CUDA_VISIBLE_DEVICES": device} for device in ("5", "7", "5")]),
     ],
 )
-def test_each_row_has_a_device_or_its_share_of_the_cores(monkeypatch, devices, visible, processes, places):
+def test_each_process_has_a_device_or_a_share_of_the_cores(monkeypatch, devices, visible, processes, environments):
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert _places(processes) == places
+    assert process_environments(processes) == environments
 
 
-def test_work_side_by_side_runs_in_its_place_and_failures_do_not_spread(monkeypatch, capfd):
+def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatch, capfd):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     work = {"a": [["train", "--help"], ["wrong"]], "b": [["train", "--help"]], "c": [["train"]]}
     failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}])
@@ -217,7 +217,7 @@ def test_work_side_by_side_runs_in_its_place_and_failures_do_not_spread(monkeypa
     assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
-def test_a_worker_ends_with_the_process_that_started_it():
+def test_a_worker_exits_with_its_parent():
     worker = subprocess.Popen(
         [sys.executable, "-m", "legenda.cli._worker", "train", "scenes.transformer", "--training.epochs", "100000"],
         stdin=subprocess.PIPE,
@@ -225,17 +225,17 @@ def test_a_worker_ends_with_the_process_that_started_it():
         text=True,
     )
     worker.stdin.close()  # as the system does for a process that is killed
-    assert worker.wait(PATIENCE) == 1
+    assert worker.wait(TIMEOUT) == 1
     assert worker.stderr.read() == ""
     worker.stderr.close()
 
 
 @pytest.mark.parametrize("name", ["ngsan.table4", "aoanet.table1", "xlan.table3", "mdsan.table12"])
 def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_path, run_command, name):
-    """All recipes are made and looked at; only the training itself is left out."""
+    """All jobs are created and checked; only the training itself is left out."""
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
-    code, said, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    code, printed, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
     assert code == 0
     trained = [row for row in get_table(name).rows if row.recipe is not None]
     assert list(work) == [f"{row.key}/seed{seed}" for row in trained for seed in (0, 1)]
@@ -246,10 +246,10 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
         *("--training.epochs", "2", "--training.seed", "1"),
     ]
     assert evaluation[:2] == ["evaluate", f"{out}/{key}/seed1"]
-    assert " here " not in said.partition("Lines")[0]
+    assert " here " not in printed.partition("Lines")[0]
 
 
-def test_rows_on_photographs_are_judged_by_the_metrics_of_java_too(resumed, run_command, monkeypatch, tmp_path):
+def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch, tmp_path):
     run = resumed.out / "none"
     assert run_command(f"evaluate {run}")[0] == 0
     fast = json.loads((run / "evaluation_val.json").read_text())["scores"]
@@ -258,7 +258,7 @@ def test_rows_on_photographs_are_judged_by_the_metrics_of_java_too(resumed, run_
     assert set(scores) - set(fast) == {"METEOR", "SPICE"}
     assert {name: scores[name] for name in fast} == fast
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda given, _: work.update(given) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
     captions, features = tmp_path / "captions.json", tmp_path / "features.safetensors"
     for path in (captions, features):
         path.write_text("")

@@ -57,24 +57,10 @@ def _run(command: str, arguments: list[str]) -> None:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
     if command not in ("train", "recipes"):  # these take recipes from the file too
-        arguments = _register(arguments)
+        from legenda.cli._recipe_file import run_recipe_file
+
+        arguments = run_recipe_file(arguments)
     import_module(f"legenda.cli.{module}").run(arguments)
-
-
-def _register(arguments: list[str]) -> list[str]:
-    """Run the file of --recipe-file, which registers parts of the user's own, and return the other arguments."""
-    for position, argument in enumerate(arguments):
-        option, equals, value = argument.partition("=")
-        if option not in ("--recipe-file", "--recipe_file"):
-            continue
-        rest = arguments[position + 1 :]
-        if not equals and not rest:
-            raise ConfigError("missing value for --recipe-file; name a Python file")
-        from legenda.plugins import run_file
-
-        run_file(value if equals else rest[0])
-        return [*arguments[:position], *(rest if equals else rest[1:])]
-    return arguments
 
 
 def _help() -> str:

@@ -12,28 +12,24 @@ from legenda.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 
-def parse(
-    options: type[T], arguments: Sequence[str], command: str, *, default: Any = None, config: Sequence[Any] = ()
-) -> T:
+def parse(options: type[T], arguments: Sequence[str], command: str, *, config: Sequence[Any] = ()) -> T:
     """Return the options of `legenda COMMAND` as an instance of the dataclass `options`.
 
-    default: an instance whose values stand for options that are not given. config: markers of `tyro.conf`.
-    `--help` prints the help and exits with code 0. Raise ConfigError for an unknown option (the most similar one is
-    suggested), a missing option or value, and a value of the wrong type.
+    config: markers of `tyro.conf`. `--help` prints the help and exits with code 0. Raise ConfigError for an unknown
+    option (the most similar one is suggested), a missing option or value, and a value of the wrong type.
     """
 
     def reject(event: events.ParseErrorEvent) -> None:
         unknown = _unknown_option(event)
         if unknown is not None:
-            known = {"--help", *_option_names(options if default is None else default)}
+            known = {"--help", *_option_names(options)}
             raise ConfigError(f"there is no option {unknown}; {did_you_mean(unknown, known)}")
         message = _message(event)
         if message is not None:
             raise ConfigError(f"{message}; see legenda {command} --help")
 
-    extra = {} if default is None else {"default": default}
     with events.on_parse_error(reject):
-        return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config, **extra)
+        return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config)
 
 
 def _unknown_option(event: events.ParseErrorEvent) -> str | None:

@@ -1,0 +1,71 @@
+"""Options of `legenda table`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import ConfigError
+
+ROW_OPTIONS = ("--model.", "--data.", "--training.", "--fine-tuning.")
+"""Prefixes of options of `legenda train`, which apply to every row."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Train and evaluate the rows of a paper's table, and print their scores with the paper's.
+
+    The table comes first: legenda table ngsan.table2 --data.annotations dataset_coco.json --data.features
+    coco.safetensors. Every option of legenda train that starts with --model., --data., --training. or --fine-tuning.
+    applies to all rows. The run of a row is in OUT/ROW, or OUT/ROW/seed0 and so on with several seeds; called again,
+    finished runs are used and others are resumed. Writes OUT/table.md and OUT/table.html, one page that opens offline.
+
+    Without a table it lists all tables. A row that fails does not affect the others and is named at the end.
+    """
+
+    name: tyro.conf.Positional[str | None] = None
+    """A table such as ngsan.table2."""
+    out: Path | None = None
+    """The folder of the runs and the table; by default runs/TABLE."""
+    rows: tuple[str, ...] = ()
+    """Rows, by the ends of their recipes' names; by default all."""
+    seeds: int = 1
+    """Runs of each row."""
+    processes: int | None = None
+    """Rows trained at once; by default the number of CUDA devices, or 1 without any."""
+    split: Literal["val", "test"] = "test"
+    """The split that is captioned and scored."""
+    beam_size: int = 3
+    """Number of beams."""
+    scenes: bool = False
+    """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
+    not comparable with the paper's."""
+
+    @property
+    def metrics(self) -> str:
+        """The --metrics of `legenda evaluate`: those of the papers, or for scenes those without Java."""
+        return "fast" if self.scenes else "auto"
+
+
+def parse_table(arguments: Sequence[str]) -> tuple[TableOptions, list[str]]:
+    """Return the options of the command, and the options of `legenda train` for every row."""
+    for_table: list[str] = []
+    for_rows: list[str] = []
+    target = for_table
+    for argument in arguments:
+        if argument.startswith("--"):
+            target = for_rows if argument.startswith(ROW_OPTIONS) else for_table
+        target.append(argument)
+    options = parse(TableOptions, for_table, "table")
+    if options.name is None and arguments:
+        raise ConfigError("the table comes first, as in legenda table ngsan.table2; legenda table lists them")
+    for name in ("seeds", "processes", "beam_size"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+    if options.seeds > 1 and any(part.startswith(("--training.seed", "--fine-tuning.seed")) for part in for_rows):
+        raise ConfigError("--seeds sets the seed of every run; leave out --training.seed and --fine-tuning.seed")
+    return options, for_rows
