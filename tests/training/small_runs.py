@@ -12,12 +12,12 @@ import safetensors
 import safetensors.torch
 
 from legenda.datasets.captions import DataModule, ScenesData
+from legenda.run_files import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import caption_objectives as caption_objectives_module
 from legenda.tasks import captioning as captioning_module
 from legenda.training import StepDecay, TrainingConfig, TrainResult, train
 from legenda.training import loop as loop_module
-from legenda.training.checkpoint import STATE
 from legenda.training.history import read_history
 
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16, "geometry_dim": 8, "dropout": 0.2}

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from legenda.errors import UserError
-from legenda.training.checkpoint import STATE, Progress, collect_state, load_state, read_progress, save_state
-from legenda.training.history import HISTORY, add_record, open_history, read_history
+from legenda.run_files import HISTORY, STATE
+from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, save_state
+from legenda.training.history import add_record, open_history, read_history
 
 PROGRESS = Progress(epoch=3, step_in_epoch=2, step=17, best=0.1 + 0.2, best_epoch=2, seconds=4.5, sums={"loss": 1 / 3})
 

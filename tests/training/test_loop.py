@@ -20,12 +20,13 @@ import legenda
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import UserError
 from legenda.regions import Regions
+from legenda.run_files import HISTORY, HISTORY_TABLE, STATE
 from legenda.training import StepDecay, TrainingConfig, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import run_folder as run_folder_module
-from legenda.training.checkpoint import STATE, read_progress
-from legenda.training.history import HISTORY, TABLE, read_history
+from legenda.training.checkpoint import read_progress
+from legenda.training.history import read_history
 from legenda.training.loggers import TENSORBOARD_FOLDER
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -47,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
     assert outcome(completed_run)["files"] == [
         "config.json",
-        TABLE,
+        HISTORY_TABLE,
         HISTORY,
         "model.safetensors",
         TENSORBOARD_FOLDER,

@@ -16,6 +16,7 @@ from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
 
 import legenda
 from legenda.errors import UserError
+from legenda.run_files import HISTORY_TABLE, STATE
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
@@ -23,8 +24,8 @@ from legenda.training import Constant, Plateau, TrainingConfig, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
-from legenda.training.checkpoint import STATE, read_progress
-from legenda.training.history import TABLE, read_history
+from legenda.training.checkpoint import read_progress
+from legenda.training.history import read_history
 from legenda.training.prefetch import Prefetcher
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +75,7 @@ def test_both_stages_are_in_the_history(completed_run):
     assert (progress.stage, progress.stage_epoch, progress.stage_step, progress.step) == (1, 2, 12, 24)
     assert len(progress.scores) == 2
     assert is_finished(completed_run, "a test")
-    lines = (completed_run / TABLE).read_text().splitlines()
+    lines = (completed_run / HISTORY_TABLE).read_text().splitlines()
     assert lines[0] == "step,epoch,name,value"
     assert f"20,4,reward,{logged['reward']!r}" in lines
     assert any(line.startswith("24,4,validation/CIDEr-D,") for line in lines)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.io import read_json, write_json
+from legenda.run_files import evaluation_file
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
@@ -12,7 +13,7 @@ ScoreDict = dict[str, float | None]
 
 def evaluation_path(folder: Path, split: str, *, ensemble: bool = False) -> Path:
     """Return the path of the file; that of an ensemble is in the folder of the first run."""
-    return folder / (f"evaluation_{split}_ensemble.json" if ensemble else f"evaluation_{split}.json")
+    return folder / evaluation_file(split, ensemble=ensemble)
 
 
 def caption_settings(

@@ -9,7 +9,7 @@ from pathlib import Path
 from legenda.errors import ConfigError
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, read_scores
 from legenda.io import read_json, write_json
-from legenda.models.checkpoint import CONFIG, WEIGHTS
+from legenda.run_files import CONFIG, WEIGHTS
 from legenda.training import is_finished
 
 SETTINGS = "table.json"

@@ -15,9 +15,10 @@ from legenda.extractors.base import Extractor
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file
 from legenda.io import read_json
 from legenda.models import Captioner
-from legenda.models.checkpoint import CONFIG, load_any
+from legenda.models.checkpoint import load_any
 from legenda.models.model import Model
 from legenda.recipes.recipe import Data
+from legenda.run_files import CONFIG
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
 

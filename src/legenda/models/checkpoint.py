@@ -18,10 +18,9 @@ from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.io import atomic_write, read_json, verified, write_json
 from legenda.models.captioner import Captioner
-from legenda.models.model import VOCABULARY, Model
+from legenda.models.model import Model
 from legenda.models.registry import build_model
-
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
 
 def save(model: Model, folder: str | Path, **sections: Any) -> Path:

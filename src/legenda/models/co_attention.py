@@ -26,9 +26,10 @@ from legenda.attention import (
     create_self_attention,
 )
 from legenda.errors import UserError
-from legenda.models.model import VOCABULARY, Config, Model
+from legenda.models.model import Config, Model
 from legenda.models.transformer import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
+from legenda.run_files import VOCABULARY
 from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import QuestionVocabulary
 

@@ -15,10 +15,9 @@ from legenda.attention import StdLayerNorm
 from legenda.errors import UserError
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
 from legenda.regions import Regions
+from legenda.run_files import ANSWERS
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary
-
-ANSWERS = "answers.txt"
 
 
 @dataclass(frozen=True, kw_only=True)

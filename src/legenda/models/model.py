@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from legenda.errors import UserError
+from legenda.run_files import VOCABULARY
 from legenda.text import Vocabulary
-
-VOCABULARY = "vocabulary.txt"
 
 
 @dataclass(frozen=True, kw_only=True)

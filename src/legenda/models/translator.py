@@ -17,10 +17,9 @@ from legenda.models.encoder import xavier
 from legenda.models.model import Config, Model
 from legenda.models.transformer import EncoderLayer, TransformerConfig, TransformerDecoder, placed_words
 from legenda.regions import Memory, masked_mean
+from legenda.run_files import SUBWORDS
 from legenda.text import Vocabulary
 from legenda.text.subwords import SubwordTokenizer, load_subwords
-
-SUBWORDS = "subwords.model"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.io import read_json
 from legenda.models import describe_model
-from legenda.models.checkpoint import CONFIG
 from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
+from legenda.run_files import CONFIG
 from legenda.training.schedules import SCHEDULES
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from legenda.errors import ConfigError, DataError
 from legenda.io import atomic_write, read_json, write_json
+from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 from legenda.scale.listing import index_listing, is_url, list_images, reject_url, write_sorted
 
 MANIFEST = "manifest.json"
@@ -62,7 +63,7 @@ class JobStats:
 def fingerprint(run: Path) -> str:
     """Return the SHA-256 of a run's model: its weights, vocabulary and configuration."""
     digest = hashlib.sha256()
-    for path in sorted(run / name for name in ("config.json", "model.safetensors", "vocabulary.txt")):
+    for path in sorted(run / name for name in (CONFIG, WEIGHTS, VOCABULARY)):
         if path.is_file():
             with path.open("rb") as file:
                 digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())

@@ -11,7 +11,7 @@ import numpy as np
 
 from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.models import Captioner, create_model
-from legenda.models.model import VOCABULARY
+from legenda.run_files import VOCABULARY
 from legenda.tasks.base import Task, check_boxes
 from legenda.tasks.caption_objectives import CaptionObjective, CrossEntropy
 from legenda.tasks.config import ObjectiveConfig

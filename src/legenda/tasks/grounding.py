@@ -18,8 +18,8 @@ from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.errors import ConfigError
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, GroundingConfig, in_pixels
-from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model
+from legenda.run_files import VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group

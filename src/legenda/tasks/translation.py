@@ -20,9 +20,9 @@ from legenda.metrics.translation import (
     score_sentences,
     score_translations,
 )
-from legenda.models.model import VOCABULARY
 from legenda.models.registry import build_model, describe_model, list_models
-from legenda.models.translator import SUBWORDS, Translator
+from legenda.models.translator import Translator
+from legenda.run_files import SUBWORDS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.objectives import PADDING, cross_entropy

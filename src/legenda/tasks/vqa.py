@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
 from legenda.errors import ConfigError
 from legenda.metrics.vqa import evaluate_vqa
-from legenda.models.mcan import ANSWERS, Mcan, McanConfig
-from legenda.models.model import VOCABULARY
+from legenda.models.mcan import Mcan, McanConfig
 from legenda.models.registry import build_model, describe_model
+from legenda.run_files import ANSWERS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
+from legenda.run_files import STATE
 from legenda.training.distributed import full_tensors, shard_like
-
-STATE = "training_state.safetensors"
 
 _HINT = "delete it to train from the start, or copy it again"
 

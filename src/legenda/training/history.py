@@ -9,8 +9,7 @@ from typing import Any
 
 from legenda.errors import CheckpointError, DataError
 from legenda.io import read_text, write_text
-
-HISTORY, TABLE = "metrics.jsonl", "metrics.csv"
+from legenda.run_files import HISTORY, HISTORY_TABLE
 
 _HEADER = "step,epoch,name,value\n"
 
@@ -37,12 +36,12 @@ def open_history(folder: Path, last_step: int) -> None:
     """Create the files, or drop the records that a killed run wrote after its last checkpoint at `last_step`."""
     records = [r for r in read_history(folder) if r["step"] <= last_step] if (folder / HISTORY).exists() else []
     write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
-    write_text(folder / TABLE, _HEADER + "".join(map(_csv_lines, records)))
+    write_text(folder / HISTORY_TABLE, _HEADER + "".join(map(_csv_lines, records)))
 
 
 def add_record(folder: Path, record: dict[str, Any]) -> None:
     """Append a record to both files."""
-    for path, text in ((folder / HISTORY, json.dumps(record) + "\n"), (folder / TABLE, _csv_lines(record))):
+    for path, text in ((folder / HISTORY, json.dumps(record) + "\n"), (folder / HISTORY_TABLE, _csv_lines(record))):
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)

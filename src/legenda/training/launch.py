@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from legenda.models.checkpoint import WEIGHTS, load_weights
 from legenda.models.checkpoint import describe as describe_model
+from legenda.models.checkpoint import load_weights
 from legenda.models.registry import configure
+from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.tasks.rewards import Reward
 from legenda.training.config import TrainingConfig

@@ -11,20 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from legenda.models.checkpoint import WEIGHTS, load_weights, save_weights
+from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.model import Model
 from legenda.models.registry import build_model
+from legenda.run_files import STATE, WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.rewards import Reward
-from legenda.training.checkpoint import (
-    STATE,
-    Progress,
-    collect_state,
-    load_state,
-    read_progress,
-    rng_state,
-    save_state,
-)
+from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import full_tensors, unsharded_params
 from legenda.training.evaluation_loop import validate

@@ -8,9 +8,9 @@ from typing import Any
 
 from legenda.errors import CheckpointError
 from legenda.io import read_json, write_json
-from legenda.models.checkpoint import CONFIG, WEIGHTS
 from legenda.models.model import Model
-from legenda.training.checkpoint import STATE, read_progress
+from legenda.run_files import CONFIG, STATE, WEIGHTS
+from legenda.training.checkpoint import read_progress
 
 _DELETE = "delete the folder to start again"
 

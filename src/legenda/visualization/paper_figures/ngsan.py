@@ -14,9 +14,9 @@ from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, unique_run_names
 from legenda.io import read_json
-from legenda.models.checkpoint import CONFIG
 from legenda.regions import Regions
-from legenda.training.history import HISTORY, read_history
+from legenda.run_files import CONFIG, HISTORY
+from legenda.training.history import read_history
 from legenda.visualization.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
 from legenda.visualization.paper_figures.data import count_layers, depends_on_features, geometric_weights
 from legenda.visualization.paper_figures.images import open_runs, run_label

@@ -16,7 +16,8 @@ from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
-from legenda.training.history import HISTORY, read_history
+from legenda.run_files import HISTORY
+from legenda.training.history import read_history
 from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention, write_sheet
 from legenda.visualization.overlay import average_heads
 from legenda.visualization.report import CaptionView, ExampleCard, ModelRun
