@@ -90,8 +90,8 @@ def test_the_demo_uses_what_is_trained_and_captions_a_fresh_picture_file(runs, t
     assert report.stat().st_size > 10_000
     fresh = runs / "fresh.png"
     assert fresh.read_bytes()[1:4] == b"PNG"
-    assert f"a fresh picture, {fresh}: " in said
-    assert f"caption PICTURE.png --model {runs / 'ngsan'}" in said
+    assert f"a new image, {fresh}: " in said
+    assert f"caption IMAGE.png --model {runs / 'ngsan'}" in said
 
 
 def test_a_report_over_a_missing_run_names_it_and_writes_nothing(runs, tmp_path):

@@ -169,7 +169,7 @@ def test_without_a_table_it_lists_them(run_command):
     assert code == 0
     lines = out.splitlines()[:-2]
     assert [line.split()[0] for line in lines] == list(all_tables())
-    assert lines[1].endswith("Which normalisation of the queries (Guo et al., CVPR 2020, Table 2)")
+    assert lines[1].endswith("Which normalization of the queries (Guo et al., CVPR 2020, Table 2)")
 
 
 def test_scores_of_seeds_have_mean_and_standard_deviation():

@@ -141,9 +141,9 @@ def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, ca
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "has no recipe; give it a variable"),
+        ("", "has no recipe; add a variable"),
         ("1/0", "fails while it is loaded (ZeroDivisionError: division by zero); correct it"),
-        (f"{OWN}\nrewards = {{'short': 3}}", "has rewards that are no functions by name"),
+        (f"{OWN}\nrewards = {{'short': 3}}", "must be functions by name"),
     ],
 )
 def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):

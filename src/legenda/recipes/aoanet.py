@@ -1,9 +1,9 @@
 """AoANet on COCO as released, and the rows of its Table 4 (Huang et al., ICCV 2019).
 
-Table 4 has scores after cross-entropy, so its rows have no second stage. Which settings the ablations were trained with
-is not told; they have those of the full model here. The released second stage goes on from the last model and Adam's
-running means; ours begins with the best model and fresh ones. The release looks at its plateau every 3,000 steps with a
-patience of 3, which is about once an epoch: here it is looked at after each epoch, with none.
+Table 4 reports scores after cross-entropy, so its rows have no second stage. The paper does not state the settings of
+the ablations; here they have those of the full model. The released second stage continues from the last model and the
+state of Adam; here it starts from the best model and a new optimizer. The release checks for a plateau every 3,000
+steps with a patience of 3, about once an epoch: here after each epoch, with a patience of 0.
 """
 
 from collections.abc import Mapping
@@ -45,9 +45,9 @@ _TABLE4 = ("base", "refine", "refine_aoa", "lstm", "aoa", "lstm_aoa", "mh", "mh_
 
 
 def aoanet_recipes() -> dict[str, Recipe]:
-    """Every named model of the paper, and the rows of Table 4.
+    """Return every named model of the paper, and the rows of Table 4.
 
-    The literal model trains as the paper says, 30 epochs without smoothing.
+    aoanet_paper trains as the paper states, 30 epochs without label smoothing.
     """
     models = paper_recipes("aoanet*", _stages, _DATA) | paper_recipes("updown", _stages, _DATA)
     return models | {row.name: row for row in _table4(models)}
@@ -59,6 +59,6 @@ def _stages(model: str) -> Stages:
 
 
 def _table4(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """What attention on attention gains, in the encoder and in the decoder."""
+    """Return the rows with and without attention on attention in the encoder and in the decoder."""
     rows = {row: models[f"coco.aoanet_{row}"] for row in _TABLE4} | {"full": models["coco.aoanet"]}
     return [table_row(f"aoanet.table4.{row}", model, fine_tuned=False) for row, model in rows.items()]

@@ -1,4 +1,4 @@
-"""Recipes for Flickr8k: every paper's model, small enough for two cores, in two stages and with one budget."""
+"""Recipes for Flickr8k: every paper's model, small enough for two cores, in two stages of equal length."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -18,7 +18,7 @@ _SIZES = {"dim": 192, "num_heads": 4, "num_layers": 2, "decoder_layers": 2, "ff_
 """The sizes of all models, as far as each has them; X-LAN's decoder keeps its one block."""
 
 _MOST_DROPOUT = 0.1
-"""Rates above it are lowered to it: the published ones are for four times the channels and ten times the steps."""
+"""The highest dropout rate; published rates are for four times the channels and ten times the steps."""
 
 _DATA = KarpathyData(annotations=Path("dataset_flickr8k.json.gz"), features=Path("flickr8k.safetensors"), min_count=8)
 
@@ -31,7 +31,7 @@ _CROSS_ENTROPY = TrainingConfig(
     precision="bf16-mixed",
     eval_beam_size=1,
 )
-"""1,500 steps, with which the wave of the schedule ends."""
+"""1,500 steps, one period of the cosine schedule."""
 
 _SELF_CRITICAL = replace(
     _CROSS_ENTROPY,
@@ -46,7 +46,7 @@ _SELF_CRITICAL = replace(
 
 
 def flickr8k_recipes() -> dict[str, Recipe]:
-    """The papers' models, alike in all else, in two stages."""
+    """Return a recipe in two stages for each of the papers' models; only the model differs."""
     return {
         f"flickr8k.{model}": Recipe(
             name=f"flickr8k.{model}",
@@ -61,7 +61,7 @@ def flickr8k_recipes() -> dict[str, Recipe]:
 
 
 def _options(model: str) -> Mapping[str, Any]:
-    """Sizes, and lower rates of dropout."""
+    """Return small sizes, and lower dropout rates."""
     defaults = {field.name: field.default for field in fields(describe_model(model).config)}
     options: dict[str, Any] = {name: value for name, value in _SIZES.items() if name in defaults}
     if model == "xlan":

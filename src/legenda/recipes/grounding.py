@@ -1,7 +1,7 @@
 """MCAN for grounding: on RefCOCO, RefCOCO+ and RefCOCOg as MD-SAN trains it, on Flickr30k's phrases, and on scenes.
 
-All follow mmnas, whose settings MD-SAN takes over (section VI-B); the features are of 100 regions a picture from a
-detector that has seen none of the pictures of these data sets.
+All use the settings of mmnas, as MD-SAN does (section VI-B), with features of 100 regions for each image from a
+detector that was not trained on the images of these data sets.
 """
 
 from dataclasses import replace
@@ -44,7 +44,7 @@ _MODELS = {
 
 
 def grounding_recipes() -> dict[str, Recipe]:
-    """The papers' models on the three data sets, and small ones on Flickr30k's phrases and on scenes."""
+    """Return the papers' models on the three data sets, and small models on Flickr30k's phrases and on scenes."""
     recipes = [_on_references(name, model) for name in _REFERENCES for model in _MODELS]
     recipes += [make(model) for make in (_on_entities, _on_scenes) for model in _MODELS]
     return {recipe.name: recipe for recipe in recipes}

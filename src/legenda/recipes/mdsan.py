@@ -1,7 +1,7 @@
 """MD-SAN on COCO as released, the rows of its Tables IV to XIII (Ji et al., MD-SAN), and the Meshed Transformer.
 
-A released step of cross-entropy has 50 captions of any images; ours has 5 captions of each of 10, so that an epoch has
-as many steps. The released second stage ends nowhere: it would go through 100 epochs.
+A released step of cross-entropy has 50 captions of any images; here it has 5 captions of each of 10 images, so that an
+epoch has as many steps. The released second stage runs for up to 100 epochs, until it is stopped.
 """
 
 from collections.abc import Mapping
@@ -49,18 +49,18 @@ _NAMED_ROWS = {
     "table10": {name: name for name in ("plain", "talking", "heads", "extendqk", "large", "msa")},
     "table13": {name: name for name in ("plain", "dsa", "msa")},
 }
-"""The rows that are named models: table, row, and what the model is called after mdsan_."""
+"""The rows that are named models: table, row, and the name of the model after mdsan_."""
 
 
 def mdsan_recipes() -> dict[str, Recipe]:
-    """Every named model of the paper, and the rows of the tables."""
+    """Return every named model of the paper, and the rows of the tables."""
     models = paper_recipes("mdsan*", lambda _: _STAGES, _DATA) | paper_recipes("meshed", lambda _: _STAGES, _DATA)
     rows = [*_table4(models), *_named_rows(models), *_table6(models), *_table11(models), *_table12(models)]
     return models | {row.name: row for row in rows}
 
 
 def _named_rows(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """Branches (V), distances (VII), scalings (VIII), windows (IX), wider attention (X), and the sum of all (XIII)."""
+    """Return the rows of Tables V, VII to X and XIII: branches, distances, scalings, windows, wider attention, all."""
     rows = {
         f"mdsan.{table}.{row}": models[f"coco.mdsan_{model}"]
         for table, named in _NAMED_ROWS.items()
@@ -71,7 +71,7 @@ def _named_rows(models: Mapping[str, Recipe]) -> list[Recipe]:
 
 
 def _table4(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """How many layers."""
+    """Return the rows with different numbers of layers."""
     return [
         table_row(
             f"mdsan.table4.layers_{layers}",
@@ -84,7 +84,7 @@ def _table4(models: Mapping[str, Recipe]) -> list[Recipe]:
 
 
 def _table6(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """How often a branch is left out, in percent."""
+    """Return the rows with different rates of branch dropout, in percent."""
     return [
         table_row(
             f"mdsan.table6.drop_{percent}",
@@ -97,7 +97,7 @@ def _table6(models: Mapping[str, Recipe]) -> list[Recipe]:
 
 
 def _table11(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """How often a head is left out, in percent, where heads take the place of branches."""
+    """Return the rows with different rates of head dropout, in percent, with heads instead of branches."""
     named = {"heads_40": "heads_drop", "extendqk_20": "extendqk_drop", "msa": "msa"}
     rows = {
         f"{kind}_{percent}": table_row(
@@ -115,7 +115,7 @@ def _table11(models: Mapping[str, Recipe]) -> list[Recipe]:
 
 
 def _table12(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """Which layers have branches; there are three, on scenes too."""
+    """Return the rows with branches in some of three layers; on scenes the models have three layers too."""
     rows = {row: f"coco.mdsan_{row}" for row in ("dsa", *(f"msa_{layers}" for layers in (1, 2, 3, 12, 13, 23)))}
     rows["full"] = "coco.mdsan"
     return [

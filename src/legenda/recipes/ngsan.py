@@ -1,8 +1,8 @@
-"""NG-SAN on COCO as its section 5.1 trains, and the rows of its Tables 1 to 4 (Guo et al., CVPR 2020).
+"""NG-SAN on COCO as its section 5.1 trains it, and the rows of its Tables 1 to 4 (Guo et al., CVPR 2020).
 
-The paper leaves open how many images make a step, Adam's betas, the clipping of gradients, the baseline and the rate of
-the second stage. Taken here is what the self-critical code base that its authors used before has: 10 images of 5
-captions, (0.9, 0.999), numbers of gradients cut at 0.1, the greedy caption; and a rate of 1e-5.
+The paper does not state the batch size, Adam's betas, the gradient clipping, and the baseline and learning rate of the
+second stage. These follow the self-critical code base of its authors: 10 images with 5 captions each, (0.9, 0.999),
+gradient values clipped at 0.1, the greedy caption as the baseline; and a learning rate of 1e-5.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _STAGES: Stages = (
 
 _NAMES = {
     "transformer": "SAN, the baseline",
-    "nsan": "N-SAN, normalised queries",
+    "nsan": "N-SAN, normalized queries",
     "gsan": "G-SAN, query-dependent geometry",
     "ngsan": "NG-SAN, both",
 }
@@ -40,7 +40,7 @@ _GEOMETRIES = ("absolute", "content", "key", "query")
 
 
 def ngsan_recipes() -> dict[str, Recipe]:
-    """The four models, and every row of the tables."""
+    """Return the four models, and every row of the tables."""
     rows = [*_models(), *_table1(), *_table2(), *_table3(), *_table4()]
     return {row.name: row for row in rows}
 
@@ -50,36 +50,36 @@ def _row(name: str, summary: str, model: str, options: dict[str, Any] | None = N
 
 
 def _models() -> list[Recipe]:
-    """Table 6."""
+    """Return the rows of Table 6."""
     return [_row(f"coco.{model}", f"{summary} (NG-SAN, Table 6)", model) for model, summary in _NAMES.items()]
 
 
 def _table1() -> list[Recipe]:
-    """How many layers."""
+    """Return the rows with different numbers of layers."""
     return [
-        _row(f"ngsan.table1.{model}_{layers}", f"{told}, {layers} layers", model, {"num_layers": layers})
+        _row(f"ngsan.table1.{model}_{layers}", f"{label}, {layers} layers", model, {"num_layers": layers})
         for layers in (1, 2, 4, 6)
-        for model, told in (("transformer", "SAN"), ("nsan", "N-SAN"))
+        for model, label in (("transformer", "SAN"), ("nsan", "N-SAN"))
     ]
 
 
 def _table2() -> list[Recipe]:
-    """Which normalisation of the queries."""
-    return [_row("ngsan.table2.none", "SAN, nothing normalised", "transformer")] + [
-        _row(f"ngsan.table2.{norm}", f"queries normalised: {told}", "nsan", {"norm": norm})
-        for norm, told in _NORMS.items()
+    """Return the rows with different normalizations of the queries."""
+    return [_row("ngsan.table2.none", "SAN, nothing normalized", "transformer")] + [
+        _row(f"ngsan.table2.{norm}", f"queries normalized: {label}", "nsan", {"norm": norm})
+        for norm, label in _NORMS.items()
     ]
 
 
 def _table3() -> list[Recipe]:
-    """What is normalised."""
-    return [_row("ngsan.table3.none", "SAN, nothing normalised", "transformer")] + [
-        _row(f"ngsan.table3.{which}", f"normalised: {which}", "nsan", {"norm_on": which}) for which in ("q", "k", "qk")
+    """Return the rows with normalized queries, keys, or both."""
+    return [_row("ngsan.table3.none", "SAN, nothing normalized", "transformer")] + [
+        _row(f"ngsan.table3.{which}", f"normalized: {which}", "nsan", {"norm_on": which}) for which in ("q", "k", "qk")
     ]
 
 
 def _table4() -> list[Recipe]:
-    """Which geometry."""
+    """Return the rows with different geometries."""
     return [_row("ngsan.table4.none", "SAN, no geometry", "transformer")] + [
         _row(
             f"ngsan.table4.{geometry}",

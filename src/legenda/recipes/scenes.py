@@ -1,4 +1,4 @@
-"""Recipes on the embedded scenes: small models that learn in a minute or two what their attention can express."""
+"""Recipes on the embedded scenes: small models that train in a minute or two and differ in their attention."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -19,7 +19,7 @@ _SMALL = {
     "geometry_dim": 32,
     "additive_dim": 64,
 }
-"""The sizes of all models on scenes, as far as each has them; dropout is 0 everywhere, for scenes are many."""
+"""The sizes of all models on scenes, as far as each has them; dropout is 0, as there are many scenes."""
 
 _TRAINING = TrainingConfig(
     epochs=23,
@@ -31,15 +31,15 @@ _TRAINING = TrainingConfig(
 )
 
 _ATTENTIONS = {
-    "absolute": ("transformer", {"geometry": "absolute"}, "places added to the regions"),
+    "absolute": ("transformer", {"geometry": "absolute"}, "positions added to the regions"),
     "content": ("gsan", {"geometry": "content"}, "content-independent geometry"),
     "key": ("gsan", {"geometry": "key"}, "key-dependent geometry"),
 }
-"""Rows of NG-SAN's tables that have no name of their own."""
+"""Rows of NG-SAN's tables that are not named models."""
 
 
 def scenes_recipes() -> dict[str, Recipe]:
-    """One recipe for each named model, alike in all but the model."""
+    """Return one recipe for each named model; only the model differs."""
     named = {name: (name, {}, describe_model(name).summary) for name in list_models()}
     return {
         f"scenes.{name}": _on_scenes(f"scenes.{name}", model, options, f"scenes: {summary}")
@@ -47,10 +47,10 @@ def scenes_recipes() -> dict[str, Recipe]:
     }
 
 
-def on_scenes(recipe: Recipe) -> Recipe:
-    """A recipe's model on the embedded scenes: as small as the others there, learnt as they are, in one stage.
+def make_scenes_recipe(recipe: Recipe) -> Recipe:
+    """Return the recipe `scenes.NAME` with a recipe's model on the embedded scenes, in one stage.
 
-    Its name has `scenes.` before it. What the recipe says of the model holds over the small sizes.
+    The model has the small sizes of the other models there, except where the recipe overrides them.
     """
     return _on_scenes(
         f"scenes.{recipe.name}", recipe.model, recipe.model_overrides, f"on scenes, small: {recipe.summary}"
@@ -69,9 +69,9 @@ def _on_scenes(name: str, model: str, options: Mapping[str, Any], summary: str) 
 
 
 def _sizes(model: str) -> dict[str, Any]:
-    """The sizes that a model has and its name leaves open, and no dropout."""
+    """Return the sizes that a model has and its name does not fix, with dropout 0."""
     entry = describe_model(model)
     rates = {field.name: 0.0 for field in fields(entry.config) if field.name.endswith("dropout")}
-    own = {field.name: field.default for field in fields(entry.config)}
-    sizes = {name: value for name, value in _SMALL.items() if name in own and name not in entry.settings}
-    return sizes | {name: value for name, value in rates.items() if isinstance(own[name], float)}
+    defaults = {field.name: field.default for field in fields(entry.config)}
+    sizes = {name: value for name, value in _SMALL.items() if name in defaults and name not in entry.settings}
+    return sizes | {name: value for name, value in rates.items() if isinstance(defaults[name], float)}

@@ -1,9 +1,9 @@
 """Translation: NG-SAN's Table 8 on WMT14, and the same on Multi30k and on number words for two cores.
 
-The paper trains fairseq's transformer_wmt_en_de on 4.56 million pairs that are tokenized and cut into joint BPE pieces
-already, and tells neither batch nor steps. Taken here are fairseq's: about 25,000 words of each language in a step,
-100,000 steps, the mean of the last weights. A step has a fixed number of pairs, not of words; averaged are the ends of
-epochs.
+The paper trains fairseq's transformer_wmt_en_de on 4.56 million pairs, tokenized and segmented by joint BPE, and states
+neither batch size nor steps. These follow fairseq: about 25,000 tokens of each language in a step, 100,000 steps, the
+average of the last checkpoints. Here a step has a fixed number of pairs, not of tokens, and weights are averaged at the
+ends of epochs.
 """
 
 from dataclasses import replace
@@ -64,12 +64,12 @@ _NUMBERS = replace(
 
 _MODELS = {
     "transformer": ("translator", "Transformer"),
-    "nsa": ("translator_nsa", "Transformer with normalised self-attention in its encoder"),
+    "nsa": ("translator_nsa", "Transformer with normalized self-attention in its encoder"),
 }
 
 
 def translation_recipes() -> dict[str, Recipe]:
-    """The baseline and the paper's module on each data set, alike in all else."""
+    """Return the baseline and the paper's module on each data set; only the module differs."""
     small = {"dim": 128, "num_heads": 4, "num_layers": 3, "ff_dim": 256}
     tiny = {"dim": 64, "num_heads": 4, "num_layers": 2, "ff_dim": 128, "dropout": 0.0}
     recipes = []

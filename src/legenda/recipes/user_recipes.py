@@ -1,4 +1,4 @@
-"""Recipes in a file of the user's own."""
+"""User-defined recipes in a Python file."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.plugins import run_file
 from legenda.recipes.recipe import Recipe
 from legenda.tasks.rewards import Reward
 
 
 @dataclass(frozen=True, eq=False)
-class OwnRecipes:
-    """What a file holds: its recipes by their names, and its rewards by theirs."""
+class UserRecipes:
+    """The recipes and the rewards of a file, by name."""
 
     source: Path
     recipes: Mapping[str, Recipe]
     rewards: Mapping[str, Reward]
 
 
-def read_recipes(path: str | Path) -> OwnRecipes:
+def read_recipes(path: str | Path) -> UserRecipes:
     """Run a Python file and return every Recipe it has as a variable, and the dict `rewards` where it has one.
 
-    The file may also register models and other parts. Raises UserError for a file that cannot be run.
+    The file may also register models and other parts. Raise LegendaError for a file that cannot be run.
     """
     path = Path(path)
-    found = vars(run_file(path))
-    recipes = {value.name: value for value in found.values() if isinstance(value, Recipe)}
-    rewards = found.get("rewards", {})
+    variables = vars(run_file(path))
+    recipes = {value.name: value for value in variables.values() if isinstance(value, Recipe)}
+    rewards = variables.get("rewards", {})
     if not isinstance(rewards, Mapping) or not all(callable(reward) for reward in rewards.values()):
-        raise UserError(f"{path} has rewards that are no functions by name; write rewards = {{'mine': function}}")
-    return OwnRecipes(path, recipes, rewards)
+        raise ConfigError(f"the rewards of {path} must be functions by name; write rewards = {{'mine': function}}")
+    return UserRecipes(path, recipes, rewards)

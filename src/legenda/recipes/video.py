@@ -1,8 +1,8 @@
-"""Captions of videos: VATEX with normalised attention, MSR-VTT with attention on attention, and moving scenes.
+"""Captions of videos: VATEX with normalized attention, MSR-VTT with attention on attention, and moving scenes.
 
 NG-SAN's Table 7 (one layer each way, "the same training configuration as image captioning", section 5.4) and AoANet's
-section 4.6 say little more than that. Left open, and taken from their image captioning here: batches, lengths and
-vocabulary; MSR-VTT's sizes and schedule. Frames have an order, unlike regions, so VATEX's encoder is told it.
+section 4.6 state little more than that. What they do not state follows their image captioning: batch sizes, lengths and
+vocabulary; MSR-VTT's sizes and schedule. Frames have an order, unlike regions, so VATEX's encoder adds positions.
 """
 
 from dataclasses import replace
@@ -36,23 +36,23 @@ _RECURRENT = {"recurrent": True}
 
 
 def video_recipes() -> dict[str, Recipe]:
-    """Table 7's two rows, section 4.6's two decoders, and four models of moving scenes."""
+    """Return Table 7's two rows, section 4.6's two decoders, and four models of moving scenes."""
     recipes = [*_vatex(), *_msrvtt(), *_moving()]
     return {recipe.name: recipe for recipe in recipes}
 
 
 def _vatex() -> list[Recipe]:
-    rows = {"transformer": "Transformer", "nsan": "Transformer with normalised queries"}
+    rows = {"transformer": "Transformer", "nsan": "Transformer with normalized queries"}
     stages = {model: ngsan_recipes()[f"coco.{model}"] for model in rows}
     return [
         replace(
             stages[model],
             name=f"vatex.{model}",
-            summary=f"VATEX: {told} (NG-SAN, Table 7)",
+            summary=f"VATEX: {label} (NG-SAN, Table 7)",
             model_overrides={"num_layers": 1} | _ORDERED,
             data=_VATEX,
         )
-        for model, told in rows.items()
+        for model, label in rows.items()
     ]
 
 
@@ -63,11 +63,11 @@ def _msrvtt() -> list[Recipe]:
         replace(
             recipes[f"coco.{model}"],
             name=f"msrvtt.{row}",
-            summary=f"MSR-VTT: LSTM over frames, {told} (AoANet, section 4.6)",
+            summary=f"MSR-VTT: LSTM over frames, {label} (AoANet, section 4.6)",
             model_overrides=_RECURRENT,
             data=_MSRVTT,
         )
-        for row, (model, told) in rows.items()
+        for row, (model, label) in rows.items()
     ]
 
 
@@ -75,7 +75,7 @@ def _moving() -> list[Recipe]:
     rows: dict[str, tuple[str, str, dict[str, Any]]] = {
         "transformer": ("transformer", "frames in their order", {"ff_dim": 128} | _ORDERED),
         "unordered": ("transformer", "frames without an order", {"ff_dim": 128}),
-        "nsan": ("nsan", "frames in their order, queries normalised", {"ff_dim": 128} | _ORDERED),
+        "nsan": ("nsan", "frames in their order, queries normalized", {"ff_dim": 128} | _ORDERED),
         "aoanet": (
             "aoanet_aoa",
             "LSTM over frames, attention on attention",
@@ -85,11 +85,11 @@ def _moving() -> list[Recipe]:
     return [
         Recipe(
             name=f"video.{row}",
-            summary=f"moving scenes: {told}",
+            summary=f"moving scenes: {label}",
             model=model,
             model_overrides=_SMALL | options,
             data=MovingScenesData(),
             stages=(_TRAINING,),
         )
-        for row, (model, told, options) in rows.items()
+        for row, (model, label, options) in rows.items()
     ]

@@ -1,10 +1,10 @@
 """MCAN for questions: on VQA-v2 as released and as NG-SAN and MD-SAN extend it, on DAQUAR, and on the embedded scenes.
 
-MD-SAN's figures (Table XIV) are of models that learn train and are scored on val, NG-SAN's (Table 9) of models that
-learn val and Visual Genome's questions too and are scored by EvalAI; here the latter are called online.
+MD-SAN's scores (Table XIV) are of models trained on train and evaluated on val, NG-SAN's (Table 9) of models trained on
+val and Visual Genome's questions too and evaluated by EvalAI; here the latter are called online.
 
-The releases leave out a last batch that is not whole, and count epochs of the warm-up as size / batch steps, so that it
-ends up to three steps later than ours.
+The releases drop an incomplete last batch and count warm-up epochs as size / batch steps, so that their warm-up ends up
+to three steps later than here.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from legenda.training.schedules import EpochwiseLR, StepDecay
 
 
 def mcan_rates(rate: float) -> EpochwiseLR:
-    """MCAN's: a quarter more in each of the first epochs, and a fifth after the tenth and again after the twelfth."""
+    """Return MCAN's schedule: a quarter more in each of the first epochs, a fifth after the tenth and the twelfth."""
     return EpochwiseLR(learning_rates=(rate / 4, rate / 2, 3 * rate / 4, *[rate] * 7, *[rate / 5] * 2, rate / 25))
 
 
@@ -47,10 +47,10 @@ SCENE_SIZES = {
     "geometry_dim": 32,
     "dropout": 0.0,
 }
-"""The sizes on scenes; without dropout, for scenes are many."""
+"""The sizes on scenes; without dropout, as there are many scenes."""
 
-_QUESTIONED = {**SCENE_SIZES, "dim": 128, "num_heads": 8, "ff_dim": 512}
-"""Questions need more of it: with 64 channels, whether something is there or not was mostly never learnt."""
+_QUESTION_SIZES = {**SCENE_SIZES, "dim": 128, "num_heads": 8, "ff_dim": 512}
+"""Larger sizes for questions: with 64 channels, most models did not learn questions about presence."""
 
 ON_SCENES = TrainingConfig(
     epochs=10,
@@ -69,11 +69,11 @@ SMALL_SIZES = {
     "pooled_dim": 512,
     "dropout": 0.2,
 }
-"""The sizes on data sets of some thousand questions."""
+"""The sizes on data sets of a few thousand questions."""
 
 
 def vqa_recipes() -> dict[str, Recipe]:
-    """The papers' models on VQA-v2 in both ways of scoring, and small ones on DAQUAR and on scenes."""
+    """Return the papers' models on VQA-v2 for both evaluations, and small models on DAQUAR and on scenes."""
     recipes = [
         _on_vqa("vqa2.mcan_small", "mcan", "MCAN-small (MD-SAN, Table XIV, MCAN)", _VQA, _SMALL),
         _on_vqa("vqa2.mcan_large", "mcan_large", "MCAN-large (Yu et al.)", _VQA, _LARGE),
@@ -90,13 +90,13 @@ def vqa_recipes() -> dict[str, Recipe]:
         _on_vqa(
             "vqa2.online.mcan_gsa", "mcan_gsa", "MCAN-small with geometry (NG-SAN, Table 9, +GSA)", _ONLINE, _SMALL
         ),
-        *(_on_daquar(model, told) for model, told in _SMALL_ONES.items()),
-        *(_on_scenes(model, told) for model, told in _SMALL_ONES.items()),
+        *(_on_daquar(model, label) for model, label in _SMALL_MODELS.items()),
+        *(_on_scenes(model, label) for model, label in _SMALL_MODELS.items()),
     ]
     return {recipe.name: recipe for recipe in recipes}
 
 
-_SMALL_ONES = {
+_SMALL_MODELS = {
     "mcan": "MCAN",
     "mcan_gsa": "MCAN with geometry among the regions",
     "mcan_dsa_msa": "MCAN with distances and branches among the regions",
@@ -104,14 +104,14 @@ _SMALL_ONES = {
 
 
 def _on_vqa(name: str, model: str, summary: str, data: VqaData, training: TrainingConfig) -> Recipe:
-    learnt = "VQA-v2" if data.train == "train" else "VQA-v2 for EvalAI"
-    return Recipe(name=name, summary=f"{learnt}: {summary}", model=model, data=data, stages=(training,), task=Vqa)
+    data_set = "VQA-v2" if data.train == "train" else "VQA-v2 for EvalAI"
+    return Recipe(name=name, summary=f"{data_set}: {summary}", model=model, data=data, stages=(training,), task=Vqa)
 
 
-def _on_daquar(model: str, told: str) -> Recipe:
+def _on_daquar(model: str, label: str) -> Recipe:
     return Recipe(
         name=f"daquar.{model}",
-        summary=f"questions about rooms: small {told}",
+        summary=f"questions about rooms: small {label}",
         model=model,
         model_overrides=SMALL_SIZES,
         data=DaquarData(questions=Path("daquar"), features=(Path("daquar.safetensors"),)),
@@ -120,12 +120,12 @@ def _on_daquar(model: str, told: str) -> Recipe:
     )
 
 
-def _on_scenes(model: str, told: str) -> Recipe:
+def _on_scenes(model: str, label: str) -> Recipe:
     return Recipe(
         name=f"vqa.scenes{model.removeprefix('mcan')}",
-        summary=f"questions about scenes: small {told}",
+        summary=f"questions about scenes: small {label}",
         model=model,
-        model_overrides=_QUESTIONED,
+        model_overrides=_QUESTION_SIZES,
         data=SceneQuestionsData(),
         stages=(ON_SCENES,),
         task=Vqa,

@@ -1,9 +1,10 @@
 """X-LAN and X-Transformer on COCO as released, and the rows of X-LAN's Table 3 (Pan et al., CVPR 2020).
 
-Table 3 has scores after cross-entropy, so its rows have no second stage. The released second stages also change rates
-of dropout: X-LAN's inside attention becomes 0, and that before the output layer is left out while captions are drawn;
-X-Transformer's decoder has 0.1, its last layer 0. (There what a layer of X-Transformer's decoder adds to its words has
-0.1 as well; here it shares the encoder's rate, 0.3.) X-Transformer's features end at 50 regions there.
+Table 3 reports scores after cross-entropy, so its rows have no second stage. The released second stages also change
+dropout rates: X-LAN's rate inside attention becomes 0, and its dropout before the output layer is off while captions
+are sampled; X-Transformer's decoder has 0.1, its last layer 0. (In the release the residual dropout of X-Transformer's
+decoder is 0.1 too; here it shares the encoder's rate, 0.3.) The release truncates X-Transformer's features to 50
+regions.
 """
 
 from collections.abc import Mapping
@@ -72,14 +73,14 @@ _TABLE3 = ("base", *(f"encoder{blocks}" for blocks in range(5)))
 
 
 def xlan_recipes() -> dict[str, Recipe]:
-    """Every named model of the paper, and the rows of Table 3."""
+    """Return every named model of the paper, and the rows of Table 3."""
     models = paper_recipes("xlan*", lambda _: _XLAN, _DATA)
     models |= paper_recipes("xtransformer", lambda _: _XTRANSFORMER, _DATA)
     return models | {row.name: row for row in _table3(models)}
 
 
 def _table3(models: Mapping[str, Recipe]) -> list[Recipe]:
-    """Where X-Linear blocks stand, how many of them, and what ELU adds."""
+    """Return the rows with X-Linear blocks in encoder and decoder, with different numbers, and with ELU."""
     rows = {row: models[f"coco.xlan_{row}"] for row in _TABLE3}
     named = [table_row(f"xlan.table3.{row}", model, fine_tuned=False) for row, model in rows.items()]
     # as many blocks as the row before, on scenes too

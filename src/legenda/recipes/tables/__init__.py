@@ -1,4 +1,4 @@
-"""The papers' tables: their rows, which recipes those are, and the scores that the papers report; in TOML files."""
+"""The papers' tables: their rows with recipes and reported scores, in TOML files."""
 
 import math
 import tomllib

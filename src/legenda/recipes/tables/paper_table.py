@@ -1,4 +1,4 @@
-"""A table as a paper prints it, and which recipe each of its rows is."""
+"""A table of a paper, with the recipe of each row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Scores = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row: what the paper calls it, the recipe that trains it, and the paper's scores in percent.
+    """One row: its label in the paper, its recipe, and the paper's scores in percent.
 
     recipe: None for a system that is not implemented here. scores: one for each metric of the table, None for a blank.
     """
@@ -20,7 +20,7 @@ class PaperRow:
 
     @property
     def key(self) -> str | None:
-        """What the row is called on the command line: the end of its recipe's name."""
+        """The name of the row on the command line: the end of its recipe's name."""
         return None if self.recipe is None else self.recipe.rpartition(".")[2]
 
 
@@ -28,8 +28,8 @@ class PaperRow:
 class PaperTable:
     """Scores on Karpathy's test split of COCO, as a paper reports them.
 
-    name: what it is called on the command line. source: paper and number of the table. metrics: the columns, by the
-    names of `legenda.metrics` ("CIDEr-D" is what the papers also call CIDEr). note: what else must be said of it.
+    name: that on the command line. source: paper and number of the table. metrics: the columns, by the
+    names of `legenda.metrics` ("CIDEr-D", which the papers also call CIDEr). note: a remark.
     """
 
     name: str
