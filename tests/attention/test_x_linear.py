@@ -288,5 +288,5 @@ def test_half_precision_gives_nearly_the_same(draw, mask):
 
 
 def test_heads_share_the_width():
-    with pytest.raises(ValueError, match="cannot be shared out"):
+    with pytest.raises(ValueError, match="not divisible by num_heads"):
         XLinearAttention(10, 4)

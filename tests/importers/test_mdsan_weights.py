@@ -31,16 +31,16 @@ OURS = (
     (r"encoder\.layer_norm\.", "encoder.input_norm."),
     (r"mhatts\.(\d)\.layer_norm", r"attention.branches.\1.norm"),
     (r"mhatts\.(\d)\.attention", r"attention.branches.\1.attention"),
-    (r"encoder(.*)\.mhatt\.layer_norm", r"encoder\1.around_attention.norm"),
+    (r"encoder(.*)\.mhatt\.layer_norm", r"encoder\1.attention_residual.norm"),
     (r"encoder(.*)\.mhatt\.attention", r"encoder\1.attention"),
-    (r"\.lnorm\.", ".around_attention.norm."),
-    (r"\.lnorm1\.", ".around_words.norm."),
-    (r"\.lnorm2\.", ".around_image.norm."),
-    (r"self_att\.layer_norm", "within_words.norm"),
-    (r"enc_att\.layer_norm", "within_image.norm"),
-    (r"self_att\.attention", "words"),
-    (r"enc_att\.attention", "image"),
-    (r"pwff\.layer_norm", "around_feed_forward.norm"),
+    (r"\.lnorm\.", ".attention_residual.norm."),
+    (r"\.lnorm1\.", ".self_attn_residual.norm."),
+    (r"\.lnorm2\.", ".cross_attn_residual.norm."),
+    (r"self_att\.layer_norm", "self_attn_inner_residual.norm"),
+    (r"enc_att\.layer_norm", "cross_attn_inner_residual.norm"),
+    (r"self_att\.attention", "self_attn"),
+    (r"enc_att\.attention", "cross_attn"),
+    (r"pwff\.layer_norm", "feed_forward_residual.norm"),
     (r"pwff\.fc1", "feed_forward.0"),
     (r"pwff\.fc2", "feed_forward.3"),
     (r"fc_q\.", "query."),
@@ -158,7 +158,7 @@ def test_loss_and_gradients(case):
     found = {name: parameter.grad.norm().item() for name, parameter in model.named_parameters()}
     expected = {target_values(name): norm.item() for name, norm in case.norms.items()}
     if case.meshed:  # one normalisation around each attention, and none within
-        expected = {name.replace(".within_", ".around_"): norm for name, norm in expected.items()}
+        expected = {name.replace("_inner_residual", "_residual"): norm for name, norm in expected.items()}
     assert found.keys() == expected.keys()
     for name, norm in found.items():
         assert norm == pytest.approx(expected[name], rel=1e-4, abs=1e-6), name  # those of keys' biases are 0

@@ -317,7 +317,7 @@ def test_dropout_is_for_training_only(model, regions, tokens):
 
 def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monkeypatch):
     """No tensor of images x rows x regions x channels where images x regions x channels would do."""
-    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)  # the models are so small that all would be done at once
+    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)  # the models are so small that all would be done at once
     if any(isinstance(part, AdditiveAttention) for part in model.modules()):
         pytest.skip("additive attention takes the tanh of each row with each region: no smaller tensor would do")
     images, rows, count = 2, 200, 13

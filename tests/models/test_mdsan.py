@@ -76,7 +76,12 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
         copy(ours, theirs, {"attention": "self_attn"}, ["attention", "feed_forward"])
     for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-        copy(ours, theirs, {"words": "self_attn", "image": "multihead_attn"}, ["words", "image", "feed_forward"])
+        copy(
+            ours,
+            theirs,
+            {"self_attn": "self_attn", "cross_attn": "multihead_attn"},
+            ["self_attn", "cross_attn", "feed_forward"],
+        )
     regions = double(draw_regions((4, 3), dim=FEATURES))
     tokens = torch.randint(WORDS, (2, 1, 5), generator=torch.Generator().manual_seed(1))
     padding = ~regions.mask_or_ones
@@ -99,19 +104,19 @@ def copy(ours, theirs, attentions, norms):
     theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
     theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
     for number, name in enumerate(norms, start=1):
-        getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"around_{name}").norm.state_dict())
+        getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"{name}_residual").norm.state_dict())
 
 
 def test_what_the_readings_change():
     released, paper = build("mdsan"), build("mdsan_paper")
     assert released.config.branch_norm
-    assert released.decoder.layers[0].within_words is not None
+    assert released.decoder.layers[0].self_attn_inner_residual is not None
     assert not paper.config.branch_norm
-    assert paper.decoder.layers[0].within_words is paper.decoder.layers[0].within_image is None
+    assert paper.decoder.layers[0].self_attn_inner_residual is paper.decoder.layers[0].cross_attn_inner_residual is None
     assert build("mdsan_paper", branch_residual=True).config.branch_norm
-    fresh = legenda.create_model("mdsan_paper", **SMALL).decoder.places
+    fresh = legenda.create_model("mdsan_paper", **SMALL).decoder.position_table
     torch.testing.assert_close(fresh, sinusoids(torch.arange(55).float(), DIM))
-    random = legenda.create_model("mdsan", vocab_size=WORDS, feature_dim=FEATURES).decoder.places
+    random = legenda.create_model("mdsan", vocab_size=WORDS, feature_dim=FEATURES).decoder.position_table
     bound = (6 / (55 + 512)) ** 0.5
     assert random.shape == (55, 512)
     assert random.abs().max().item() == pytest.approx(bound, rel=1e-3)
@@ -120,7 +125,7 @@ def test_what_the_readings_change():
 
 @torch.no_grad()
 def test_words_do_not_hear_pads_and_nothing_follows_from_one(draw_regions):
-    model, plain = build("mdsan", pad_id=1), build("mdsan")
+    model, plain = build("mdsan", pad_token_id=1), build("mdsan")
     regions = double(draw_regions((4, 3), dim=FEATURES))
     memory = model.encode(regions)
     tokens = torch.tensor([[[2, 5, 1, 6, 1, 7], [1, 1, 4, 5, 6, 7]]]).expand(2, -1, -1)
@@ -135,7 +140,7 @@ def test_words_do_not_hear_pads_and_nothing_follows_from_one(draw_regions):
 
 @torch.no_grad()
 def test_a_search_reorders_what_may_be_heard(draw_regions):
-    model = build("mdsan", pad_id=1)
+    model = build("mdsan", pad_token_id=1)
     memory = model.encode(double(draw_regions((4, 3), dim=FEATURES)))
     tokens = torch.tensor([[[2, 1], [2, 5]]]).expand(2, -1, -1)
     state = model.decoder.init_state(memory, 2)
@@ -166,13 +171,13 @@ def test_rows_of_zeros_are_padding(draw_regions):
     assert not torch.allclose(kept(zeros, tokens)[1], found[1])
 
 
-def test_a_caption_longer_than_the_table_of_places(draw_regions):
+def test_a_caption_longer_than_the_table_of_positions(draw_regions):
     model = build("mdsan", positions=4)
     regions = double(draw_regions((2,), dim=FEATURES))
     assert model(regions, torch.zeros(1, 1, 3, dtype=torch.long)).shape == (1, 1, 3, WORDS)
-    with pytest.raises(UserError, match=r"places for 3 words, not 4; .* positions=5"):
+    with pytest.raises(UserError, match=r"positions for 3 tokens, not 4; .* positions=5"):
         model(regions, torch.zeros(1, 1, 4, dtype=torch.long))
-    with pytest.raises(UserError, match="places for 3 words"):
+    with pytest.raises(UserError, match="positions for 3 tokens"):
         beam_search(model, regions, beam_size=2, max_length=5)
     memory = model.encode(regions)
     assert model.decoder.init_static_state(memory, 2, 3) is not None

@@ -52,15 +52,15 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
     for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
         copy_attention(ours.attention, theirs.self_attn)
         copy_feed_forward(ours, theirs)
-        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
+        theirs.norm1.load_state_dict(ours.attention_residual.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.feed_forward_residual.norm.state_dict())
     for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-        copy_attention(ours.words, theirs.self_attn)
-        copy_attention(ours.image, theirs.multihead_attn)
+        copy_attention(ours.self_attn, theirs.self_attn)
+        copy_attention(ours.cross_attn, theirs.multihead_attn)
         copy_feed_forward(ours, theirs)
-        theirs.norm1.load_state_dict(ours.around_words.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.around_image.norm.state_dict())
-        theirs.norm3.load_state_dict(ours.around_feed_forward.norm.state_dict())
+        theirs.norm1.load_state_dict(ours.self_attn_residual.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.cross_attn_residual.norm.state_dict())
+        theirs.norm3.load_state_dict(ours.feed_forward_residual.norm.state_dict())
     encoder.norm.load_state_dict(model.encoder.norm.state_dict())
     decoder.norm.load_state_dict(model.decoder.norm.state_dict())
 
@@ -101,14 +101,14 @@ def test_norms_and_geometry_stay_in_the_encoder():
         assert layer.attention.key_norm is None
         assert layer.attention.score_bias is not None
     for layer in model.decoder.layers:
-        for attention in (layer.words, layer.image):
+        for attention in (layer.self_attn, layer.cross_attn):
             assert attention.query_norm is attention.key_norm is attention.score_bias is None
 
 
 def test_weights_begin_as_those_of_the_transformer():
     torch.manual_seed(0)
     model = legenda.create_model("ngsan", vocab_size=500, feature_dim=64, dim=64, num_layers=1, ff_dim=128)
-    weight = model.decoder.layers[0].words.query.weight
+    weight = model.decoder.layers[0].self_attn.query.weight
     assert weight.abs().max().item() <= math.sqrt(6 / (64 + 64))  # Glorot's bound
     assert weight.std().item() == pytest.approx(math.sqrt(2 / (64 + 64)), rel=0.05)
     # Times sqrt(d), the words are as large as the sinusoids that are added to them.

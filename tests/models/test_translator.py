@@ -5,8 +5,8 @@ import torch
 
 from legenda.decoding import beam_search
 from legenda.errors import UserError
-from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.translator import Translator, TranslatorConfig
+from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
 from legenda.text.subwords import BPETokenizer
 
@@ -117,9 +117,9 @@ def test_dropout_inside_is_apart_from_the_rest():
     for model, inner, outer in ((inside, 0.5, 0.0), (outside, 0.0, 0.5)):
         for layer in (*model.encoder.layers, *model.decoder.layers):
             assert layer.feed_forward[2].p == inner
-            assert layer.around_feed_forward.dropout.p == outer
+            assert layer.feed_forward_residual.dropout.p == outer
         assert model.encoder.layers[0].attention.dropout == inner
-        assert model.decoder.layers[0].words.dropout == model.decoder.layers[0].image.dropout == inner
+        assert model.decoder.layers[0].self_attn.dropout == model.decoder.layers[0].cross_attn.dropout == inner
         assert model.encoder.dropout.p == model.decoder.dropout.p == outer
 
 
@@ -141,41 +141,41 @@ def test_beam_search_serves_it_with_fairseqs_length_rule():
 def test_text_becomes_ids_and_ids_text():
     model = small(vocab_size=7)
     model.vocabulary, model.subwords = WORDS, BPETokenizer()
-    assert model.read("a the@@ re x") == [2, 5, 6, 1, 0]
-    assert model.write([5, 6, 4, 0, 2]) == "there c"
-    assert model.write([0]) == ""
+    assert model.encode_text("a the@@ re x") == [2, 5, 6, 1, 0]
+    assert model.decode_text([5, 6, 4, 0, 2]) == "there c"
+    assert model.decode_text([0]) == ""
 
 
 def test_words_and_weights_are_saved_and_loaded(tmp_path):
     model, other = small(vocab_size=7), small(seed=1, vocab_size=7)
     model.vocabulary, model.subwords = WORDS, BPETokenizer("#version: 0.2\nr e</w>\n")
-    model.save_words(tmp_path)
+    model.save_vocabulary(tmp_path)
     save_weights(model.state_dict(), tmp_path)
-    other.load_words(tmp_path)
+    other.load_vocabulary(tmp_path)
     load_weights(other, tmp_path / "model.safetensors")
-    assert other.read("a there") == model.read("a there")
+    assert other.encode_text("a there") == model.encode_text("a there")
     source, tokens = torch.tensor([[2, 5, 0]]), torch.tensor([[[0, 3]]])
     assert torch.equal(other(source, tokens), model(source, tokens))
     (tmp_path / "subwords.model").unlink()
     with pytest.raises(UserError, match=r"subwords\.model does not exist"):
-        other.load_words(tmp_path)
+        other.load_vocabulary(tmp_path)
 
 
 def test_words_without_subwords_are_not_saved(tmp_path):
     model = small(vocab_size=7)
     model.vocabulary = WORDS
     with pytest.raises(UserError, match=r"has model\.vocabulary but no model\.subwords"):
-        model.save_words(tmp_path)
+        model.save_vocabulary(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"geometry": "query"}, "words of a sentence have no boxes"),
-        ({"geometry": "absolute"}, "words of a sentence have no boxes"),
-        ({"distance": "manhattan"}, "words of a sentence have no boxes"),
-        ({"window": "swin"}, "words of a sentence have no boxes"),
+        ({"geometry": "query"}, "tokens of a sentence have no boxes"),
+        ({"geometry": "absolute"}, "tokens of a sentence have no boxes"),
+        ({"distance": "manhattan"}, "tokens of a sentence have no boxes"),
+        ({"window": "swin"}, "tokens of a sentence have no boxes"),
         ({"dim": 18}, "dim=18 must be even and a multiple of num_heads=4"),
         ({"num_layers": 0}, "num_layers must be at least 1"),
         ({"vocab_size": 0}, "vocab_size must be at least 1"),
@@ -190,13 +190,13 @@ def test_what_no_translator_can_be_is_refused(options, told):
 
 def test_wrong_sentences_are_refused():
     model = small()
-    with pytest.raises(UserError, match="id 12 is outside a vocabulary of 12 words"):
+    with pytest.raises(UserError, match="id 12 is outside a vocabulary of 12 tokens"):
         model.encode(torch.tensor([[12, 0]]))
-    with pytest.raises(UserError, match="at least one word"):
+    with pytest.raises(UserError, match="at least one token"):
         model.encode(torch.tensor([[3, 0], [-1, -1]]))
-    with pytest.raises(UserError, match="at least one word"):
+    with pytest.raises(UserError, match="at least one token"):
         model.encode(torch.zeros(1, 0, dtype=torch.long))
     with pytest.raises(UserError, match="has no subwords"):
-        model.read("a")
+        model.encode_text("a")
     with pytest.raises(UserError, match="has no subwords"):
-        model.write([2])
+        model.decode_text([2])

@@ -6,7 +6,7 @@ import torch
 import legenda
 from legenda import Regions
 from legenda.errors import UserError
-from legenda.models.lstm import read_in_order
+from legenda.models.lstm import run_packed_lstm
 
 SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
 ORDERED = {
@@ -56,20 +56,20 @@ def test_frames_are_read_both_ways():
     torch.manual_seed(0)
     lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
     frames, mask = torch.randn(1, 4, 3), torch.tensor([[True, True, True, False]])
-    read = read_in_order(lstm, frames, mask)
+    read = run_packed_lstm(lstm, frames, mask)
     torch.testing.assert_close(read[:, :3], lstm(frames[:, :3])[0])
     assert not read[:, 3].any()
     changed = frames.clone()
     changed[:, 2] += 1
-    again = read_in_order(lstm, changed, mask)
+    again = run_packed_lstm(lstm, changed, mask)
     assert torch.equal(read[:, :2, :2], again[:, :2, :2])
     assert not torch.allclose(read[:, :2, 2:], again[:, :2, 2:])
 
 
 def test_padding_between_frames_is_refused():
     lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
-    with pytest.raises(UserError, match="padding must follow them"):
-        read_in_order(lstm, torch.randn(1, 3, 3), torch.tensor([[True, False, True]]))
+    with pytest.raises(UserError, match="padding must follow the frames"):
+        run_packed_lstm(lstm, torch.randn(1, 3, 3), torch.tensor([[True, False, True]]))
 
 
 def test_an_odd_width_is_refused():

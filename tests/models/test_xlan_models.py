@@ -146,7 +146,7 @@ def test_an_end_inside_a_row_is_not_looked_at(draw_regions):
 )
 def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monkeypatch):
     """No tensor of images x rows x regions x dim, neither forward nor backward, neither at once nor step by step."""
-    monkeypatch.setitem(pairs._NUMBERS, "cpu", 1)  # the models are so small that all would be done at once
+    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)  # the models are so small that all would be done at once
     images, rows, words, count = 2, 9, 3, 41
     torch.manual_seed(0)
     model = Captioner(config)

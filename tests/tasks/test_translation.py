@@ -86,8 +86,8 @@ def test_a_new_model_has_the_sizes_and_words_of_the_data(task, model):
 def test_a_batch_has_ends_and_padding(task, model):
     batch = objective_of(task, model).read(np.array([3, 0]))
     assert batch["source"].shape == (2, 6)
-    assert batch["source"][0].tolist() == [*model.read("children play"), -1, -1, -1]
-    assert batch["target"][1].tolist() == model.read(PAIRS["a man rides a horse"])
+    assert batch["source"][0].tolist() == [*model.encode_text("children play"), -1, -1, -1]
+    assert batch["target"][1].tolist() == model.encode_text(PAIRS["a man rides a horse"])
     assert batch["target"][1, -1] == model.generation_config.eos_token_id
 
 
@@ -101,14 +101,14 @@ def test_the_decoder_reads_each_word_where_it_is_to_say_the_next(task, model):
     assert inputs[:, 0].tolist() == [0, 0]
     assert inputs[1, 1:].tolist() == batch["target"][1, :-1].tolist()
     assert inputs[0].tolist() == [0, *batch["target"][0, :3].tolist(), 0, 0, 0, 0][: inputs.shape[1]]
-    assert prepared.normalizers == (float(len(model.read(PAIRS["children play"])) + inputs.shape[1]),)
+    assert prepared.normalizers == (float(len(model.encode_text(PAIRS["children play"])) + inputs.shape[1]),)
 
 
 @pytest.mark.parametrize("count", [3, 40, 80])
 def test_a_batch_in_parts_has_the_loss_of_its_pairs_one_by_one(task, model, count):
     objective = objective_of(task, model, label_smoothing=0.1, label_smoothing_target="non_target")
     positions = np.random.default_rng(0).integers(0, len(PAIRS), count)
-    words = [len(model.read(task.train.references[place][0])) for place in positions]
+    words = [len(model.encode_text(task.train.references[place][0])) for place in positions]
     alone = [loss_of(objective, [place]) for place in positions]
     expected = sum(loss * size for loss, size in zip(alone, words, strict=True)) / sum(words)
     torch.testing.assert_close(loss_of(objective, positions), expected)
@@ -117,7 +117,7 @@ def test_a_batch_in_parts_has_the_loss_of_its_pairs_one_by_one(task, model, coun
 def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
     """fairseq: (1 - eps - eps_i) * nll + eps_i * (the sum of -log p over all words), eps_i = eps / (V - 1)."""
     epsilon = 0.1
-    source, target = (torch.tensor([model.read(text)]) for text in next(iter(PAIRS.items())))
+    source, target = (torch.tensor([model.encode_text(text)]) for text in next(iter(PAIRS.items())))
     inputs = torch.cat([torch.zeros(1, 1, dtype=torch.long), target[:, :-1]], dim=1)
     log_probs = model(source, inputs.unsqueeze(1))[0, 0].log_softmax(-1)
     V = log_probs.shape[-1]

@@ -148,10 +148,10 @@ def _map_layer(weights: StateDictMapper, parts: Sequence[_Part], target_key: str
             weights.map(f"{attention}.linear_{released}.weight", f"{target_key}.{name}.{own}.weight")
             if bias:
                 weights.map(f"{attention}.linear_{released}.bias", f"{target_key}.{name}.{own}.bias")
-        weights.map_std_norm(norm, f"{target_key}.around_{name}.norm")
+        weights.map_std_norm(norm, f"{target_key}.{name}_residual.norm")
     weights.map_module(f"{feed_forward}.fc.linear", f"{target_key}.feed_forward.0")
     weights.map_module(f"{feed_forward}.linear", f"{target_key}.feed_forward.3")
-    weights.map_std_norm(last_norm, f"{target_key}.around_feed_forward.norm")
+    weights.map_std_norm(last_norm, f"{target_key}.feed_forward_residual.norm")
 
 
 def _map_pool(weights: StateDictMapper, source_key: str, target_key: str) -> None:

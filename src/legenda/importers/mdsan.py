@@ -37,7 +37,7 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
         "num_heads": HEADS if num_heads is None else num_heads,
         "num_layers": layers,
         "positions": weights.size("decoder.pos_emb.weight"),
-        "pad_id": PAD,
+        "pad_token_id": PAD,
     }
     meshed = any(".fc_alpha" in name for name in weights.tensors)
     map_layers = _map_meshed if meshed else _map_mdsan
@@ -46,13 +46,13 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
     weights.map_module("encoder.fc", "encoder.input")
     weights.map_module("encoder.layer_norm", "encoder.input_norm")
     weights.map("decoder.word_emb.weight", "decoder.embedding.weight")
-    weights.map("decoder.pos_emb.weight", "decoder.places")
+    weights.map("decoder.pos_emb.weight", "decoder.position_table")
     weights.map("decoder.fc.weight", "decoder.output.weight")
     for layer in range(layers):
         for name in (f"encoder.layers.{layer}", f"decoder.layers.{layer}"):
             weights.map_module(f"{name}.pwff.fc1", f"{name}.feed_forward.0")
             weights.map_module(f"{name}.pwff.fc2", f"{name}.feed_forward.3")
-            weights.map_module(f"{name}.pwff.layer_norm", f"{name}.around_feed_forward.norm")
+            weights.map_module(f"{name}.pwff.layer_norm", f"{name}.feed_forward_residual.norm")
     return weights.load_into(model)
 
 
@@ -74,11 +74,13 @@ def _map_mdsan(weights: StateDictMapper, layers: int) -> dict[str, Any]:
             if learned:
                 weights.map(f"{source_key}.attention.W", f"{target_key}.attention.rescale.weight")
                 weights.map(f"{source_key}.attention.V", f"{target_key}.attention.rescale.shift")
-        weights.map_module(f"{name}.lnorm", f"{name}.around_attention.norm")
+        weights.map_module(f"{name}.lnorm", f"{name}.attention_residual.norm")
         name = f"decoder.layers.{layer}"
-        for source_key, target_key, norm in (("self_att", "words", "lnorm1"), ("enc_att", "image", "lnorm2")):
-            _map_attention(weights, f"{name}.{source_key}", f"{name}.{target_key}", f"{name}.within_{target_key}.norm")
-            weights.map_module(f"{name}.{norm}", f"{name}.around_{target_key}.norm")
+        for source_key, target_key, norm in (("self_att", "self_attn", "lnorm1"), ("enc_att", "cross_attn", "lnorm2")):
+            _map_attention(
+                weights, f"{name}.{source_key}", f"{name}.{target_key}", f"{name}.{target_key}_inner_residual.norm"
+            )
+            weights.map_module(f"{name}.{norm}", f"{name}.{target_key}_residual.norm")
     return {
         "distance": "manhattan" if learned else "none",
         "branches": max(branches),
@@ -90,10 +92,10 @@ def _map_meshed(weights: StateDictMapper, layers: int) -> dict[str, Any]:
     """Map the tensors that only the Meshed Transformer has."""
     for layer in range(layers):
         name = f"encoder.layers.{layer}"
-        _map_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.around_attention.norm")
+        _map_attention(weights, f"{name}.mhatt", f"{name}.attention", f"{name}.attention_residual.norm")
         name = f"decoder.layers.{layer}"
-        _map_attention(weights, f"{name}.self_att", f"{name}.words", f"{name}.around_words.norm")
-        _map_attention(weights, f"{name}.enc_att", f"{name}.image", f"{name}.around_image.norm")
+        _map_attention(weights, f"{name}.self_att", f"{name}.self_attn", f"{name}.self_attn_residual.norm")
+        _map_attention(weights, f"{name}.enc_att", f"{name}.cross_attn", f"{name}.cross_attn_residual.norm")
         for level in range(layers):
             weights.map_module(f"{name}.fc_alpha{level + 1}", f"{name}.gates.{level}")
     return {}

@@ -76,4 +76,4 @@ def _position_base(weights: StateDictMapper, dim: int) -> float:
 def _map_feed_forward(weights: StateDictMapper, source_key: str, target_key: str) -> None:
     weights.map_module(f"{source_key}.ff_layer.fc1", f"{target_key}.inner.0")
     weights.map_module(f"{source_key}.ff_layer.fc2", f"{target_key}.inner.3")
-    weights.map_module(f"{source_key}.ff_layer.layer_norms", f"{target_key}.around.norm")
+    weights.map_module(f"{source_key}.ff_layer.layer_norms", f"{target_key}.residual.norm")

@@ -26,8 +26,8 @@ from legenda.errors import UserError
 from legenda.models.aoanet_decoder import AoANetDecoder
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
-from legenda.models.lstm import read_in_order
-from legenda.models.transformer import FeedForward
+from legenda.models.layers import FeedForward
+from legenda.models.lstm import run_packed_lstm
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -81,8 +81,10 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     """Dropout also where the context enters the next step."""
 
     def __post_init__(self) -> None:
-        self.positive("num_heads", "ff_dim", "additive_dim", "multi_head_scale", "geometry_dim", "word_channels")
-        self.shares("dropout", "aoa_dropout", "attention_dropout")
+        self.require_positive(
+            "num_heads", "ff_dim", "additive_dim", "multi_head_scale", "geometry_dim", "word_channels"
+        )
+        self.require_probabilities("dropout", "aoa_dropout", "attention_dropout")
         if self.num_layers < 0:
             raise UserError(f"num_layers must be 0 or more, not {self.num_layers}")
         if self.dim * self.multi_head_scale % self.num_heads:
@@ -210,7 +212,7 @@ class AoANetEncoder(Encoder):
             x = self.embedded_norm(x, mask)
         x = x.masked_fill(padding, 0.0)
         if self.frames is not None:
-            x = read_in_order(self.frames, x, mask)
+            x = run_packed_lstm(self.frames, x, mask)
         for layer, geometry in zip(self.layers, self.geometry(regions), strict=True):
             x = layer(x, mask, geometry)
         if self.norm is not None:

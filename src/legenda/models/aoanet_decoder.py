@@ -98,14 +98,14 @@ class AoANetDecoder(Decoder):
         self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], AoANetState]:
         """One word for each row."""
-        words, *others = self.lstm.parts()
+        words, *others = self.lstm.split_weights()
         state = self._advance(self._read(tokens, words), state, memory, others, need_weights=True)
         return self.output(self.dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Word by word, since each context enters the next step; words and output layer are read all at once."""
         state = self.init_state(memory, tokens.shape[1])
-        words, *others = self.lstm.parts()
+        words, *others = self.lstm.split_weights()
         contexts = []
         for read in self._read(tokens, words).unbind(dim=2):
             state = self._advance(read, state, memory, others, need_weights=False)
@@ -114,14 +114,14 @@ class AoANetDecoder(Decoder):
 
     def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
         words = self.embedding(tokens)
-        return self.lstm.read(self.dropout(words if self.paper else F.relu(words)), matrix)
+        return self.lstm.input_gates(self.dropout(words if self.paper else F.relu(words)), matrix)
 
     def _advance(
         self, read: Tensor, state: AoANetState, memory: Memory, matrices: list[Tensor], *, need_weights: bool
     ) -> AoANetState:
         """Eqs. 12 to 14 for one position of all rows."""
         seen = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
-        hidden, cell = self.lstm.advance(read, seen, state.hidden, state.cell, matrices)
+        hidden, cell = self.lstm.step(read, seen, state.hidden, state.cell, matrices)
         attended, looked = self._look(hidden, memory, need_weights=need_weights)
         second = None
         if self.linear is not None:

@@ -1,4 +1,4 @@
-"""Captioner: an encoder run once per image and a decoder run over rows of tokens."""
+"""Captioner: an encoder that runs once per image and a decoder over rows of tokens."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from torch import Tensor
 from legenda.decoding import beam_search
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
+from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
 from legenda.regions import Memory, Regions
 
 
 class Captioner(Model):
-    """A model from regions to captions: any encoder with any decoder as wide as it."""
+    """A model from regions to captions: any encoder with any decoder of the same width."""
 
     encoder: Encoder
     decoder: Decoder
@@ -24,7 +25,7 @@ class Captioner(Model):
     generation_config: GenerationConfig
 
     def __init__(self, config: ModelConfig, decoder_config: ModelConfig | None = None) -> None:
-        """decoder_config: that of another family's decoder, where `config.decoder` names one."""
+        """Build encoder and decoder; decoder_config: of another family's decoder, where `config.decoder` is set."""
         super().__init__()
         self.config = config
         self.encoder = config.build_encoder()
@@ -37,37 +38,35 @@ class Captioner(Model):
         self.needs_boxes = self.encoder.needs_boxes
 
     def encode(self, regions: Regions) -> Memory:
-        """The memory of the images, computed once however many rows look at it.
+        """Return the memory of the images, computed once for any number of rows.
 
-        Raises UserError when the features have another width than the model's, or boxes are missing that it needs.
+        Raise DataError where the features have another width than the model's, or needed boxes are missing.
         """
         width = regions.features.shape[-1]
         if width != self.config.feature_dim:
-            raise UserError(
+            raise DataError(
                 f"the features have {width} channels but {self.name or 'this model'} reads {self.config.feature_dim}; "
                 f"use features of the extractor it was trained with, or create it with feature_dim={width}"
             )
-        regions = self.encoder.place(regions)
+        regions = self.encoder.with_default_boxes(regions)
         if self.needs_boxes and regions.boxes is None:
-            raise UserError(
-                f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
+            raise DataError(
+                f"{self.name or 'this model'} needs boxes for its geometry; pass Regions(features, boxes) or choose a "
                 "model without geometry, such as transformer"
             )
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
-        """Logits after every prefix of K rows of tokens per image; the first token of a row is the begin id."""
+        """Return the logits after every prefix of K rows of tokens per image; each row begins with bos_token_id."""
         return self.decoder(tokens, self.encode(regions))
 
     def caption(self, regions: Regions, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
-        """The best caption of each image by beam search, as text; dropout plays no part in it.
+        """Return the best caption of each image by beam search, as text, in evaluation mode.
 
-        Raises UserError when the model has no vocabulary (one that was created, not loaded or trained).
+        Raise ConfigError where the model has no vocabulary (it was created, not loaded or trained).
         """
         if self.vocabulary is None:
-            raise UserError("this model has no vocabulary, so it cannot write words; set model.vocabulary first")
-        mode = self.training
-        self.eval()
-        found = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
-        self.train(mode)
-        return [self.vocabulary.decode(row[0].tolist()) for row in found.tokens]
+            raise ConfigError("this model has no vocabulary, so it cannot generate text; set model.vocabulary first")
+        with eval_mode(self):
+            output = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
+        return [self.vocabulary.decode(row[0].tolist()) for row in output.tokens]

@@ -26,8 +26,8 @@ from legenda.attention import (
     create_self_attention,
 )
 from legenda.errors import UserError
+from legenda.models.layers import FeedForward, Residual
 from legenda.models.model import Config, Model
-from legenda.models.transformer import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_files import VOCABULARY
 from legenda.text.encoding import encode_tokens
@@ -65,8 +65,8 @@ class CoAttentionConfig(AttentionConfig, Config):
 
     def __post_init__(self) -> None:
         sizes = ("feature_dim", "word_dim", "dim", "num_heads", "num_layers", "ff_dim", "pool_dim", "pooled_dim")
-        self.positive(*sizes, "max_text_length", "geometry_dim")
-        self.shares("dropout")
+        self.require_positive(*sizes, "max_text_length", "geometry_dim")
+        self.require_probabilities("dropout")
         if self.dim % self.num_heads:
             raise UserError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.geometry == "absolute":
@@ -78,8 +78,7 @@ class StdResidual(Residual):
     """norm(x + sub-layer(x)) with the layer normalisation of MCAN's release."""
 
     def __init__(self, dim: int, dropout: float) -> None:
-        super().__init__(dim, dropout, norm_first=False)
-        self.norm = StdLayerNorm(dim)
+        super().__init__(dim, dropout, norm_first=False, norm=StdLayerNorm(dim))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,14 +107,14 @@ class WordLayer(nn.Module):
         super().__init__()
         self.attention = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
         self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
-        self.around_attention = StdResidual(config.dim, config.dropout)
-        self.around_feed_forward = StdResidual(config.dim, config.dropout)
+        self.attention_residual = StdResidual(config.dim, config.dropout)
+        self.feed_forward_residual = StdResidual(config.dim, config.dropout)
 
     def forward(self, x: Float[Tensor, "B L D"], heard: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """The words after this layer."""
         words = Words.of(x, heard)
-        x = self.around_attention.after(x, self.attention(x, words.keys, x, words.mask).values)
-        return self.around_feed_forward.after(x, self.feed_forward(x))
+        x = self.attention_residual.post(x, self.attention(x, words.keys, x, words.mask).values)
+        return self.feed_forward_residual.post(x, self.feed_forward(x))
 
 
 class RegionLayer(nn.Module):
@@ -128,17 +127,17 @@ class RegionLayer(nn.Module):
         )
         self.guided = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
         self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
-        self.around_attention = StdResidual(config.dim, config.dropout)
-        self.around_guided = StdResidual(config.dim, config.dropout)
-        self.around_feed_forward = StdResidual(config.dim, config.dropout)
+        self.attention_residual = StdResidual(config.dim, config.dropout)
+        self.guided_residual = StdResidual(config.dim, config.dropout)
+        self.feed_forward_residual = StdResidual(config.dim, config.dropout)
 
     def forward(
         self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, words: Words
     ) -> Float[Tensor, "B N D"]:
         """The regions after this layer."""
-        x = self.around_attention.after(x, self.attention(x, x, x, mask, geometry).values)
-        x = self.around_guided.after(x, self.guided(x, words.keys, words.states, words.mask).values)
-        return self.around_feed_forward.after(x, self.feed_forward(x))
+        x = self.attention_residual.post(x, self.attention(x, x, x, mask, geometry).values)
+        x = self.guided_residual.post(x, self.guided(x, words.keys, words.states, words.mask).values)
+        return self.feed_forward_residual.post(x, self.feed_forward(x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +240,6 @@ class CoAttentionModel(Model):
         device = self.backbone.embedding.weight.device
         return encode_tokens(texts, self.vocabulary, self.config.max_text_length).to(device)
 
-    def load_words(self, folder: Path) -> None:
+    def load_vocabulary(self, folder: Path) -> None:
         """The words of questions."""
         self.vocabulary = QuestionVocabulary.load(folder / VOCABULARY)

@@ -1,4 +1,4 @@
-"""What the configuration of every captioner says, and how the decoder of another model is named in it."""
+"""The base class of the configurations of captioners."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ from legenda.models.model import Config
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
-    """The fields that all captioners have. A family's configuration adds its own, and builds its two halves."""
+    """Options of every captioner; a family's configuration adds others and builds encoder and decoder."""
 
     feature_dim: int = 2048
     """Channels of a region feature."""
     dim: int = 512
     """Channels inside the model."""
     decoder: str | Mapping[str, Any] | None = None
-    """Another model whose decoder attends to this encoder: its name, or {"name": ...} with options of that model; None
-    for the model's own."""
+    """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
 
     def build_encoder(self) -> Encoder:
-        """A new encoder with random weights."""
+        """Return a new encoder with random weights."""
         raise NotImplementedError
 
     def build_decoder(self) -> Decoder:
-        """A new decoder with random weights."""
+        """Return a new decoder with random weights."""
         raise NotImplementedError
 
     @property
     def generation_config(self) -> GenerationConfig:
-        """How captions are searched for by the release whose decoder this is."""
+        """The defaults of generation in the release of the decoder."""
         return GenerationConfig()
 
-    def positive(self, *names: str) -> None:
-        """Raises UserError unless the common fields and the named ones are at least 1."""
-        super().positive("feature_dim", "dim", *names)
+    def require_positive(self, *names: str) -> None:
+        """Raise ConfigError unless the common sizes and the named fields are at least 1."""
+        super().require_positive("feature_dim", "dim", *names)

@@ -1,4 +1,4 @@
-"""What every encoder offers: the regions of a picture become a memory."""
+"""The interface of encoders: regions of images to a memory."""
 
 from __future__ import annotations
 
@@ -8,32 +8,24 @@ from legenda.regions import Memory, Regions
 
 
 class Encoder(nn.Module):
-    """Turns regions into what decoders look at, once per image however many rows will look at it."""
+    """Map regions to the memory that decoders attend to, once per image for any number of rows."""
 
     needs_boxes: bool = False
-    """Whether it reads where the regions lie."""
+    """Whether it reads the boxes of the regions."""
 
     def reset_parameters(self) -> None:
-        """Fills the weights anew where torch's own numbers are not the model's; called once both halves stand."""
+        """Initialize the parameters where PyTorch's defaults are not the model's; called after construction."""
 
-    def place(self, regions: Regions) -> Regions:
-        """The regions with boxes, where the encoder knows how regions without boxes lie; as they are otherwise."""
+    def with_default_boxes(self, regions: Regions) -> Regions:
+        """Return the regions with boxes, where they have none and the encoder has a default for them."""
         return regions
 
     def remove_global_branch(self) -> None:
-        """Leaves out what makes only the global vector, for a decoder that does not read it."""
+        """Delete the parameters of the global feature alone, for a decoder that does not read it."""
 
     def forward(self, regions: Regions) -> Memory:
-        """States `(B, N, D)` and, where the model has one of its own, a global vector `(B, D)`.
+        """Return states `(B, N, D)` and a global feature `(B, D)`.
 
-        Rows of padded regions may hold any finite numbers; what they held before plays no part.
+        States of padding are finite, and values of padding in `regions` have no influence, NaN included.
         """
         raise NotImplementedError
-
-
-def xavier(module: nn.Module) -> None:
-    """Fills all matrices with Xavier's uniform numbers, embeddings of words apart, as the Transformer does."""
-    embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
-    for parameter in module.parameters():
-        if parameter.dim() > 1 and id(parameter) not in embeddings:
-            nn.init.xavier_uniform_(parameter)

@@ -36,7 +36,7 @@ class McanConfig(CoAttentionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("answers", "glimpses")
+        self.require_positive("answers", "glimpses")
 
     def build(self) -> Mcan:
         """A new model with torch's own random weights, as in the release."""
@@ -83,19 +83,19 @@ class Mcan(CoAttentionModel):
         texts = [self.answers.tokens[number] for number in best.tolist()]
         return list(zip(texts, logits.sigmoid().tolist(), strict=True))
 
-    def save_words(self, folder: Path) -> None:
+    def save_vocabulary(self, folder: Path) -> None:
         """vocabulary.txt, and answers.txt with an answer a line; neither where the model has neither.
 
         Raises UserError, and writes nothing, where it has but one of them: such a folder could not be loaded.
         """
-        self.check_words("vocabulary", "answers")
-        super().save_words(folder)
+        self.require_all_or_none("vocabulary", "answers")
+        super().save_vocabulary(folder)
         if self.answers is not None:
             self.answers.save(folder / ANSWERS)
 
-    def load_words(self, folder: Path) -> None:
+    def load_vocabulary(self, folder: Path) -> None:
         """Reads both; UserError where the answers are more or fewer than the model's."""
-        super().load_words(folder)
+        super().load_vocabulary(folder)
         self.answers = AnswerVocabulary.load(folder / ANSWERS)
         if len(self.answers) != self.config.answers:
             raise UserError(

@@ -1,9 +1,9 @@
-"""MD-SAN: distance-sensitive attention in several branches, between Transformer halves (Ji et al., TMM 2023)."""
+"""MD-SAN: distance-sensitive attention in several branches, in a Transformer (Ji et al., TMM 2023)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -12,63 +12,90 @@ from torch import Tensor, nn
 from legenda.attention import sinusoids
 from legenda.attention.distance import Distance
 from legenda.decoding.kv_cache import CacheLength
-from legenda.errors import UserError
-from legenda.models.encoder import xavier
+from legenda.errors import DataError
+from legenda.models.layers import init_xavier_uniform_
 from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
 from legenda.regions import Memory, Regions, mask_zero_features
 
 
 @dataclass(frozen=True, kw_only=True)
 class MdsanConfig(TransformerConfig):
-    """Sizes and slots of `mdsan` and its ablations; the defaults are those of the released code."""
+    """Options of `mdsan` and its ablations; the defaults are those of the released code."""
 
     num_layers: int = 3
     """Layers of the encoder, and of the decoder."""
     distance: Distance = "manhattan"
-    """The distance that rescales the scores (Eq. 6 and Table VII); none leaves them."""
+    """Distance by which the scores are rescaled (Eq. 6 and Table VII)."""
     branches: int = 3
-    """Attentions whose mean is taken (Eq. 9)."""
+    """Attentions that are averaged (Eq. 9)."""
     drop_branch: float = 0.4
-    """Probability that training leaves out each of several branches (Eqs. 10 and 11)."""
+    """Probability of dropping each of several branches in training (Eqs. 10 and 11)."""
     reading: Literal["released", "paper"] = "released"
-    """released: a residual connection and a layer normalisation inside each branch, and two of them around each
-    attention of the decoder, where the paper has one; positions of words that are random but never trained, where the
-    paper has sinusoids."""
+    """released: a residual connection and layer normalization inside each branch, two of them around each attention of
+    the decoder, and positional encodings that are random and not trained. paper: one of them around each attention, and
+    sinusoids."""
     positions: int = 55
-    """Words that a caption may have, and a first place that none takes."""
-    pad_id: int | None = None
-    """The word that fills up captions, which no other one hears; None where there is none."""
+    """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
+    pad_token_id: int | None = None
+    """Token that pads captions, to which no other one attends; None for no such token."""
     zero_rows_are_padding: bool = True
-    """Regions whose features are all 0 do not count, besides those that the mask leaves out."""
+    """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("positions")
+        self.require_positive("positions")
 
     @property
     def branch_norm(self) -> bool:
-        """Whether each branch has a residual connection and a layer normalisation of its own."""
+        """Whether each branch has a residual connection and layer normalization."""
         return self.reading == "released" if self.branch_residual is None else self.branch_residual
 
     def build_encoder(self) -> MdsanEncoder:
-        """The encoder of section IV."""
-        return MdsanEncoder(self)
+        """Return the encoder of section IV."""
+        return MdsanEncoder(**self.encoder_arguments())
 
     def build_decoder(self) -> MdsanDecoder:
-        """The decoder of section IV."""
-        return MdsanDecoder(self)
+        """Return the decoder of section IV."""
+        return MdsanDecoder(**self.decoder_arguments())
+
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the encoder."""
+        return {
+            **super().encoder_arguments(),
+            "last_norm": self.norm_first,
+            "grid_size": self.grid_size,
+            "zero_rows_are_padding": self.zero_rows_are_padding,
+        }
+
+    def decoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the decoder."""
+        released = self.reading == "released"
+        return {
+            **super().decoder_arguments(),
+            "double_norm": released,
+            "last_norm": self.norm_first,
+            "output_bias": False,
+            "pad_token_id": self.pad_token_id,
+            "max_positions": self.positions,
+            "random_positions": released,
+        }
 
 
 class MdsanEncoder(TransformerEncoder):
-    """Linear, ReLU, layer normalisation, and L layers of attention as the options name it."""
+    """Linear, ReLU, layer normalization, and L layers of the configured attention."""
 
-    def __init__(self, config: MdsanConfig) -> None:
-        super().__init__(config, last_norm=config.norm_first)
-        self.input_norm = nn.LayerNorm(config.dim)
-        self.zero_rows_are_padding = config.zero_rows_are_padding
-        self.grid_size = config.grid_size
+    def __init__(self, *, dim: int, grid_size: int, zero_rows_are_padding: bool, **arguments: Any) -> None:
+        """Create the encoder; further arguments as in TransformerEncoder.
 
-    def place(self, regions: Regions) -> Regions:
+        grid_size: `grid_size` squared regions without boxes are the cells of a grid. zero_rows_are_padding: whether
+        regions whose features are all 0 are masked.
+        """
+        super().__init__(dim=dim, **arguments)
+        self.input_norm = nn.LayerNorm(dim)
+        self.zero_rows_are_padding = zero_rows_are_padding
+        self.grid_size = grid_size
+
+    def with_default_boxes(self, regions: Regions) -> Regions:
         """Return the regions with the boxes of a grid's cells, where they have none and number `grid_size` squared."""
         if regions.boxes is not None or regions.features.shape[1] != self.grid_size**2:
             return regions
@@ -76,50 +103,51 @@ class MdsanEncoder(TransformerEncoder):
         return replace(grid, global_feature=regions.global_feature)
 
     def forward(self, regions: Regions) -> Memory:
-        """Encoded regions; rows of padded regions are finite and mean nothing.
-
-        A picture of nothing but zero rows keeps them all.
-        """
+        """Return encoded regions; states of padding are finite. An image of zero rows alone keeps them all."""
         if self.zero_rows_are_padding:
             regions = mask_zero_features(regions)
         return super().forward(regions)
 
-    def _placed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
-        return self._with_places(self.input_norm(self.dropout(x)), boxes)
+    def _embed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        return self._add_positions(self.input_norm(self.dropout(x)), boxes)
 
 
 class MdsanDecoder(TransformerDecoder):
-    """The Transformer's decoder, whose words are neither scaled nor dropped out and take their places from a table.
+    """The Transformer's decoder with embeddings neither scaled nor dropped out, and a table of positional encodings.
 
-    The table is no parameter, but checkpoints hold it: that of the released code cannot be computed, because its random
-    numbers were written over the sinusoids.
+    The table is no parameter, but checkpoints store it: the released one cannot be computed, because Xavier
+    initialization overwrote its sinusoids with random numbers.
     """
 
-    places: Float[Tensor, "positions D"]
+    position_table: Float[Tensor, "positions D"]
 
-    def __init__(self, config: MdsanConfig) -> None:
-        released = config.reading == "released"
-        super().__init__(
-            config, double_norm=released, last_norm=config.norm_first, output_bias=False, pad_id=config.pad_id
-        )
-        table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
-        self.register_buffer("places", nn.init.xavier_uniform_(table) if released else table)
+    def __init__(self, *, dim: int, max_positions: int, random_positions: bool, **arguments: Any) -> None:
+        """Create the decoder; further arguments as in TransformerDecoder.
+
+        max_positions: rows of the table, of which the first is not used. random_positions: whether they are random
+        numbers instead of sinusoids.
+        """
+        super().__init__(dim=dim, **arguments)
+        table = sinusoids(torch.arange(max_positions, dtype=torch.get_default_dtype()), dim)
+        self.register_buffer("position_table", nn.init.xavier_uniform_(table) if random_positions else table)
 
     def reset_parameters(self) -> None:
-        """Xavier's numbers, words included."""
-        xavier(self)
+        """Initialize all matrices from Xavier's uniform distribution, embeddings included."""
+        init_xavier_uniform_(self)
         nn.init.xavier_uniform_(self.embedding.weight)
 
     def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
-        """No words yet; None where there are not so many places, which matters only if captions become so long."""
-        return super().init_static_state(memory, num_rows, max_length) if max_length < len(self.places) else None
+        """Return static caches, or None where `max_length` exceeds the table of positions."""
+        if max_length >= len(self.position_table):
+            return None
+        return super().init_static_state(memory, num_rows, max_length)
 
     def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
         T = tokens.shape[-1]
-        if isinstance(first, int) and first + T >= len(self.places):
-            raise UserError(
-                f"this model has places for {len(self.places) - 1} words, not {first + T}; give shorter captions or "
-                f"create it with positions={first + T + 1}"
+        if isinstance(first, int) and first + T >= len(self.position_table):
+            raise DataError(
+                f"this model has positions for {len(self.position_table) - 1} tokens, not {first + T}; shorten the "
+                f"captions or create it with positions={first + T + 1}"
             )
-        places = torch.arange(1, T + 1, device=tokens.device) + first
-        return self.embedding(tokens) + self.places[places]
+        positions = torch.arange(1, T + 1, device=tokens.device) + first
+        return self.embedding(tokens) + self.position_table[positions]

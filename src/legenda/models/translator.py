@@ -1,21 +1,22 @@
-"""Translator: the Transformer from sentence to sentence (Vaswani et al., 2017), with NG-SAN's attention in it."""
+"""Translator: a Transformer from sentence to sentence (Vaswani et al., 2017), with the attention options of NG-SAN."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import AttentionConfig, Geometry
+from legenda.attention import AttentionConfig, Geometry, create_self_attention
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import UserError
-from legenda.models.encoder import xavier
+from legenda.errors import ConfigError, DataError
+from legenda.models.layers import init_xavier_uniform_
 from legenda.models.model import Config, Model
-from legenda.models.transformer import EncoderLayer, TransformerConfig, TransformerDecoder, placed_words
+from legenda.models.transformer.decoder import TransformerDecoder, add_token_positions
+from legenda.models.transformer.encoder import EncoderLayer
 from legenda.regions import Memory, masked_mean
 from legenda.run_files import SUBWORDS
 from legenda.text import Vocabulary
@@ -24,10 +25,10 @@ from legenda.text.subwords import SubwordTokenizer, load_subwords
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig(AttentionConfig, Config):
-    """Sizes of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
+    """Options of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
 
-    The options of attention are those of the encoder, as in NG-SAN's Table 8. Words have no boxes, so whatever reads
-    boxes is refused.
+    The options of attention are those of the encoder, as in NG-SAN's Table 8. Tokens have no boxes, so options that
+    need boxes raise ConfigError.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
@@ -38,134 +39,162 @@ class TranslatorConfig(AttentionConfig, Config):
     num_layers: int = 6
     """Layers of the encoder, and of the decoder."""
     ff_dim: int = 2048
-    """Inner channels of the feed-forward layers."""
+    """Inner channels of the feed-forward networks."""
     dropout: float = 0.1
-    """Of embedded words and of what each sub-layer adds."""
+    """Of embeddings and of the output of each sublayer."""
     inner_dropout: float = 0.0
-    """Of attention's weights and inside the feed-forward layers."""
+    """Of attention weights and inside the feed-forward networks."""
     norm_first: bool = False
-    """Layer normalisation before each sub-layer, and after each stack, instead of after each sub-layer."""
+    """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
 
     def __post_init__(self) -> None:
-        self.positive("dim", "num_heads", "num_layers", "ff_dim")
-        self.shares("dropout", "inner_dropout")
+        self.require_positive("dim", "num_heads", "num_layers", "ff_dim")
+        self.require_probabilities("dropout", "inner_dropout")
         if self.dim % self.num_heads or self.dim % 2:
-            raise UserError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+            raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)
         if self.needs_boxes:
-            raise UserError(
-                "the words of a sentence have no boxes: a translator takes no geometry, distance or window; leave them "
-                "at none"
+            raise ConfigError(
+                "the tokens of a sentence have no boxes: leave geometry, distance and window of a translator at none"
             )
 
     def build(self) -> Translator:
-        """A translator with random weights."""
+        """Return a translator with random weights."""
         return Translator(self)
 
-    def stack(self) -> TransformerConfig:
-        """What the layers of both halves read."""
-        known = {field.name for field in fields(_Stack)}
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name in known}
-        return _Stack(**own, inner=self.inner_dropout)
+    def build_encoder(self) -> TokenEncoder:
+        """Return the encoder."""
+        return TokenEncoder(
+            dim=self.dim,
+            num_layers=self.num_layers,
+            ff_dim=self.ff_dim,
+            create_attention=lambda layer: create_self_attention(
+                self, self.dim, self.num_heads, layer=layer, dropout=self.inner_dropout
+            ),
+            dropout=self.dropout,
+            inner_dropout=self.inner_dropout,
+            norm_first=self.norm_first,
+        )
+
+    def build_decoder(self) -> TransformerDecoder:
+        """Return the decoder."""
+        return TransformerDecoder(
+            vocab_size=self.vocab_size,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            ff_dim=self.ff_dim,
+            dropout=self.dropout,
+            inner_dropout=self.inner_dropout,
+            norm_first=self.norm_first,
+            last_norm=self.norm_first,
+            tie_embeddings=True,
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stack(TransformerConfig):
-    """The captioner's layers with dropout of their own inside."""
+class TokenEncoder(nn.Module):
+    """L layers of self-attention among the tokens of a sentence."""
 
-    inner: float
-
-    @property
-    def inner_dropout(self) -> float:
-        return self.inner
-
-
-class WordEncoder(nn.Module):
-    """L layers of self-attention among the words of a sentence."""
-
-    def __init__(self, config: TranslatorConfig) -> None:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_layers: int,
+        ff_dim: int,
+        create_attention: Callable[[int], nn.Module],
+        dropout: float,
+        inner_dropout: float,
+        norm_first: bool,
+    ) -> None:
+        """Create the layers; create_attention: returns the self-attention of a layer, counted from 0."""
         super().__init__()
-        stack = config.stack()
-        self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(stack, layer) for layer in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.dim) if config.norm_first else nn.Identity()
-        xavier(self)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                create_attention(layer),
+                dim,
+                ff_dim=ff_dim,
+                dropout=dropout,
+                inner_dropout=inner_dropout,
+                norm_first=norm_first,
+            )
+            for layer in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
+        init_xavier_uniform_(self)
 
-    def forward(self, words: Float[Tensor, "B N D"], mask: Tensor) -> Memory:
-        """Encoded words; `words` are embedded, `mask` `(B, N)` is True where they are real."""
-        x = self.dropout(placed_words(words))
+    def forward(self, embedded: Float[Tensor, "B N D"], attention_mask: Bool[Tensor, "B N"]) -> Memory:
+        """Return the memory of embedded tokens; attention_mask: True for tokens, False for padding."""
+        x = self.dropout(add_token_positions(embedded))
         for layer in self.layers:
-            x = layer(x, mask, Geometry())
+            x = layer(x, attention_mask, Geometry())
         states = self.norm(x)
-        return Memory(states, mask, masked_mean(states, mask))
+        return Memory(states, attention_mask, masked_mean(states, attention_mask))
 
 
 class Translator(Model):
-    """A sentence is encoded once; the captioner's decoder reads it and writes rows of words.
+    """An encoder of sentences with the captioners' decoder.
 
-    One embedding serves the words of both languages and the output layer (Press and Wolf, 2017). Every search that
-    serves captioners serves it. The end of a sentence begins it too, as in fairseq.
+    One embedding serves the tokens of both languages and the output layer (Press and Wolf, 2017). All generation
+    methods of captioners apply. The end token is also the begin token, as in fairseq.
     """
 
     config: TranslatorConfig
     generation_config: GenerationConfig
     subwords: SubwordTokenizer | None = None
-    """How text becomes words of the vocabulary; None for a model that was created and not trained or loaded."""
+    """The subword tokenizer of the vocabulary; None for a model that was created and not trained or loaded."""
 
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = WordEncoder(config)
-        self.decoder = TransformerDecoder(config.stack(), last_norm=config.norm_first, tied=True)
+        self.encoder = config.build_encoder()
+        self.decoder = config.build_decoder()
         self.decoder.reset_parameters()
         self.generation_config = GenerationConfig(finished_beams="release", length_penalty=0.6, max_length=100)
 
     def encode(self, source: Int[Tensor, "B N"]) -> Memory:
-        """The memory of sentences, whose ids end with the end's and are padded with -1.
+        """Return the memory of sentences, given as token ids that end with the end token and are padded with -1.
 
-        Raises UserError for an id outside the vocabulary, or a sentence without words.
+        Raise DataError for an id outside the vocabulary, or a sentence without tokens.
         """
         mask = source >= 0
         if source.shape[1] == 0 or (source.device.type == "cpu" and not bool(mask.any(dim=1).all())):
-            raise UserError("every sentence needs at least one word, its end; one of these has none")
+            raise DataError("every sentence needs at least one token, its end; one of these has none")
         if source.device.type == "cpu" and int(source.max()) >= self.config.vocab_size:
-            raise UserError(
-                f"id {int(source.max())} is outside a vocabulary of {self.config.vocab_size} words; use the model's own"
+            raise DataError(
+                f"id {int(source.max())} is outside a vocabulary of {self.config.vocab_size} tokens; use the model's"
             )
-        words = self.decoder.embedding(source.clamp(min=0))
-        return self.decoder.precompute_cross_kv(self.encoder(words, mask)).contiguous()
+        embedded = self.decoder.embedding(source.clamp(min=0))
+        return self.decoder.precompute_cross_kv(self.encoder(embedded, mask)).contiguous()
 
     def forward(self, source: Int[Tensor, "B N"], tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
-        """Logits after every prefix of K rows of tokens per sentence; the first token of a row is the begin id."""
+        """Return the logits after every prefix of K rows of tokens per sentence; each begins with bos_token_id."""
         return self.decoder(tokens, self.encode(source))
 
-    def read(self, sentence: str) -> list[int]:
-        """The ids of a sentence and the end's; UserError where the model has no subwords."""
-        subwords, vocabulary = self._words
+    def encode_text(self, sentence: str) -> list[int]:
+        """Return the token ids of a sentence, end included; raise ConfigError where the model has no subwords."""
+        subwords, vocabulary = self._tokenizer
         return [*vocabulary.encode(subwords.tokenize(sentence)), vocabulary.eos_token_id]
 
-    def write(self, tokens: Iterable[int]) -> str:
-        """Running text of ids up to the first end."""
-        subwords, vocabulary = self._words
+    def decode_text(self, tokens: Iterable[int]) -> str:
+        """Return the text of token ids up to the first end."""
+        subwords, vocabulary = self._tokenizer
         return subwords.detokenize(vocabulary.decode(tokens).split())
 
     @property
-    def _words(self) -> tuple[SubwordTokenizer, Vocabulary]:
+    def _tokenizer(self) -> tuple[SubwordTokenizer, Vocabulary]:
         if self.subwords is None or self.vocabulary is None:
-            raise UserError("this translator has no subwords, so it neither reads nor writes text; load or train one")
+            raise ConfigError("this translator has no subwords, so it cannot translate text; load or train one")
         return self.subwords, self.vocabulary
 
-    def save_words(self, folder: Path) -> None:
-        """Writes the vocabulary and, beside it, the subwords; neither where the model has neither.
-
-        Raises UserError, and writes nothing, where it has but one of them.
-        """
-        self.check_words("vocabulary", "subwords")
-        super().save_words(folder)
+    def save_vocabulary(self, folder: Path) -> None:
+        """Write vocabulary and subwords, where the model has them; raise CheckpointError where it has only one."""
+        self.require_all_or_none("vocabulary", "subwords")
+        super().save_vocabulary(folder)
         if self.subwords is not None:
             self.subwords.save(folder / SUBWORDS)
 
-    def load_words(self, folder: Path) -> None:
-        """Reads both; UserError names a file that is missing or damaged."""
-        super().load_words(folder)
+    def load_vocabulary(self, folder: Path) -> None:
+        """Read both files; raise an error naming one that is missing or damaged."""
+        super().load_vocabulary(folder)
         self.subwords = load_subwords(folder / SUBWORDS)

@@ -14,7 +14,7 @@ from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import UserError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
-from legenda.models.transformer import FeedForward, Residual
+from legenda.models.layers import PostNormFeedForward
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -55,8 +55,8 @@ class XLinearConfig(ModelConfig):
     """Before the output layer; the release leaves it out while it samples captions to learn from rewards."""
 
     def __post_init__(self) -> None:
-        self.positive("num_heads", "decoder_layers")
-        self.shares(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
+        self.require_positive("num_heads", "decoder_layers")
+        self.require_probabilities(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
         if self.num_layers < 0:
             raise UserError(f"num_layers must be 0 or more, not {self.num_layers}")
         if self.dim % self.num_heads:
@@ -135,19 +135,6 @@ class XLinearLayer(nn.Module):
         return found.squeeze(1), keys, values
 
 
-class FeedForwardAfter(nn.Module):
-    """A feed-forward layer, a residual sum and its normalisation."""
-
-    def __init__(self, dim: int, ff_dim: int, dropout: float) -> None:
-        super().__init__()
-        self.inner = FeedForward(dim, ff_dim, dropout)
-        self.around = Residual(dim, dropout, norm_first=False)
-
-    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Each position by itself."""
-        return self.around.after(x, self.inner(x))
-
-
 class XLinearEncoder(Encoder):
     """Region embedding, L layers asked by the mean region, and one vector of all that they attended to (Eq. 10)."""
 
@@ -162,7 +149,7 @@ class XLinearEncoder(Encoder):
         self.dropout = nn.Dropout(config.region_dropout)
         self.layers = nn.ModuleList(XLinearLayer(config, last=layer == L - 1) for layer in range(L))
         self.feed_forward = nn.ModuleList(
-            FeedForwardAfter(D, ff_dim, ff_dropout) for _ in range(L) if ff_dim is not None
+            PostNormFeedForward(D, ff_dim, ff_dropout) for _ in range(L) if ff_dim is not None
         )
         self.summary: nn.Linear | None = nn.Linear((L + 1) * D, D, bias=not config.literal)
         self.summary_norm: nn.Module | None = nn.Identity() if config.literal else nn.LayerNorm(D)

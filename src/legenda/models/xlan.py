@@ -157,7 +157,7 @@ class XLanDecoder(Decoder):
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
     def _matrices(self) -> _Matrices:
-        words, other, hidden = self.lstm.parts()
+        words, other, hidden = self.lstm.split_weights()
         image, *context = other.split(self.dim, dim=1)
         return _Matrices(words, image, context[0] if context else image, hidden)
 
@@ -167,12 +167,12 @@ class XLanDecoder(Decoder):
 
     def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
         """What the words add to the gates."""
-        return self.lstm.read(self.word_dropout(self.act(self.embedding(tokens))), matrix)
+        return self.lstm.input_gates(self.word_dropout(self.act(self.embedding(tokens))), matrix)
 
     def _advance(self, read: Tensor, state: XLanState, memory: Memory, matrices: _Matrices) -> XLanState:
         """One position of all rows."""
         before = self.context_dropout(state.context)
-        hidden, cell = self.lstm.advance(read, before, state.hidden, state.cell, (matrices.context, matrices.hidden))
+        hidden, cell = self.lstm.step(read, before, state.hidden, state.cell, (matrices.context, matrices.hidden))
         query, seen, looked = hidden, [hidden], None
         for attention, (keys, values) in zip(self._looks, memory.cross_kv, strict=True):
             found = _look(attention, query, keys, values, memory)

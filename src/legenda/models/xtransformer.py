@@ -15,7 +15,8 @@ from legenda.attention.x_linear import create_act
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
 from legenda.errors import UserError
-from legenda.models.x_linear import FeedForwardAfter, Update, XLinearConfig, XLinearEncoder
+from legenda.models.layers import PostNormFeedForward
+from legenda.models.x_linear import Update, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
 KeysValues = tuple[Tensor, Tensor]
@@ -47,7 +48,7 @@ class XTransformerConfig(XLinearConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.positive("ff_dim")
+        self.require_positive("ff_dim")
         if self.dim % 2:
             raise UserError(f"dim={self.dim} must be even for sine and cosine of the positions")
         if self.position_base <= 1:
@@ -86,7 +87,7 @@ class XTransformerLayer(nn.Module):
         self.heard_norm = nn.LayerNorm(config.dim)
         self.query_norm = nn.LayerNorm(config.dim)
         self.update = None if last else Update(config)
-        self.feed_forward = None if last else FeedForwardAfter(config.dim, config.ff_dim, config.ff_dropout)
+        self.feed_forward = None if last else PostNormFeedForward(config.dim, config.ff_dim, config.ff_dropout)
 
     def forward(
         self,

@@ -50,7 +50,7 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
     Sentences of similar length share a batch. The model runs in evaluation mode.
     """
     device = next(model.parameters()).device
-    encoded = [model.read(sentence) for sentence in sentences]
+    encoded = [model.encode_text(sentence) for sentence in sentences]
     order = sorted((i for i, ids in enumerate(encoded) if len(ids) > 1), key=lambda i: len(encoded[i]))
     translations = [""] * len(encoded)
     with eval_mode(model):
@@ -59,7 +59,7 @@ def translate(model: Translator, sentences: Sequence[str], *, beam_size: int = 4
             source = pad_sequence([torch.tensor(encoded[i]) for i in batch], True, PADDING).to(device)
             output = beam_search(model, model.encode(source), beam_size=beam_size, num_return_sequences=1)
             for i, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
-                translations[i] = model.write(tokens)
+                translations[i] = model.decode_text(tokens)
     return translations
 
 

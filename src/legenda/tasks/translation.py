@@ -152,8 +152,8 @@ class TranslationObjective(Objective):
     def pairs(self) -> tuple[EncodedLines, EncodedLines]:
         """Source and target sentences as token ids."""
         firsts = (texts[0] for texts in self.split.references)
-        return EncodedLines.of(map(self.model.read, self.split.sentences)), EncodedLines.of(
-            map(self.model.read, firsts)
+        return EncodedLines.of(map(self.model.encode_text, self.split.sentences)), EncodedLines.of(
+            map(self.model.encode_text, firsts)
         )
 
     def read(self, indices: np.ndarray) -> Batch:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from legenda.models.checkpoint import describe as describe_model
-from legenda.models.checkpoint import load_weights
 from legenda.models.registry import configure
+from legenda.models.weights import load_weights
 from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.tasks.rewards import Reward
@@ -78,7 +77,7 @@ def train(
         load_weights(model, Path(init_from) / WEIGHTS)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {"model": describe_model(model), **sections, "stages": [asdict(stage) for stage in stages]}
+    config = {"model": model.describe(), **sections, "stages": [asdict(stage) for stage in stages]}
     if init_from is not None:
         config["init_from"] = str(Path(init_from).resolve())
     config |= {"task": task.name, "extractor": task.extractor}

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from legenda.models.checkpoint import load_weights, save_weights
 from legenda.models.model import Model
 from legenda.models.registry import build_model
+from legenda.models.weights import load_weights, save_weights
 from legenda.run_files import STATE, WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.rewards import Reward
@@ -103,7 +103,7 @@ class TrainingLoop:
         with torch.random.fork_rng(devices=[]):
             model = build_model(self.initial_model.name, {**vars(self.initial_model.config), **rates})
         model.load_state_dict(self.initial_model.state_dict())
-        model.load_words(self.folder)
+        model.load_vocabulary(self.folder)
         model.generation_config = self.initial_model.generation_config
         return model
 

@@ -45,7 +45,7 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
             partial.unlink()
     else:
         write_json(path, config)
-    model.save_words(folder)
+    model.save_vocabulary(folder)
 
 
 def is_finished(folder: Path, recipe: str) -> bool:

@@ -159,7 +159,7 @@ def _with_boxes(opened: CaptionerRun, split: CaptionDataset) -> CaptionDataset:
     """Return the data set with boxes, which the encoder may add where the features have none."""
 
     def read(positions: np.ndarray) -> Regions:
-        regions = opened.model.encoder.place(split.read(positions))
+        regions = opened.model.encoder.with_default_boxes(split.read(positions))
         if regions.boxes is None:
             raise DataError(
                 f"{opened.folder} reads features without boxes from {split.source}, so its attention cannot be drawn; "

@@ -177,4 +177,4 @@ def _layer(opened: CaptionerRun, layer: int | None) -> int:
 
 def _contents(opened: CaptionerRun, options: SurfaceOptions) -> Regions:
     split = resolve_data(opened, options.annotations, options.features).split(options.split)
-    return opened.model.encoder.place(split.read(np.arange(min(options.count, len(split)))))
+    return opened.model.encoder.with_default_boxes(split.read(np.arange(min(options.count, len(split)))))

@@ -1,0 +1,270 @@
+"""The Transformer's decoder: self-attention over tokens and cross-attention to the image (NG-SAN, section 3.2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention import MultiHeadAttention, sinusoids
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
+from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
+from legenda.regions import Memory
+
+KeyValue = tuple[Tensor, Tensor]
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over the tokens so far, cross-attention to the image, and a feed-forward network."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        ff_dim: int,
+        dropout: float,
+        inner_dropout: float,
+        norm_first: bool,
+        double_norm: bool = False,
+    ) -> None:
+        """Create the layer.
+
+        dropout: of each sublayer's output; inner_dropout: of attention weights and inside the feed-forward network.
+        double_norm: each attention has a second residual connection and normalization inside the outer one, as in the
+        releases of the Meshed-Memory Transformer and MD-SAN.
+        """
+        super().__init__()
+        self.self_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
+        self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
+        self.feed_forward = FeedForward(dim, ff_dim, inner_dropout)
+        self.self_attn_residual = Residual(dim, dropout, norm_first)
+        self.cross_attn_residual = Residual(dim, dropout, norm_first)
+        self.feed_forward_residual = Residual(dim, dropout, norm_first)
+        self.self_attn_inner_residual = Residual(dim, dropout, False) if double_norm else None
+        self.cross_attn_inner_residual = Residual(dim, dropout, False) if double_norm else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "B K T D"],
+        cross_kv: KeyValue,
+        cross_attention_mask: Bool[Tensor, "B N"],
+        attention_mask: Bool[Tensor, "B K T T"] | None = None,
+    ) -> Float[Tensor, "B K T D"]:
+        """Return the states of all positions.
+
+        cross_kv: keys and values of the regions. attention_mask: which of the tokens up to it each position attends to;
+        None for all.
+        """
+        B, K, T, D = x.shape
+        x = x.view(B * K, T, D)
+        normed = self.self_attn_residual.pre(x)
+        mask = None if attention_mask is None else attention_mask.flatten(0, 1)
+        attended = self.self_attn(normed, normed, normed, mask, is_causal=True).values
+        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended))
+        # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
+        x = self._cross_attend(x.view(B, K * T, D), cross_kv, cross_attention_mask, need_weights=False)[0]
+        return self._feed_forward(x).view(B, K, T, D)
+
+    def step(
+        self,
+        x: Float[Tensor, "B K D"],
+        past_kv: KeyValue,
+        length: CacheLength,
+        cross_kv: KeyValue,
+        cross_attention_mask: Bool[Tensor, "B N"],
+        attention_mask: Bool[Tensor, "B K T"] | None = None,
+    ) -> tuple[Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"]]:
+        """Return the states of one position, the extended keys and values, and the weights over the regions.
+
+        past_kv, length: keys and values of the tokens so far, and their number. attention_mask: which of these and of
+        the present token are attended to; None for all.
+        """
+        B, K, D = x.shape
+        normed = self.self_attn_residual.pre(x).view(B * K, 1, D)
+        key, value = self.self_attn.keys_values(normed, normed)
+        keys = append_kv(past_kv[0], key.unflatten(0, (B, K)), 3, length)
+        values = append_kv(past_kv[1], value.unflatten(0, (B, K)), 3, length)
+        attended = self.self_attn.attend(
+            self.self_attn.queries(normed),
+            keys.flatten(0, 1),
+            values.flatten(0, 1),
+            None if attention_mask is None else attention_mask.flatten(0, 1),
+        ).values
+        x = self.self_attn_residual.post(x, _inner(self.self_attn_inner_residual, normed, attended).view(B, K, D))
+        x, weights = self._cross_attend(x, cross_kv, cross_attention_mask, need_weights=True)
+        assert weights is not None
+        return self._feed_forward(x), (keys, values), weights
+
+    def _cross_attend(
+        self, x: Float[Tensor, "B Q D"], cross_kv: KeyValue, mask: Bool[Tensor, "B N"], *, need_weights: bool
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+        """Return x after cross-attention, and the weights over the regions."""
+        normed = self.cross_attn_residual.pre(x)
+        attended = self.cross_attn.attend(self.cross_attn.queries(normed), *cross_kv, mask, need_weights=need_weights)
+        inner = _inner(self.cross_attn_inner_residual, normed, attended.values)
+        return self.cross_attn_residual.post(x, inner), attended.weights
+
+    def _feed_forward(self, x: Float[Tensor, "B Q D"]) -> Float[Tensor, "B Q D"]:
+        return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
+
+
+def _inner(residual: Residual | None, x: Tensor, y: Tensor) -> Tensor:
+    return y if residual is None else residual.post(x, y)
+
+
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """Cache of the decoder: for each layer the keys and values of the tokens so far `(B, K, H, t, d)`.
+
+    length: number of tokens so far. attention_mask: which of them later tokens attend to; None for all. attention:
+    weights of the last step over the regions.
+    """
+
+    length: CacheLength
+    kv_cache: tuple[KeyValue, ...]
+    attention_mask: Bool[Tensor, "B K t"] | None = None
+    attention: Float[Tensor, "B K H N"] | None = None
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> TransformerState:
+        """Return the state of rows `beams` of each image."""
+        return replace(
+            self,
+            kv_cache=tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
+            attention_mask=None if self.attention_mask is None else gather_beams(self.attention_mask, beams),
+            attention=None if self.attention is None else gather_beams(self.attention, beams),
+        )
+
+
+def add_token_positions(x: Float[Tensor, "*rows T D"], first: CacheLength = 0) -> Float[Tensor, "*rows T D"]:
+    """Return x * sqrt(D) plus the sinusoids of positions first, first + 1 ... (Vaswani et al., 2017, 3.4)."""
+    T, D = x.shape[-2:]
+    positions = torch.arange(T, device=x.device, dtype=x.dtype) + first
+    return x * math.sqrt(D) + sinusoids(positions, D)
+
+
+class TransformerDecoder(Decoder):
+    """Embedding, L decoder layers and the output layer (NG-SAN, section 3.2)."""
+
+    uses_global_feature = False
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        num_heads: int,
+        num_layers: int,
+        ff_dim: int,
+        dropout: float,
+        inner_dropout: float | None = None,
+        norm_first: bool = False,
+        double_norm: bool = False,
+        last_norm: bool = True,
+        output_bias: bool = True,
+        tie_embeddings: bool = False,
+        pad_token_id: int | None = None,
+    ) -> None:
+        """Create the layers.
+
+        inner_dropout, double_norm: as in DecoderLayer; inner_dropout is `dropout` by default. last_norm: whether a
+        normalization follows the last layer. tie_embeddings: whether the output layer has the weights of the embedding,
+        and no bias (Press and Wolf, 2017). pad_token_id: a token to which no other one attends, and after which all
+        tokens are equally likely.
+        """
+        super().__init__()
+        self.num_heads = num_heads
+        self.pad_token_id = pad_token_id
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            self._create_layer(
+                num_layers,
+                dim=dim,
+                num_heads=num_heads,
+                ff_dim=ff_dim,
+                dropout=dropout,
+                inner_dropout=dropout if inner_dropout is None else inner_dropout,
+                norm_first=norm_first,
+                double_norm=double_norm,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(dim) if last_norm else nn.Identity()
+        self.output = None if tie_embeddings else nn.Linear(dim, vocab_size, bias=output_bias)
+
+    def reset_parameters(self) -> None:
+        """Initialize all matrices from Xavier's uniform distribution, and embeddings with std 1 / sqrt(D)."""
+        init_xavier_uniform_(self)
+        nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
+
+    def _create_layer(self, num_layers: int, **arguments: Any) -> DecoderLayer:  # noqa: ARG002
+        return DecoderLayer(**arguments)
+
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return cast("list[DecoderLayer]", list(self.layers))
+
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
+        """Compute keys and values of the image for every layer, shared by all rows."""
+        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self._layers)
+        return replace(memory, cross_kv=cross_kv)
+
+    def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
+        """Return empty caches."""
+        mask = None if self.pad_token_id is None else memory.mask.new_zeros(len(memory), num_rows, 0)
+        return TransformerState(0, empty_kv(memory, self.num_heads, num_rows, 0, memory.states.dtype), mask)
+
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
+        """Return caches of zeros for `max_length` tokens, and a mask that excludes all of them."""
+        mask = memory.mask.new_zeros(len(memory), num_rows, max_length)
+        length = torch.zeros((), dtype=torch.long, device=mask.device)
+        dtype = memory.cross_kv[0][0].dtype
+        return TransformerState(length, empty_kv(memory, self.num_heads, num_rows, max_length, dtype), mask)
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: TransformerState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], TransformerState]:
+        """Decode one token of each row; only the cost of self-attention grows with the number of tokens."""
+        x = self._embed(tokens.unsqueeze(-1), state.length).squeeze(2)
+        next_cache: list[KeyValue] = []
+        weights = current_mask = next_mask = None
+        if state.attention_mask is not None:
+            # every token attends to itself, so that none is without a key
+            ones = torch.ones_like(tokens, dtype=torch.bool).unsqueeze(-1)
+            current_mask = next_mask = append_kv(state.attention_mask, ones, -1, state.length)
+            if self.pad_token_id is not None:
+                real = tokens.ne(self.pad_token_id).unsqueeze(-1)
+                next_mask = append_kv(state.attention_mask, real, -1, state.length)
+        for layer, past_kv, cross_kv in zip(self._layers, state.kv_cache, memory.cross_kv, strict=True):
+            x, next_kv, weights = layer.step(x, past_kv, state.length, cross_kv, memory.mask, current_mask)
+            next_cache.append(next_kv)
+        attention = None if weights is None else weights.transpose(1, 2)
+        return self._logits(x, tokens), TransformerState(state.length + 1, tuple(next_cache), next_mask, attention)
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Decode all positions at once."""
+        x, mask = self._embed(tokens, 0), None
+        if self.pad_token_id is not None:
+            diagonal = torch.eye(tokens.shape[-1], dtype=torch.bool, device=tokens.device)
+            mask = tokens.ne(self.pad_token_id).unsqueeze(-2) | diagonal
+        for layer, cross_kv in zip(self._layers, memory.cross_kv, strict=True):
+            x = layer(x, cross_kv, memory.mask, mask)
+        return self._logits(x, tokens)
+
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
+        """Return the first layer's input; `first` is the position of the first token, counted from 0."""
+        return self.dropout(add_token_positions(self.embedding(tokens), first))
+
+    def _logits(self, x: Float[Tensor, "B K *T D"], tokens: Int[Tensor, "B K *T"]) -> Float[Tensor, "B K *T V"]:
+        x = self.norm(x)
+        logits = F.linear(x, self.embedding.weight) if self.output is None else self.output(x)
+        if self.pad_token_id is None:
+            return logits
+        return logits.masked_fill(tokens.eq(self.pad_token_id).unsqueeze(-1), 0.0)
