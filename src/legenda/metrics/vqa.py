@@ -5,28 +5,32 @@ values are equal to those of the official program, including its irregularities.
 """
 
 import re
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 from typing import Any
 
 from legenda.errors import DataError
-from legenda.metrics.contractions import CONTRACTIONS
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _GROUPED = re.compile(r"\d,\d")
 _FULL_STOP = re.compile(r"\.(?!\d)")
 _MAX_FULL_STOPS = 32
 """The official program passes re.UNICODE, which is 32, as the number of replacements."""
-_NUMBERS = {"none": "0"} | {
-    word: str(number)
-    for number, word in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    )
-}
+_NUMBER_WORDS = "zero one two three four five six seven eight nine ten"
+_NUMBERS = {"none": "0"} | {word: str(number) for number, word in enumerate(_NUMBER_WORDS.split())}
 _ARTICLES = ("a", "an", "the")
 _TARGETS = (0.0, 0.3, 0.6, 0.9, 1.0)
+
+
+@cache
+def contractions() -> dict[str, str]:
+    """Return the official replacement of each word without apostrophes, by the word in lower case."""
+    table = tomllib.loads(files("legenda.metrics").joinpath("contractions.toml").read_text(encoding="utf-8"))
+    return {word.replace("'", ""): word for word in table["with_apostrophes"].split()} | table["irregular"]
 
 
 @lru_cache(maxsize=1 << 16)  # answers repeat often
@@ -45,7 +49,7 @@ def normalize_answer(text: str) -> str:
         found = found.replace(mark, "" if next_to_space or grouped else " ")
     found = _FULL_STOP.sub("", found, count=_MAX_FULL_STOPS)
     words = (_NUMBERS.get(word, word) for word in found.lower().split())
-    return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in _ARTICLES)
+    return " ".join(contractions().get(word, word) for word in words if word not in _ARTICLES)
 
 
 def vqa_accuracy(prediction: str, answers: Sequence[str]) -> float:
