@@ -1,4 +1,4 @@
-"""From a recipe to captions of a picture file, and what is said when something on the way is wrong."""
+"""From a recipe to captions of an image file, and the messages of errors on the way."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ EXTRACTOR = '''
 import numpy as np
 
 def extract(pictures):
-    """Mean colours of the left and the right half; what is wrong on purpose depends on the upper left pixel."""
+    """Return the mean colors of the left and the right half; the upper left pixel selects an error."""
     given = []
     for picture in pictures:
         pixels = np.asarray(picture, dtype=np.float32) / 255
@@ -44,16 +44,16 @@ def extract(pictures):
             case (7, 7, 7):
                 boxes = boxes[:, [2, 3, 0, 1]]
             case (5, 5, 5):
-                raise RuntimeError("no more ideas")
+                raise RuntimeError("out of memory")
         given.append((features, boxes))
     return given
 '''
 NAN, NARROW, BOXLESS, EMPTY, FAILS, PIXELS, REVERSED = range(1, 8)
 
 
-def mistake(answer: tuple[int, str, str]) -> str:
-    """The one sentence of a command that failed for a mistake of the user's; progress may stand before it."""
-    code, out, err = answer
+def error_of(result: tuple[int, str, str]) -> str:
+    """Return the error message of a command that failed with code 2; lines of progress may precede it."""
+    code, out, err = result
     assert (code, out) == (2, "")
     *before, sentence = err.splitlines()
     assert sentence.startswith("legenda ")
@@ -67,7 +67,7 @@ def everything_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def scenes_run(tmp_path_factory) -> Path:
-    """A model of scenes, trained too little to be right."""
+    """A model of scenes, trained for one epoch."""
     folder = tmp_path_factory.mktemp("scenes") / "run"
     main(f"train scenes.ngsan --out {folder} {TINY} {SHORT} {SCENES}".split())
     return folder
@@ -75,7 +75,7 @@ def scenes_run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory) -> Path:
-    """Eight invented photographs, an extractor, their features, annotations, and a transformer trained on them."""
+    """Eight random images, an extractor, their features, annotations, and a transformer trained on them."""
     folder = tmp_path_factory.mktemp("photographs")
     (folder / "pictures").mkdir()
     images = []
@@ -87,17 +87,17 @@ def photographs(tmp_path_factory) -> Path:
     (folder / "mine.py").write_text(EXTRACTOR)
     features = folder / "features.safetensors"
     main(f"extract {folder / 'pictures'} --extractor {folder / 'mine.py'} --out {features}".split())
-    main(f"train flickr8k.transformer --out {folder / 'run'} {data_of(folder)} {TINY} {SHORT}".split())
+    main(f"train flickr8k.transformer --out {folder / 'run'} {data_options(folder)} {TINY} {SHORT}".split())
     return folder
 
 
-def data_of(folder: Path, features: str = "features.safetensors") -> str:
+def data_options(folder: Path, features: str = "features.safetensors") -> str:
     annotations = folder / "dataset.json"
     return f"--data.annotations {annotations} --data.features {folder / features} --data.min-count 1"
 
 
-def odd_picture(folder: Path, shade: int) -> Path:
-    path = folder / f"odd{shade}.png"
+def faulty_image(folder: Path, shade: int) -> Path:
+    path = folder / f"faulty{shade}.png"
     Image.new("RGB", (6, 6), (shade, shade, shade)).save(path)
     return path
 
@@ -118,7 +118,7 @@ def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, run_command, tmp
     assert out.count("\n") == 1
 
 
-def test_a_folder_of_pictures_is_captioned_in_order(scenes_run, run_command, tmp_path):
+def test_a_folder_of_images_is_captioned_in_order(scenes_run, run_command, tmp_path):
     for number in range(3):
         draw_scene(make_scene("fresh", number)).save(tmp_path / f"{number}.png")
     code, out, _ = run_command(f"caption {tmp_path} --model {scenes_run}")
@@ -126,8 +126,8 @@ def test_a_folder_of_pictures_is_captioned_in_order(scenes_run, run_command, tmp
     assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(3)]
 
 
-def test_the_caption_of_a_file_is_that_of_the_data_set(scenes_run, run_command, tmp_path):
-    """The path of a user's picture gives what evaluation says of the same scene."""
+def test_the_caption_of_a_file_equals_that_of_evaluation(scenes_run, run_command, tmp_path):
+    """`legenda caption` and `legenda evaluate` caption the same scene alike."""
     run_command(f"evaluate {scenes_run} --split val")
     expected = json.loads((scenes_run / "evaluation_val.json").read_text())["captions"]
     for number in range(3):
@@ -137,20 +137,20 @@ def test_the_caption_of_a_file_is_that_of_the_data_set(scenes_run, run_command, 
         assert out == f"{picture}: {expected[f'val-0-{number:06d}']}\n"
 
 
-def test_training_again_goes_on_or_says_that_the_settings_differ(scenes_run, run_command):
+def test_training_again_resumes_or_rejects_other_settings(scenes_run, run_command):
     before = everything_in(scenes_run)
     code, out, _ = run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES}")
     assert code == 0
     assert str(scenes_run) in out
-    said = mistake(run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} --training.seed 2"))
-    assert "holds a run with other settings" in said
+    output = error_of(run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} --training.seed 2"))
+    assert "holds a run with other settings" in output
     assert everything_in(scenes_run) == before
 
 
-def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, run_command, tmp_path):
+def test_unreadable_images_are_named_and_the_others_captioned(scenes_run, run_command, tmp_path):
     draw_scene(make_scene("fresh", 0)).save(tmp_path / "b.png")
     whole = (tmp_path / "b.png").read_bytes()
-    (tmp_path / "a.png").write_text("no picture")
+    (tmp_path / "a.png").write_text("not an image")
     (tmp_path / "c.png").write_bytes(whole[: len(whole) // 2])
     Image.new("RGB", (20, 20)).save(tmp_path / "d.png")
     code, out, err = run_command(f"caption {tmp_path} --model {scenes_run}")
@@ -163,11 +163,11 @@ def test_unreadable_pictures_are_named_and_the_others_are_captioned(scenes_run, 
     assert lines[3:] == ["legenda caption: 3 of 4 images were skipped; repair or leave out the images named above"]
 
 
-def test_captions_of_earlier_pictures_stay_where_all_are_broken(scenes_run, run_command, tmp_path):
+def test_an_earlier_output_is_kept_where_all_images_fail(scenes_run, run_command, tmp_path):
     out = tmp_path / "captions.txt"
     out.write_text("a.png: a circle\n")
     for name in "ab":
-        (tmp_path / f"{name}.png").write_text("no picture")
+        (tmp_path / f"{name}.png").write_text("not an image")
         *_, sentence = run_command(f"caption {tmp_path} --model {scenes_run} --out {out}")[2].splitlines()
         assert sentence.startswith("legenda caption: ")
         assert sentence.endswith(f"; {out} was not written")
@@ -180,17 +180,17 @@ def test_captions_of_earlier_pictures_stay_where_all_are_broken(scenes_run, run_
     assert out.read_text().startswith(f"{tmp_path / 'c.png'}: ")
 
 
-def test_an_empty_folder_is_a_mistake(scenes_run, run_command, tmp_path):
+def test_an_empty_folder_is_an_error(scenes_run, run_command, tmp_path):
     for command in (
         f"caption {tmp_path} --model {scenes_run}",
         f"extract {tmp_path} --extractor scenes --out {tmp_path}/f",
     ):
-        assert f"{tmp_path} holds no image" in mistake(run_command(command))
+        assert f"{tmp_path} holds no image" in error_of(run_command(command))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_picture_at_all_is_a_mistake(scenes_run, run_command):
-    assert "name at least one image" in mistake(run_command(f"caption --model {scenes_run}"))
+def test_missing_images_are_an_error(scenes_run, run_command):
+    assert "name at least one image" in error_of(run_command(f"caption --model {scenes_run}"))
 
 
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])
@@ -216,7 +216,7 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command
     picture = tmp_path / "fresh.png"
     draw_scene(make_scene("fresh", 1)).save(picture)
     before = everything_in(tmp_path)
-    assert str(run / name) in mistake(run_command(command.format(run=run, picture=picture)))
+    assert str(run / name) in error_of(run_command(command.format(run=run, picture=picture)))
     assert everything_in(tmp_path) == before
 
 
@@ -226,7 +226,7 @@ def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_pa
     whole = json.loads(path.read_text())
     for part in ("data", "model"):
         path.write_text(json.dumps({key: value for key, value in whole.items() if key != part}))
-        assert str(path) in mistake(run_command(f"evaluate {tmp_path / 'run'}"))
+        assert str(path) in error_of(run_command(f"evaluate {tmp_path / 'run'}"))
 
 
 @pytest.mark.parametrize(
@@ -244,12 +244,12 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
     config = json.loads(path.read_text())
     path.write_text(json.dumps({**config, "data": {**config["data"], **wrong}}))
     before = everything_in(tmp_path)
-    assert f"{path}{message}" in mistake(run_command(f"evaluate {tmp_path / 'run'}"))
+    assert f"{path}{message}" in error_of(run_command(f"evaluate {tmp_path / 'run'}"))
     assert everything_in(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("--model.dropout 1.5", "dropout"),
         ("--model.dropout 1", "dropout"),
@@ -263,20 +263,20 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
         ("--data.train 0", "the split train needs at least 1 scene, not 0"),
     ],
 )
-def test_a_setting_that_cannot_work_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, said):
+def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, message):
     run = tmp_path / "run"
-    assert said in mistake(run_command(f"train scenes.ngsan --out {run} {TINY} {SHORT} {SCENES} {wrong}"))
+    assert message in error_of(run_command(f"train scenes.ngsan --out {run} {TINY} {SHORT} {SCENES} {wrong}"))
     assert not run.exists()
 
 
 def test_a_file_in_place_of_the_run_folder_is_named(run_command, tmp_path):
     path = tmp_path / "run"
     path.write_text("mine")
-    assert str(path) in mistake(run_command(f"train scenes.ngsan --out {path} {TINY} {SHORT} {SCENES}"))
+    assert str(path) in error_of(run_command(f"train scenes.ngsan --out {path} {TINY} {SHORT} {SCENES}"))
     assert path.read_text() == "mine"
 
 
-def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
+def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_command):
     store = PackedFeatureStore.open(photographs / "features.safetensors")
     assert len(store) == 8
     assert (store.feature_dim, store.has_boxes) == (4, True)
@@ -291,7 +291,7 @@ def test_photographs_go_through_a_users_own_extractor(photographs, run_command):
     assert (code, out) == (0, f"{picture}: {expected['6']}\n")
 
 
-def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photographs, run_command, tmp_path):
+def test_a_split_without_captions_is_captioned_and_not_scored(photographs, run_command, tmp_path):
     run_command(f"evaluate {photographs / 'run'} --split test")
     expected = json.loads((photographs / "run" / "evaluation_test.json").read_text())["captions"]
     dataset = json.loads((photographs / "dataset.json").read_text())
@@ -310,61 +310,61 @@ def test_a_split_whose_captions_are_withheld_is_captioned_and_not_scored(photogr
     written = json.loads((run / "evaluation_test.json").read_text())
     assert (written["captions"], written["scores"]) == (expected, {})
     assert written["data"]["annotations"] == str(tmp_path / "withheld.json")
-    said = mistake(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
-    assert "the data set has no captions of test, so nothing can be scored; choose another --split" in said
+    output = error_of(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
+    assert "the data set has no captions of test, so nothing can be scored; choose another --split" in output
 
 
-def test_captioning_photographs_needs_the_very_extractor_of_the_run(photographs, run_command, tmp_path):
+def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp_path):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
-    assert "name its file, as in --extractor mine.py" in mistake(run_command(command))
-    assert "but scenes is scenes" in mistake(run_command(f"{command} --extractor scenes"))
+    assert "name its file, as in --extractor mine.py" in error_of(run_command(command))
+    assert "but scenes is scenes" in error_of(run_command(f"{command} --extractor scenes"))
     changed = tmp_path / "mine.py"
     changed.write_text(EXTRACTOR + "\n# another version\n")
-    assert "give the same file, unchanged" in mistake(run_command(f"{command} --extractor {changed}"))
+    assert "give the same file, unchanged" in error_of(run_command(f"{command} --extractor {changed}"))
 
 
 @pytest.mark.parametrize(
-    ("shade", "said"),
+    ("shade", "message"),
     [
         (NAN, "NaN"),
         (NARROW, "the features have 3 channels but transformer reads 4"),
         (EMPTY, "at least one region is needed"),
-        (FAILS, "no more ideas"),
+        (FAILS, "out of memory"),
         (PIXELS, "which leaves 0..1"),
         (REVERSED, "which is empty"),
     ],
 )
-def test_what_an_extractor_gives_is_checked_before_it_is_captioned(photographs, run_command, tmp_path, shade, said):
-    picture, extractor = odd_picture(tmp_path, shade), photographs / "mine.py"
+def test_the_output_of_an_extractor_is_checked_before_captioning(photographs, run_command, tmp_path, shade, message):
+    picture, extractor = faulty_image(tmp_path, shade), photographs / "mine.py"
     code, out, err = run_command(f"caption {picture} --model {photographs / 'run'} --extractor {extractor}")
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("shade", "said"),
+    ("shade", "message"),
     [
         (NAN, "NaN"),
         (NARROW, "width 3"),
         (BOXLESS, "boxes"),
         (EMPTY, "at least one region"),
-        (FAILS, "no more ideas"),
+        (FAILS, "out of memory"),
         (PIXELS, "which leaves 0..1"),
         (REVERSED, "which is empty"),
     ],
 )
-def test_extraction_of_what_no_model_can_use_writes_nothing(photographs, run_command, tmp_path, shade, said):
-    odd_picture(tmp_path, shade)
+def test_extraction_of_invalid_features_writes_nothing(photographs, run_command, tmp_path, shade, message):
+    faulty_image(tmp_path, shade)
     shutil.copy(photographs / "pictures" / "0.png", tmp_path / "a.png")
     before = everything_in(tmp_path)
-    sentence = mistake(run_command(f"extract {tmp_path} --extractor {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
-    assert said in sentence
-    assert f"odd{shade}" in sentence
+    sentence = error_of(run_command(f"extract {tmp_path} --extractor {photographs / 'mine.py'} --out {tmp_path / 'f'}"))
+    assert message in sentence
+    assert f"faulty{shade}" in sentence
     assert everything_in(tmp_path) == before
 
 
-def spoilt(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
-    """A store of the same images that does not fit."""
+def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
+    """Write a store of the same images that does not fit the run."""
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
     name = PackedFeatureStore.open(photographs / "features.safetensors").extractor
     regions = [(str(number), np.ones((1, width)), box if boxes else None) for number in range(8)]
@@ -374,18 +374,18 @@ def spoilt(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True,
     return path
 
 
-def test_ngsan_on_features_without_boxes_is_refused_before_anything_is_written(photographs, run_command, tmp_path):
-    features = spoilt(photographs, tmp_path / "f.safetensors", boxes=False)
+def test_ngsan_on_features_without_boxes_is_rejected(photographs, run_command, tmp_path):
+    features = faulty_store(photographs, tmp_path / "f.safetensors", boxes=False)
     data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
-    sentence = mistake(run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
+    sentence = error_of(run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors holds no boxes, which ngsan needs" in sentence
     assert not (tmp_path / "run").exists()
 
 
-def test_training_on_nan_is_refused_before_anything_is_written(photographs, run_command, tmp_path):
-    features = spoilt(photographs, tmp_path / "f.safetensors", nan=True)
+def test_training_on_nan_is_rejected(photographs, run_command, tmp_path):
+    features = faulty_store(photographs, tmp_path / "f.safetensors", nan=True)
     data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
-    sentence = mistake(run_command(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
+    sentence = error_of(run_command(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors: image" in sentence
     assert "NaN" in sentence
     assert not (tmp_path / "run").exists()
@@ -402,25 +402,26 @@ def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"nan": True}, "NaN"), ({"width": 5}, "the features have 5 channels but transformer reads 4")]
+    ("change", "message"),
+    [({"nan": True}, "NaN"), ({"width": 5}, "the features have 5 channels but transformer reads 4")],
 )
-def test_evaluation_on_features_that_do_not_fit_writes_nothing(photographs, run_command, tmp_path, change, said):
-    run = run_on_other_features(photographs, tmp_path, spoilt(photographs, tmp_path / "f.safetensors", **change))
+def test_evaluation_on_features_that_do_not_fit_writes_nothing(photographs, run_command, tmp_path, change, message):
+    run = run_on_other_features(photographs, tmp_path, faulty_store(photographs, tmp_path / "f.safetensors", **change))
     before = everything_in(tmp_path)
-    sentence = mistake(run_command(f"evaluate {run}"))
-    assert said in sentence
+    sentence = error_of(run_command(f"evaluate {run}"))
+    assert message in sentence
     assert "f.safetensors" in sentence
     assert everything_in(tmp_path) == before
 
 
-def test_evaluation_on_features_of_another_extractor_is_refused(photographs, run_command, tmp_path):
+def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, run_command, tmp_path):
     features = tmp_path / "f.safetensors"
     write_store(
         features, [(str(n), np.ones((1, 4)), np.array([[0, 0, 1, 1]])) for n in range(8)], extractor="other-00000000"
     )
     run = run_on_other_features(photographs, tmp_path, features)
     before = everything_in(tmp_path)
-    sentence = mistake(run_command(f"evaluate {run}"))
+    sentence = error_of(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence
     assert (
         f"was trained on features of {PackedFeatureStore.open(photographs / 'features.safetensors').extractor}"
@@ -431,7 +432,7 @@ def test_evaluation_on_features_of_another_extractor_is_refused(photographs, run
 
 def test_a_missing_features_file_is_named(photographs, run_command, tmp_path):
     run = run_on_other_features(photographs, tmp_path, tmp_path / "gone.safetensors")
-    assert "gone.safetensors does not exist" in mistake(run_command(f"evaluate {run}"))
+    assert "gone.safetensors does not exist" in error_of(run_command(f"evaluate {run}"))
 
 
 def test_a_run_can_be_evaluated_from_another_folder(photographs, run_command, tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         main(arguments)
     except SystemExit as stop:
         code = int(stop.code or 0)
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_models_and_recipes_are_listed(capsys):
     assert '"model": "ngsan"' in out
 
 
-MISTAKES = [
+ERRORS = [
     (("trian",), "there is no such command; did you mean train?"),
     (("zzz",), f"choose from {', '.join(sorted(COMMANDS))}"),
     (("recipes", "scenes.ngsn"), "there is no recipe 'scenes.ngsn'; did you mean scenes.ngsan?"),
@@ -121,18 +121,18 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), MISTAKES, ids=[" ".join(arguments) for arguments, _ in MISTAKES])
-def test_a_mistake_is_one_sentence_that_names_it_and_exit_code_2(capsys, arguments, said):
+@pytest.mark.parametrize(("arguments", "message"), ERRORS, ids=[" ".join(arguments) for arguments, _ in ERRORS])
+def test_an_error_is_one_sentence_and_exit_code_2(capsys, arguments, message):
     code, out, err = call(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"legenda {arguments[0]}: ")
     assert err.count("\n") == 1
-    assert said in err
+    assert message in err
     assert not any(sign in err for sign in ("Traceback", "│", "╭"))
 
 
 @pytest.mark.parametrize("columns", ["20", "60", "200"])
-def test_a_misspelt_option_is_told_at_every_width_of_the_terminal(capsys, monkeypatch, columns):
+def test_a_misspelled_option_is_named_at_every_width_of_the_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     _, _, err = call(capsys, "train", "scenes.ngsan", "--training.schedule.warmup", "3")
     option = "--training.schedule.warmup"

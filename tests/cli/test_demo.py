@@ -1,4 +1,4 @@
-"""The demo's page on two tiny runs, and its road through the command line; the whole demo is `make demo`."""
+"""The demo's page on two tiny runs, and the command; `make demo` runs the full demo."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 from legenda.cli import demo
 from legenda.cli.main import main
 from legenda.datasets.scenes import TRUTHS
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.training import is_finished
 from legenda.visualization.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, write_demo_report
 
@@ -22,7 +22,7 @@ SCENES = "--data.train 30 --data.validation 3 --data.test 18"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Two runs where the demo looks for its own, so that it finds them trained already."""
+    """Two trained runs in the folders of the demo."""
     folder = tmp_path_factory.mktemp("runs")
     for name in demo.MODELS:
         main(f"train scenes.{name} --out {folder / name} {TINY} {SHORT} {SCENES}".split())
@@ -51,21 +51,20 @@ def test_the_table_has_a_line_for_each_model_with_all_scores(page, runs):
         assert int(cells[-2].replace(",", "")) > 1000
 
 
-def test_the_scores_kept_beside_the_page_are_what_evaluate_writes(page, runs):
-    """One format, so that whoever reads the file need not know which of the two wrote it."""
+def test_the_demo_writes_the_file_of_evaluate(page, runs):
     assert page
     for name in demo.MODELS:
         path = runs / name / "evaluation_test.json"
-        kept = path.read_bytes()
-        written = json.loads(kept)
+        content = path.read_bytes()
+        written = json.loads(content)
         settings = ["images", "split", "beam_size", "metrics", "generation_config", "data"]
         assert list(written) == [*settings, "scores", "captions"]
         assert (written["split"], written["images"], len(written["captions"])) == ("test", 18, 18)
         main(["evaluate", str(runs / name), "--split", "test", "--beam-size", str(written["beam_size"])])
-        assert path.read_bytes() == kept
+        assert path.read_bytes() == content
 
 
-def test_a_run_of_another_recipe_in_the_place_of_the_demos_is_not_taken(runs):
+def test_a_run_of_another_recipe_is_not_finished(runs):
     assert is_finished(runs / "ngsan", "scenes.ngsan")
     assert not is_finished(runs / "ngsan", "scenes.transformer")
 
@@ -80,31 +79,33 @@ def test_the_page_has_scores_of_every_kind_curves_and_twelve_scenes_and_needs_no
     assert not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
 
 
-def test_the_demo_uses_what_is_trained_and_captions_a_fresh_picture_file(runs, tmp_path, capsys):
+def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, capsys):
     report = tmp_path / "report.html"
     demo.run(["--runs", str(runs), "--report", str(report)])
-    said = capsys.readouterr().out
-    assert "ngsan is already trained" in said
-    assert "transformer is already trained" in said
-    assert str(report) in said
+    output = capsys.readouterr().out
+    assert "ngsan is already trained" in output
+    assert "transformer is already trained" in output
+    assert str(report) in output
     assert report.stat().st_size > 10_000
     fresh = runs / "fresh.png"
     assert fresh.read_bytes()[1:4] == b"PNG"
-    assert f"a new image, {fresh}: " in said
-    assert f"caption IMAGE.png --model {runs / 'ngsan'}" in said
+    assert f"a new image, {fresh}: " in output
+    assert f"caption IMAGE.png --model {runs / 'ngsan'}" in output
 
 
-def test_a_report_over_a_missing_run_names_it_and_writes_nothing(runs, tmp_path):
+def test_a_missing_run_is_named_and_nothing_is_written(runs, tmp_path):
     folders = {"transformer": runs / "transformer", "ngsan": tmp_path / "gone"}
-    with pytest.raises(UserError, match="gone"):
+    with pytest.raises(LegendaError, match="gone"):
         write_demo_report(folders, tmp_path / "report.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_training_that_fails_is_told_in_one_sentence(tmp_path, monkeypatch):
+def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "MODELS", ("absent",))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"):
+    with pytest.raises(
+        LegendaError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"
+    ):
         demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])
     assert list(tmp_path.iterdir()) == []
 
@@ -115,5 +116,5 @@ def test_a_damaged_configuration_is_named(tmp_path):
         (tmp_path / name / "config.json").write_text("[]")
         for file in ("training_state.safetensors", "model.safetensors"):
             (tmp_path / name / file).write_bytes(b"")
-    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run"):
+    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run"):
         demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])

@@ -1,4 +1,4 @@
-"""Captions in every form and from every source; conversion and extraction on the command line."""
+"""Captions in every format and from every source; conversion and extraction on the command line."""
 
 import csv
 import io
@@ -33,24 +33,24 @@ def run(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory) -> Path:
-    """Five scenes, named as COCO's pictures."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory) -> Path:
+    """Five scenes with names of COCO images."""
+    folder = tmp_path_factory.mktemp("images")
     for number in range(5):
         draw_scene(make_scene("fresh", number)).save(folder / f"COCO_val2014_{number:012d}.png")
     return folder
 
 
-def test_batches_of_any_size_say_the_same(run, pictures, run_command):
-    said = {run_command(f"caption {pictures} --model {run} --batch-size {size}")[:2] for size in (1, 2, 16)}
-    assert len(said) == 1
-    ((code, out),) = said
+def test_the_batch_size_does_not_change_captions(run, images, run_command):
+    output = {run_command(f"caption {images} --model {run} --batch-size {size}")[:2] for size in (1, 2, 16)}
+    assert len(output) == 1
+    ((code, out),) = output
     assert code == 0
     assert out.count("\n") == 5
 
 
-def test_a_picture_that_fails_spoils_no_batch(run, pictures, run_command, tmp_path):
-    for number, path in enumerate(sorted(pictures.iterdir())):
+def test_an_image_that_fails_does_not_affect_its_batch(run, images, run_command, tmp_path):
+    for number, path in enumerate(sorted(images.iterdir())):
         (tmp_path / f"{number}.png").write_bytes(path.read_bytes())
     Image.new("RGB", (20, 20)).save(tmp_path / "1a.png")
     code, out, err = run_command(f"caption {tmp_path} --model {run}")
@@ -59,45 +59,45 @@ def test_a_picture_that_fails_spoils_no_batch(run, pictures, run_command, tmp_pa
     assert "1a.png" in err.splitlines()[0]
 
 
-def test_several_captions_come_best_first_with_scores(run, pictures, run_command):
-    _, out, _ = run_command(f"caption {pictures} --model {run} --num-captions 3 --format json")
+def test_several_captions_are_sorted_by_score(run, images, run_command):
+    _, out, _ = run_command(f"caption {images} --model {run} --num-captions 3 --format json")
     entries = json.loads(out)
-    assert [Path(entry["image"]).name for entry in entries] == sorted(path.name for path in pictures.iterdir())
-    _, best, _ = run_command(f"caption {pictures} --model {run}")
+    assert [Path(entry["image"]).name for entry in entries] == sorted(path.name for path in images.iterdir())
+    _, best, _ = run_command(f"caption {images} --model {run}")
     for entry, line in zip(entries, best.splitlines(), strict=True):
-        scores = [told["score"] for told in entry["captions"]]
+        scores = [output["score"] for output in entry["captions"]]
         assert len(scores) == 3
         assert scores == sorted(scores, reverse=True)
         assert line == f"{entry['image']}: {entry['captions'][0]['caption']}"
-    _, out, _ = run_command(f"caption {pictures} --model {run} --num-captions 3")
+    _, out, _ = run_command(f"caption {images} --model {run} --num-captions 3")
     first = entries[0]["captions"][0]
     assert out.splitlines()[0] == f"{entries[0]['image']}: {first['score']:.3f} {first['caption']}"
     assert out.count("\n") == 15
 
 
-def test_csv_and_cocos_form(run, pictures, run_command, tmp_path):
-    _, out, _ = run_command(f"caption {pictures} --model {run} --format csv --num-captions 2")
+def test_csv_and_coco_formats(run, images, run_command, tmp_path):
+    _, out, _ = run_command(f"caption {images} --model {run} --format csv --num-captions 2")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["rank"] for row in rows] == ["1", "2"] * 5
     assert all(float(row["score"]) < 0 for row in rows)
     path = tmp_path / "results.json"
-    assert run_command(f"caption {pictures} --model {run} --format coco --out {path}")[:2] == (0, "")
+    assert run_command(f"caption {images} --model {run} --format coco --out {path}")[:2] == (0, "")
     results = json.loads(path.read_text())
     assert [entry["image_id"] for entry in results] == [0, 1, 2, 3, 4]
     assert [entry["caption"] for entry in results] == [row["caption"] for row in rows[::2]]
     assert [set(entry) for entry in results] == [{"image_id", "caption"}] * 5
 
 
-def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, run_command, tmp_path):
+def test_json_without_readable_images_is_an_empty_list(run, run_command, tmp_path):
     for name in ("a.png", "b.png"):
-        (tmp_path / name).write_text("no picture")
+        (tmp_path / name).write_text("not an image")
     code, out, err = run_command(f"caption {tmp_path} --model {run} --format json")
     assert (code, json.loads(out)) == (2, [])
     assert "2 of 2 images were skipped" in err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("--num-captions 4", "--num-captions must lie between 1 and --beam-size 3, not 4"),
         ("--num-captions 0", "not 0"),
@@ -106,22 +106,22 @@ def test_a_list_without_a_picture_that_can_be_read_is_still_json(run, run_comman
         ("--format yaml", "yaml"),
     ],
 )
-def test_options_that_cannot_work_are_one_sentence(run, pictures, run_command, options, said):
-    code, out, err = run_command(f"caption {pictures} --model {run} {options}")
+def test_invalid_options_are_one_sentence(run, images, run_command, options, message):
+    code, out, err = run_command(f"caption {images} --model {run} {options}")
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
 
 
-def test_cocos_form_needs_cocos_names(run, pictures, run_command, tmp_path):
-    (tmp_path / "holiday.png").write_bytes(next(pictures.iterdir()).read_bytes())
+def test_the_coco_format_needs_coco_names(run, images, run_command, tmp_path):
+    (tmp_path / "holiday.png").write_bytes(next(images.iterdir()).read_bytes())
     code, _, err = run_command(f"caption {tmp_path} --model {run} --format coco --out {tmp_path / 'r.json'}")
     assert code == 2
     assert "holiday.png is not the name of a COCO image" in err
     assert not (tmp_path / "r.json").exists()
 
 
-def test_the_standard_input_lists_pictures(run, pictures, run_command, monkeypatch):
-    first, second, *_ = sorted(pictures.iterdir())
+def test_the_standard_input_lists_images(run, images, run_command, monkeypatch):
+    first, second, *_ = sorted(images.iterdir())
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{second}\n\n{first}\n"))
     _, out, _ = run_command(f"caption - --model {run}")
     assert [line.split(":")[0] for line in out.splitlines()] == [str(second), str(first)]
@@ -130,39 +130,39 @@ def test_the_standard_input_lists_pictures(run, pictures, run_command, monkeypat
 
 
 @pytest.fixture
-def server(pictures):
+def server(images):
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(pictures))) as serving:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(images))) as serving:
         thread = threading.Thread(target=serving.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{serving.server_address[1]}"
         serving.shutdown()
 
 
-def test_urls_are_fetched_only_when_allowed(run, pictures, run_command, server):
+def test_urls_are_fetched_only_when_allowed(run, images, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
     code, out, err = run_command(f"caption {url} --model {run}")
     assert (code, out) == (2, "")
     assert f"{url} is a URL; add --allow-urls to download it" in err
     code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
-    _, expected, _ = run_command(f"caption {pictures / Path(url).name} --model {run}")
+    _, expected, _ = run_command(f"caption {images / Path(url).name} --model {run}")
     assert out == f"{url}: {expected.partition(': ')[2]}"
     assert "gone.png cannot be fetched" in run_command(f"caption {server}/gone.png --model {run} --allow-urls")[2]
 
 
-def test_pictures_with_names_of_any_script(run, pictures, run_command, tmp_path):
+def test_images_with_names_of_any_script(run, images, run_command, tmp_path):
     path = tmp_path / "Straße_日本_🐕.png"
-    path.write_bytes(next(pictures.iterdir()).read_bytes())
+    path.write_bytes(next(images.iterdir()).read_bytes())
     code, out, _ = run_command(f"caption {tmp_path} --model {run} --format json")
     assert code == 0
     assert json.loads(out)[0]["image"] == str(path)
 
 
-def test_features_are_converted_and_told_of(run_command, tmp_path):
+def test_features_are_converted_and_described(run_command, tmp_path):
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
     write_store(tmp_path / "a.safetensors", [("1", np.ones((1, 4)), box), ("2", np.ones((1, 4)), box)], extractor="x-1")
     code, out, _ = run_command(f"convert {tmp_path / 'a.safetensors'} {tmp_path / 'b.hdf5'} --float16")
@@ -176,8 +176,8 @@ def test_features_are_converted_and_told_of(run_command, tmp_path):
     assert "name the feature stores to read and, last, the one to write" in err
 
 
-def test_a_model_trains_on_features_of_another_kind(run_command, tmp_path):
-    """An HDF5 file in COCO's pixels and a table of captions, through training to a caption's score."""
+def test_a_model_trains_on_hdf5_features_and_csv_captions(run_command, tmp_path):
+    """Boxes are in pixels; training and evaluation run on both files."""
     import h5py
 
     rows = ["file,caption,split"]
@@ -197,18 +197,18 @@ def test_a_model_trains_on_features_of_another_kind(run_command, tmp_path):
     assert "2 images of val" in out
 
 
-def test_extraction_by_name_needs_a_name_that_is_known(run_command, pictures, tmp_path):
-    code, _, err = run_command(f"extract {pictures} --extractor bottom-up --out {tmp_path / 'f'}")
+def test_named_extractors_need_their_weights(run_command, images, tmp_path):
+    code, _, err = run_command(f"extract {images} --extractor bottom-up --out {tmp_path / 'f'}")
     assert code == 2
     assert "bottom-up needs its weights" in err
-    _, _, err = run_command(f"extract {pictures} --extractor scenes --precision fp16")
+    _, _, err = run_command(f"extract {images} --extractor scenes --precision fp16")
     assert "scenes has no models and no --precision" in err
 
 
-def test_workers_change_nothing(run_command, pictures, tmp_path):
+def test_the_number_of_workers_does_not_change_features(run_command, images, tmp_path):
     for workers in (1, 3):
         code, out, _ = run_command(
-            f"extract {pictures} --extractor scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
+            f"extract {images} --extractor scenes --out {tmp_path / f'{workers}.safetensors'} --workers {workers}"
         )
         assert code == 0
         assert "5 images by scenes" in out
@@ -217,20 +217,18 @@ def test_workers_change_nothing(run_command, pictures, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("extractor", "said"),
+    ("extractor", "message"),
     [
         ("bottom-up@12345678", "name its file, as in --extractor bottom-up:FILE"),
         ("hf:mine@12345678", "name its file, as in --extractor hf:FILE"),
         ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
     ],
 )
-def test_a_run_has_its_extractor_by_name_or_says_what_is_missing(
-    run, pictures, run_command, tmp_path, monkeypatch, extractor, said
-):
+def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, monkeypatch, extractor, message):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     shutil.copytree(run, tmp_path / "run")
     config = json.loads((run / "config.json").read_text())
     (tmp_path / "run" / "config.json").write_text(json.dumps({**config, "extractor": extractor}))
-    code, out, err = run_command(f"caption {pictures} --model {tmp_path / 'run'}")
+    code, out, err = run_command(f"caption {images} --model {tmp_path / 'run'}")
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err

@@ -73,10 +73,10 @@ def test_it_is_evaluated_on_data_that_is_named(run_command, folder, run):
     assert code == 0
     assert "CIDEr-D" in out
     assert len(json.loads((run / "evaluation_val.json").read_text())["captions"]) == 2
-    for wrong, told in [("", "was imported without data"), (f"--features {folder / 'words.txt'}", "go together")]:
+    for wrong, output in [("", "was imported without data"), (f"--features {folder / 'words.txt'}", "go together")]:
         code, _, err = run_command(f"evaluate {run} {wrong}")
         assert code == 2
-        assert told in err
+        assert output in err
 
 
 def test_a_wrong_kind_writes_nothing(run_command, folder):

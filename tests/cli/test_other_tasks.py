@@ -1,4 +1,4 @@
-"""Tasks that are not captioning: trained, gone on with and evaluated by the same commands."""
+"""Tasks other than captioning: trained, resumed and evaluated by the same commands."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A bar where there is a terminal, and silence elsewhere."""
+"""A progress bar on terminals, and no output elsewhere."""
 
 import pytest
 
@@ -6,19 +6,19 @@ from legenda.cli.progress import progress_bar
 
 
 @pytest.mark.parametrize("total", [4, 0])
-def test_a_terminal_shows_how_far_it_is(capsys, monkeypatch, total):
+def test_a_terminal_shows_the_progress(capsys, monkeypatch, total):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar("captioning pictures") as show:
+    with progress_bar("captioning images") as show:
         show(3, total)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "captioning pictures" in said.err
-    assert ("75%" in said.err) == (total == 4)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "captioning images" in output.err
+    assert ("75%" in output.err) == (total == 4)
 
 
-def test_elsewhere_nothing_is_said(capsys, monkeypatch):
+def test_elsewhere_nothing_is_printed(capsys, monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    with progress_bar("captioning pictures") as show:
+    with progress_bar("captioning images") as show:
         show(3, 4)
     assert capsys.readouterr() == ("", "")

@@ -38,7 +38,7 @@ rewards = {"short": short}
 drawn = SelfCriticalConfig(num_samples=2, max_length=6, rewards={"short": 1.0})
 mine = Recipe(
     name="mine.small",
-    summary="a recipe of my own",
+    summary="a user-defined recipe",
     model="transformer",
     model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8},
     data=ScenesData(train=12, validation=3, test=3),
@@ -78,7 +78,7 @@ def test_runs_are_evaluated_together(seeds, capsys):
     assert not (seeds / "seed0" / "evaluation_test.json").exists()
 
 
-def test_a_run_and_itself_say_what_it_says_alone(seeds):
+def test_an_ensemble_of_a_run_with_itself_captions_as_the_run(seeds):
     main(f"evaluate {seeds}/seed1 --split test".split())
     main(f"evaluate {seeds}/seed1 {seeds}/seed1 --split test".split())
     alone, together = (
@@ -120,11 +120,11 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
 
 
-def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, capsys):
+def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     main(f"recipes --recipe-file {file}".split())
-    assert "a recipe of my own" in capsys.readouterr().out
+    assert "a user-defined recipe" in capsys.readouterr().out
     main(f"recipes mine.small --recipe-file {file}".split())
     assert json.loads(capsys.readouterr().out)["stages"][1]["self_critical"]["rewards"] == {"short": 1.0}
     out = tmp_path / "run"
@@ -139,24 +139,24 @@ def test_a_recipe_of_ones_own_in_two_stages_and_with_its_own_reward(tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "has no recipe; add a variable"),
         ("1/0", "fails while it is loaded (ZeroDivisionError: division by zero); correct it"),
         (f"{OWN}\nrewards = {{'short': 3}}", "must be functions by name"),
     ],
 )
-def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
+def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, message):
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(SystemExit) as stop:
         main(f"train mine.small --recipe-file {file}".split())
     assert stop.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("--training.schedule slow", "there is no schedule 'slow'; choose from"),
         ("--training.schedule noan", "there is no schedule 'noan'; did you mean noam?"),
@@ -173,14 +173,14 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, said):
         ("--fine-tuning.epochs 3", "there is no option --fine-tuning.epochs"),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path, monkeypatch, capsys, line, said):
+def test_an_error_is_one_sentence(tmp_path, monkeypatch, capsys, line, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         main(f"train scenes.transformer {line}".split())
     assert stop.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert said in told
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert message in err
     assert list(tmp_path.iterdir()) == []
 
 

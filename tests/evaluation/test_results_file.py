@@ -1,16 +1,16 @@
-"""What a run's folder keeps of an evaluation, and whose scores are taken for whose."""
+"""The file of an evaluation, and the settings with which its scores are read."""
 
 import json
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, read_scores, write_evaluation
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
 
 
-def test_scores_are_those_of_a_file_with_the_same_settings_alone(tmp_path):
+def test_scores_are_read_from_a_file_with_the_same_settings_only(tmp_path):
     settings = caption_settings(CONFIG, "test", 3, "fast")
     path = evaluation_path(tmp_path, "test")
     assert path.name == "evaluation_test.json"
@@ -31,13 +31,13 @@ def test_scores_are_those_of_a_file_with_the_same_settings_alone(tmp_path):
     assert read_scores(path, settings) is None
 
 
-def test_predictions_stay_where_scoring_fails_and_are_no_scores(tmp_path):
+def test_predictions_are_written_where_scoring_fails(tmp_path):
     def fail() -> dict[str, float | None]:
-        raise UserError("no Java")
+        raise LegendaError("no Java")
 
     settings = caption_settings(CONFIG, "test", 3, "auto")
     path = evaluation_path(tmp_path, "test", ensemble=True)
-    with pytest.raises(UserError, match="no Java"):
+    with pytest.raises(LegendaError, match="no Java"):
         write_evaluation(path, settings, "captions", {"a": "a dog"}, fail)
     written = json.loads(path.read_text())
     assert (written["scores"], written["captions"]) == (None, {"a": "a dog"})

@@ -27,7 +27,7 @@ def store(path: Path, ids: tuple[str, ...], extractor: str = "mine-1") -> Path:
 
 @pytest.fixture(scope="module")
 def coco(tmp_path_factory) -> Path:
-    """A model of a COCO of five pictures, three of them in val2014, and the features of two of test2014."""
+    """A model trained on five images, three of them in val2014, and the features of two images of test2014."""
     folder = tmp_path_factory.mktemp("coco")
     images = [
         {
@@ -50,14 +50,14 @@ def coco(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def submit(coco, run_command, monkeypatch, tmp_path):
-    """Submits the run, with COCO's parts as small as here; gives exit code, standard output and standard error."""
+    """Call `legenda evaluate --submission-dir` with parts of COCO as small as here; return code, stdout, stderr."""
     monkeypatch.setitem(IMAGE_COUNTS, "val2014", 3)
     monkeypatch.setitem(IMAGE_COUNTS, "test2014", 2)
 
     return lambda line: run_command(f"evaluate {coco}/my_run.2 --submission-dir {tmp_path}/server {line}")
 
 
-def test_both_files_are_written_as_the_server_wants_them(submit, coco, tmp_path):
+def test_both_files_have_the_format_of_the_server(submit, coco, tmp_path):
     code, out, err = submit(f"--test-features {coco}/test.safetensors --beam-size 2")
     assert (code, err) == (0, "")
     files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "server").iterdir()}
@@ -78,7 +78,7 @@ def test_the_algorithm_may_be_named(submit, coco, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ids", "extractor", "said"),
+    ("ids", "extractor", "message"),
     [
         (None, "", "--submission-dir also captions test2014; name its features with --test-features"),
         (("1",), "mine-1", "names 1 images of test2014, but COCO's server takes captions of all 2 or none"),
@@ -92,15 +92,15 @@ def test_the_algorithm_may_be_named(submit, coco, tmp_path):
         (TEST, "yours-1", "was made by the extractor yours-1, but"),
     ],
 )
-def test_what_is_missing_is_named(submit, tmp_path, ids, extractor, said):
+def test_what_is_missing_is_named(submit, tmp_path, ids, extractor, message):
     option = "" if ids is None else f"--test-features {store(tmp_path / 't.safetensors', ids, extractor)}"
     code, out, err = submit(option)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert said in err
+    assert message in err
     assert not (tmp_path / "server").exists()
 
 
-def test_other_data_sets_are_refused(submit, coco, monkeypatch):
+def test_other_data_sets_are_rejected(submit, coco, monkeypatch):
     monkeypatch.setitem(IMAGE_COUNTS, "val2014", 40_504)
     code, _, err = submit(f"--test-features {coco}/test.safetensors")
     assert code == 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from legenda.datasets.captions import ScenesData
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model, configure
 from legenda.recipes import Recipe, all_recipes, get_recipe
@@ -135,7 +135,9 @@ def test_every_captioner_on_coco_has_a_small_self_on_scenes():
         assert isinstance(small.data, ScenesData)
         assert small.stages == RECIPES["scenes.ngsan"].stages
         assert small.model_overrides == {**RECIPES[f"scenes.{large.model}"].model_overrides, **large.model_overrides}
-    with pytest.raises(UserError, match=r"there is no recipe 'scenes\.scenes\.ngsan'; did you mean scenes\.ngsan\?$"):
+    with pytest.raises(
+        LegendaError, match=r"there is no recipe 'scenes\.scenes\.ngsan'; did you mean scenes\.ngsan\?$"
+    ):
         get_recipe("scenes.scenes.ngsan")
 
 
@@ -154,11 +156,11 @@ def test_scenes_recipes_keep_the_model_that_says_most_truths():
     ("wrong", "near"), [("scenes.ngsn", "scenes.ngsan"), ("flickr8k.tranformer", "flickr8k.transformer")]
 )
 def test_an_unknown_recipe_suggests_the_nearest(wrong, near):
-    with pytest.raises(UserError, match=rf"there is no recipe '{wrong}'; did you mean {near}\?$"):
+    with pytest.raises(LegendaError, match=rf"there is no recipe '{wrong}'; did you mean {near}\?$"):
         get_recipe(wrong)
 
 
 def test_a_name_like_none_lists_them_all():
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(LegendaError) as caught:
         get_recipe("42")
     assert all(name in str(caught.value) for name in RECIPES)

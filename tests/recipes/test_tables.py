@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.evaluation import METRICS
 from legenda.models import describe_model, list_models
 from legenda.recipes import all_recipes
@@ -95,5 +95,5 @@ def test_a_row_needs_a_score_for_each_metric():
 
 
 def test_an_unknown_table_suggests_the_nearest():
-    with pytest.raises(UserError, match=r"there is no table 'ngsan.tabel2'; did you mean ngsan.table2\?$"):
+    with pytest.raises(LegendaError, match=r"there is no table 'ngsan.tabel2'; did you mean ngsan.table2\?$"):
         get_table("ngsan.tabel2")
