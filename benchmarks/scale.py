@@ -1,16 +1,15 @@
-"""What captioning many pictures costs in time and memory: prints one line for each size.
+"""Measure time and memory of captioning many images: print one line for each size.
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py --folder legenda-scale --sizes 2000 20000 --workers 2
     OMP_NUM_THREADS=1 python benchmarks/scale.py --folder legenda-scale --tiny --sizes 10000 1000000
 
-200 scenes are drawn, and listings of the sizes name them over and over, so that no disk is filled; every name is read,
-described and captioned anew, by a small model with random weights. First come the steps of one process without Ray,
-then `legenda caption --engine ray`, with the greatest memory of its driver and of any of its workers, and at last the
-listing of a million names alone. The load of the machine stands beside each number.
+200 scenes are drawn, and listings of the given sizes repeat their names, so that no disk is filled; for every name the
+image is read, extracted and captioned, by a small model with random weights. The lines are: the steps of one process
+without Ray; the listing of a million names; `legenda caption --engine ray`, with the peak memory of its driver and of
+its largest worker. Each line ends with the load of the machine.
 
---tiny: the smallest work that is still all of it, so that a million pictures can be captioned in minutes: pictures of
-32 x 32, the mean colors of examples/my_extractor.py, a model of 16 channels, beam size 1, batches of 64. Only Ray is
-measured then.
+--tiny: the smallest images and model, so that a million images can be captioned in minutes: images of 32 x 32, the mean
+colors of examples/my_extractor.py, a model of 16 channels, beam size 1, batches of 64. Only Ray is measured then.
 """
 
 import argparse
@@ -46,16 +45,16 @@ def report(what: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What is done to every picture."""
+    """The images, the extractor, the model and the options."""
 
     side: int | None
-    """Of the pictures, where scenes are made smaller."""
+    """The side of the images in pixels; None for that of scenes."""
     extractor: str | None
-    """The file of the extractor; the scenes' own without."""
+    """The file of the extractor; None for the extractor of scenes."""
     model: str
     sizes: dict[str, int]
     options: tuple[str, ...]
-    """Of the command that captions."""
+    """Options of `legenda caption`."""
 
 
 SMALL = Work(
@@ -74,19 +73,19 @@ TINY = Work(
 )
 
 
-def make_pictures(folder: Path, work: Work) -> list[Path]:
+def make_images(folder: Path, work: Work) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number:03d}.png" for number in range(DRAWN)]
     for number, path in enumerate(paths):
         if not path.exists():
-            picture = draw_scene(make_scene("fresh", number))
-            picture = picture if work.side is None else picture.resize((work.side, work.side))
-            picture.save(path)
+            image = draw_scene(make_scene("fresh", number))
+            image = image if work.side is None else image.resize((work.side, work.side))
+            image.save(path)
     return paths
 
 
 def make_run(folder: Path, work: Work) -> Path:
-    """A run as `legenda train` leaves it, of that size, but untrained."""
+    """Save an untrained run folder."""
     data = ScenesData(train=40, validation=2)
     opened = data.open(lambda _: None)
     extractor, feature_dim = opened.train.extractor, opened.feature_dim
@@ -100,27 +99,27 @@ def make_run(folder: Path, work: Work) -> Path:
     return model.save(folder, recipe=f"scenes.{work.model}", data=describe_data(data), extractor=extractor)
 
 
-def one_process(run: Path, pictures: list[Path]) -> None:
+def one_process(run: Path, images: list[Path]) -> None:
     pipeline = Pipeline.from_run(run)
     torch.set_num_threads(1)
 
     def took(what: str, began: float, used: float) -> None:
         wall, used = (time.perf_counter() - began) / DRAWN, (time.process_time() - used) / DRAWN
-        report(what, f"{wall * 1e3:.2f} ms a picture ({used * 1e3:.2f} ms of the processor)")
+        report(what, f"{wall * 1e3:.2f} ms an image ({used * 1e3:.2f} ms of CPU time)")
 
     began, used = time.perf_counter(), time.process_time()
-    read = [read_image(path) for path in pictures]
+    read = [read_image(path) for path in images]
     took("one process: reading", began, used)
     began, used = time.perf_counter(), time.process_time()
-    run_extractor(pipeline.extractor, read, pictures)
-    took("one process: describing regions", began, used)
+    run_extractor(pipeline.extractor, read, images)
+    took("one process: extracting regions", began, used)
     began, used = time.perf_counter(), time.process_time()
-    list(pipeline.caption_files([(str(path), path) for path in pictures]))
+    list(pipeline.caption_files([(str(path), path) for path in images]))
     took("one process: these and captioning, beam 3", began, used)
 
 
 def peaks(root: int) -> Iterator[tuple[bool, int]]:
-    """Whether it is a worker, and the greatest memory so far in KiB, of a process and those below it."""
+    """Yield for a process and its descendants whether it is a worker, and its peak memory in KiB."""
     waiting = [root]
     while waiting:
         process = waiting.pop()
@@ -136,33 +135,33 @@ def peaks(root: int) -> Iterator[tuple[bool, int]]:
             yield process != root, peak
 
 
-def with_ray(run: Path, pictures: list[Path], folder: Path, size: int, workers: int, work: Work) -> None:
+def with_ray(run: Path, images: list[Path], folder: Path, size: int, workers: int, work: Work) -> None:
     listing, out = folder / f"names-{size}.txt", folder / f"out-{size}"
-    listing.write_text("".join(f"{path}\n" for path in islice(cycle(pictures), size)))
+    listing.write_text("".join(f"{path}\n" for path in islice(cycle(images), size)))
     shutil.rmtree(out, ignore_errors=True)
     command = [sys.executable, "-m", "legenda", "caption", f"@{listing}", "--model", str(run), "--engine", "ray"]
     command += ["--workers", str(workers), "--out", str(out), *work.options]
     command += [] if work.extractor is None else ["--extractor", work.extractor]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    greatest = {False: 0, True: 0}
+    peak_memory = {False: 0, True: 0}
     while process.poll() is None:
         for worker, peak in peaks(process.pid):
-            greatest[worker] = max(greatest[worker], peak)
+            peak_memory[worker] = max(peak_memory[worker], peak)
         time.sleep(1)
     assert process.stdout is not None
-    said = process.stdout.read().strip()
+    output = process.stdout.read().strip()
     if process.returncode:
-        raise SystemExit(f"the command failed; call it to see why: {' '.join(command)}")
+        raise SystemExit(f"the command failed; run it to see the error: {' '.join(command)}")
     lines = sum(1 for path in out.glob("captions-*.jsonl") for line in path.open() if "captions" in json.loads(line))
     assert lines == size
-    memory = f"driver {greatest[False] / 2**10:.0f} MiB, worker {greatest[True] / 2**10:.0f} MiB"
-    report(f"{size} names, {workers} workers of Ray", f"{said.split('by this call in ')[1]}; {memory}")
+    memory = f"driver {peak_memory[False] / 2**10:.0f} MiB, worker {peak_memory[True] / 2**10:.0f} MiB"
+    report(f"{size} names, {workers} workers of Ray", f"{output.split('by this call in ')[1]}; {memory}")
 
 
 def listing_alone(folder: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began, used = time.perf_counter(), time.process_time()
-    names = (f"photographs/of/the/great/archive/{number * 7 % MILLION:09d}.jpg" for number in range(MILLION))
+    names = (f"archive/of/photographs/{number * 7 % MILLION:09d}.jpg" for number in range(MILLION))
     write_sorted(names, folder / "million.txt", folder)
     index_listing(folder / "million.txt", folder / "million.bin", 1000, allow_urls=False)
     wall, used = time.perf_counter() - began, time.process_time() - used
@@ -178,13 +177,13 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
     folder, work = given.folder.resolve() / ("tiny" if given.tiny else "small"), TINY if given.tiny else SMALL
-    pictures = make_pictures(folder / "pictures", work)
+    images = make_images(folder / "images", work)
     run = make_run(folder / "run", work)
     if not given.tiny:
         listing_alone(folder)
-        one_process(run, pictures)
+        one_process(run, images)
     for size in given.sizes:
-        with_ray(run, pictures, folder, size, given.workers, work)
+        with_ray(run, images, folder, size, given.workers, work)
 
 
 if __name__ == "__main__":
