@@ -108,8 +108,8 @@ def test_the_rewards_of_the_pages(tmp_path):
         values = found.rewards[reward](torch.arange(1).numpy(), tokens)
         assert values.shape == (1, 2)
         assert (values[0, 1] > values[0, 0]) == (name == "unique.py")
-        (recipe,) = (recipe for recipe in found.recipes.values() if recipe.training.objective == "self_critical")
-        assert reward in recipe.training.self_critical.rewards
+        (recipe,) = (recipe for recipe in found.recipes.values() if recipe.stages[0].objective == "self_critical")
+        assert reward in recipe.stages[0].self_critical.rewards
 
 
 def test_examples_of_the_page_on_extending_have_at_most_40_lines():

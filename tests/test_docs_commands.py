@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import legenda.cli
 from legenda.cli import options
 from legenda.cli.main import COMMANDS, main
 from legenda.recipes import get_recipe
@@ -48,11 +50,10 @@ def parse_only(monkeypatch, tmp_path):
     Path("runs/xe-ngsan-0").mkdir(parents=True)
     Vocabulary.build([["a"]], min_count=1).save("runs/xe-ngsan-0/vocabulary.txt")
     stop = _stop_after(options.parse)
-    for command in COMMANDS:
-        module = importlib.import_module(f"legenda.cli.{'import_' if command == 'import' else command}")
+    for found in pkgutil.iter_modules(legenda.cli.__path__, "legenda.cli."):
+        module = importlib.import_module(found.name)
         if hasattr(module, "parse"):
             monkeypatch.setattr(module, "parse", stop)
-    monkeypatch.setattr(options, "parse", stop)
 
     def call(line: str) -> None:
         arguments = shlex.split(line.replace("$DATA", ""))
