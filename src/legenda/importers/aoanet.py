@@ -70,7 +70,7 @@ def _map_encoder(weights: StateDictMapper, layers: int, use_bn: int, embedded: s
             weights.map(f"att_embed.{index}.{name}", f"encoder.{norms[index or 1]}.{name}")
         weights.ignore(f"att_embed.{index}.num_batches_tracked")
     if not found["mean_feats"]:
-        weights.map_module("fc_embed.0", "encoder.pooled")
+        weights.map_module("fc_embed.0", "encoder.global_embedding")
     for layer in range(layers):
         source_key, target_key = f"refiner.layers.{layer}", f"encoder.layers.{layer}"
         for number, name in enumerate(("query", "key", "value")):
