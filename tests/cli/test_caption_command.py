@@ -277,7 +277,7 @@ def test_a_file_in_place_of_the_run_folder_is_named(run_command, tmp_path):
 
 
 def test_images_are_captioned_with_a_user_defined_extractor(photographs, run_command):
-    store = PackedFeatureStore.open(photographs / "features.safetensors")
+    store = PackedFeatureStore(photographs / "features.safetensors")
     assert len(store) == 8
     assert (store.feature_dim, store.has_boxes) == (4, True)
     assert store.extractor.startswith("mine-")
@@ -366,7 +366,7 @@ def test_extraction_of_invalid_features_writes_nothing(photographs, run_command,
 def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
     """Write a store of the same images that does not fit the run."""
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
-    name = PackedFeatureStore.open(photographs / "features.safetensors").extractor
+    name = PackedFeatureStore(photographs / "features.safetensors").extractor
     regions = [(str(number), np.ones((1, width)), box if boxes else None) for number in range(8)]
     write_store(path, regions, extractor=name)
     if nan:
@@ -424,8 +424,7 @@ def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, ru
     sentence = error_of(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence
     assert (
-        f"was trained on features of {PackedFeatureStore.open(photographs / 'features.safetensors').extractor}"
-        in sentence
+        f"was trained on features of {PackedFeatureStore(photographs / 'features.safetensors').extractor}" in sentence
     )
     assert everything_in(tmp_path) == before
 

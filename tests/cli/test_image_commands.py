@@ -213,7 +213,7 @@ def test_the_number_of_workers_does_not_change_features(run_command, images, tmp
         assert code == 0
         assert "5 images by scenes" in out
     assert (tmp_path / "1.safetensors").read_bytes() == (tmp_path / "3.safetensors").read_bytes()
-    assert len(PackedFeatureStore.open(tmp_path / "1.safetensors")) == 5
+    assert len(PackedFeatureStore(tmp_path / "1.safetensors")) == 5
 
 
 @pytest.mark.parametrize(

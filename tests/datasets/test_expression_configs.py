@@ -153,7 +153,7 @@ def test_detections_are_classes_and_scores(tmp_path):
     assert packed.boxes is not None
     assert packed.boxes[1, 1].tolist() == [0, 0, 1, 1]
     assert pickle.loads(pickle.dumps(store)).read([0]).features.shape == (1, 2, 4)
-    with pytest.raises(DataError, match=r"detections\.npz holds no detections of image 'c'"):
+    with pytest.raises(DataError, match=r"detections\.npz holds no features of image 'c'"):
         store.read(["c"])
 
 
@@ -163,7 +163,7 @@ def test_detections_are_classes_and_scores(tmp_path):
         ({"count": np.array([2, 0])}, "'count' outside 1 to 2"),
         ({"count": np.array([2, 2])}, "image 'b' has the box .* which is empty"),
         ({"scores": np.zeros((2, 3))}, "shapes do not fit"),
-        ({"filenames": np.array(["a.jpg", "a.png"])}, "names an image twice"),
+        ({"filenames": np.array(["a.jpg", "a.png"])}, "holds image 'a' twice"),
     ],
 )
 def test_faults_in_detections_are_named(tmp_path, changes, problem):

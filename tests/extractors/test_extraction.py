@@ -58,7 +58,7 @@ def test_a_python_file_extracts_a_store(tmp_path, images, batch_size):
     assert (report.images, report.skipped) == (7, ())
     assert report.seconds > 0
     assert steps == [(min(first + batch_size, 7), 7) for first in range(0, 7, batch_size)]
-    store = PackedFeatureStore.open(tmp_path / "f.safetensors")
+    store = PackedFeatureStore(tmp_path / "f.safetensors")
     assert store.ids == tuple(path.stem for path in images)
     read = store.read(["p6", "p2"])
     expected = np.array([[90, 0, 45], [180, 0, 0], [0, 0, 90]]) / 255
@@ -105,7 +105,7 @@ def test_registered_extractors_are_found_by_name(tmp_path, images, monkeypatch):
     EXTRACTORS.add("ones", lambda model, **_: Extractor(f"ones{model}", no_regions))
     extractor = load_extractor("ones")
     extract_store(images, extractor, tmp_path / "f.safetensors")
-    store = PackedFeatureStore.open(tmp_path / "f.safetensors")
+    store = PackedFeatureStore(tmp_path / "f.safetensors")
     assert (store.extractor, store.has_boxes, store.feature_dim) == ("ones", False, 2)
 
 
@@ -140,7 +140,7 @@ def test_unreadable_images_are_skipped_and_reported(tmp_path, images):
     assert report.images == 5
     assert [path for path, _ in report.skipped] == [images[0], images[4]]
     assert all(path.name in reason for path, reason in report.skipped)
-    assert PackedFeatureStore.open(tmp_path / "f.safetensors").ids == ("p1", "p2", "p3", "p5", "p6")
+    assert PackedFeatureStore(tmp_path / "f.safetensors").ids == ("p1", "p2", "p3", "p5", "p6")
 
 
 def test_only_unreadable_images_raise(tmp_path, images):

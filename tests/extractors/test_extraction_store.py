@@ -75,7 +75,7 @@ def test_resuming_with_other_and_changed_images(tmp_path, images):
     selected = [images[9], *images[1:5]]
     report = extract_store(selected, again.extractor, out, shard_size=3)
     assert (report.images, report.cached, sum(again.calls)) == (5, 3, 2)
-    store = PackedFeatureStore.open(out)
+    store = PackedFeatureStore(out)
     assert store.ids == ("9", "1", "2", "3", "4")
     np.testing.assert_allclose(store.read(["2"]).features[0, 0], [85, 0, 0])
 
@@ -119,7 +119,7 @@ def test_unreadable_images_are_reported_after_resuming(tmp_path, images):
 def test_workers_keep_the_order(tmp_path, images, workers):
     out = tmp_path / "f.safetensors"
     extract_store(images[::-1], Counting().extractor, out, batch_size=3, workers=workers)
-    store = PackedFeatureStore.open(out)
+    store = PackedFeatureStore(out)
     assert store.ids == tuple(str(n) for n in range(9, -1, -1))
     first = np.asarray(Image.open(images[4]), np.float32).mean((0, 1)) / 3
     np.testing.assert_allclose(store.read(["4"]).features[0, 0], first, rtol=1e-3)
@@ -152,4 +152,4 @@ def test_shards_are_feature_stores(tmp_path, images):
     stop(images, tmp_path / "f.safetensors")
     folder = tmp_path / ".f.safetensors.parts"
     assert len(json.loads((folder / "000000.json").read_text())) == 3
-    assert everything(PackedFeatureStore.open(folder / "000000.safetensors")).shape == (3, 1, 3)
+    assert everything(PackedFeatureStore(folder / "000000.safetensors")).shape == (3, 1, 3)

@@ -32,7 +32,7 @@ def make_images(counts: list[int], width: int, *, boxes: bool = True, seed: int 
 
 def write(path: Path, images: list[Image], dtype: str = "float32") -> PackedFeatureStore:
     write_store(path, images, extractor="ours-1", dtype=dtype)
-    return PackedFeatureStore.open(path)
+    return PackedFeatureStore(path)
 
 
 def assert_holds(store: PackedFeatureStore, images: list[Image], order: list[int]) -> None:
@@ -167,7 +167,7 @@ def test_a_failed_writing_keeps_the_older_file(tmp_path):
     write(tmp_path / "f.safetensors", images)
     with pytest.raises(DataError, match="no image"):
         write_store(tmp_path / "f.safetensors", [], extractor="ours-1")
-    assert_holds(PackedFeatureStore.open(tmp_path / "f.safetensors"), images, [0])
+    assert_holds(PackedFeatureStore(tmp_path / "f.safetensors"), images, [0])
 
 
 def test_a_folder_is_no_place_for_a_store(tmp_path):
@@ -195,7 +195,7 @@ def changed(array: np.ndarray, row: int, value: float) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, value, dtype):
     path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
-    store = PackedFeatureStore.open(path)
+    store = PackedFeatureStore(path)
     store.read(["a", "c"])
     with pytest.raises(DataError, match="'b' has features that are NaN or infinite"):
         store.read(["c", "b", "a"])
@@ -205,7 +205,7 @@ def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, valu
 
 def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
     path = write_foreign(tmp_path / "f.safetensors", {"boxes": changed(np.tile(BOXES, (3, 1)), 5, 0.9)}, {})
-    store = PackedFeatureStore.open(path)
+    store = PackedFeatureStore(path)
     with pytest.raises(DataError, match=r"'c' has the box .* is empty"):
         store.read(["a", "c"])
 
@@ -234,12 +234,12 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
 )
 def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, message):
     with pytest.raises(DataError, match=message) as error:
-        PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", changes, metadata))
+        PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
 
 
 def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
-    store = PackedFeatureStore.open(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
+    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
     store.check()
     assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("other", False, 6)
 
@@ -251,19 +251,19 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
     for length in {*range(0, len(content), 7), 8, len(content) - 1}:
         (tmp_path / "cut.safetensors").write_bytes(content[:length])
         with pytest.raises(DataError, match=r"cut\.safetensors"):
-            PackedFeatureStore.open(tmp_path / "cut.safetensors")
+            PackedFeatureStore(tmp_path / "cut.safetensors")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a store, but a text of some length", b"\x02" + b"\0" * 7 + b"[]"])
 def test_a_file_of_another_kind_is_refused(tmp_path, content):
     (tmp_path / "f.safetensors").write_bytes(content)
     with pytest.raises(DataError, match=r"f\.safetensors cannot be read"):
-        PackedFeatureStore.open(tmp_path / "f.safetensors")
+        PackedFeatureStore(tmp_path / "f.safetensors")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"absent\.safetensors does not exist"):
-        PackedFeatureStore.open(tmp_path / "absent.safetensors")
+        PackedFeatureStore(tmp_path / "absent.safetensors")
 
 
 BOX = np.array([[0.1, 0.2, 0.5, 0.6]])

@@ -32,7 +32,7 @@ class ShardCache:
         self._stats: dict[str, list[int]] = {}
         for path in sorted(self._folder.glob("*.json")):
             stats = read_json(path, f"remove {self._folder}")
-            store = PackedFeatureStore.open(path.with_suffix(".safetensors"))
+            store = PackedFeatureStore(path.with_suffix(".safetensors"))
             if store.extractor != extractor:
                 raise DataError(
                     f"{self._folder} holds an unfinished extraction by {store.extractor}, not {extractor}; remove it "
@@ -52,7 +52,7 @@ class ShardCache:
         write_store(path, images, extractor=self._extractor, dtype="float32", name_in_errors=self._out)
         stats = {path.stem: _stat(path) for path in paths}
         write_json(path.with_suffix(".json"), stats)
-        self._add_store(PackedFeatureStore.open(path), stats)
+        self._add_store(PackedFeatureStore(path), stats)
 
     @property
     def layout(self) -> tuple[int, bool] | None:

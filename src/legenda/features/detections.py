@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.features.base import RegionArrays, find_positions
+from legenda.features.base import FeatureStore, RegionArrays
 from legenda.features.validate import validate_regions
 from legenda.io import verified
 
@@ -19,20 +18,17 @@ _HINT = "name an .npz with filenames, boxes, classes, scores and count, one row 
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
 
 
-class DetectionStore:
-    """Detections of many images in one .npz, as a feature store; see `legenda.features.base.FeatureStore`.
+class DetectionStore(FeatureStore):
+    """Detections of many images in one .npz, as a feature store.
 
     The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
     count `(P,)`, the number of valid detections at the start of each row, at least one. The feature of a region is its
     class as one-hot vector, followed by its score. Raises DataError, naming the file, for arrays that do not fit.
     """
 
-    extractor = "detections"
-    has_boxes = True
-
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        arrays = verified(self._load, path, _HINT)
+        path = Path(path)
+        arrays = verified(lambda: dict(np.load(path, allow_pickle=False)), path, _HINT)
         missing = next((key for key in _KEYS if key not in arrays), None)
         if missing is not None:
             raise DataError(f"{path} has no array '{missing}'; {_HINT}")
@@ -46,41 +42,29 @@ class DetectionStore:
             raise DataError(f"{path} holds arrays whose shapes do not fit each other; {_HINT}")
         if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
             raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_HINT}")
-        self.ids: tuple[str, ...] = tuple(PurePosixPath(name).stem for name in names.tolist())
-        if len(set(self.ids)) != len(self.ids):
-            raise DataError(f"{path} names an image twice among its 'filenames'; leave one of them out")
+        super().__init__(path, (PurePosixPath(name).stem for name in names.tolist()), "detections")
         real = self._classes[np.arange(shape[1]) < self._count[:, None]]
         if real.min() < 0:
             raise DataError(f"{path} has a class below 0; {_HINT}")
-        self.feature_dim = int(real.max()) + 2
+        self._num_classes = int(real.max()) + 1
         self.check()
 
-    def _load(self) -> dict[str, np.ndarray]:
-        loaded = np.load(self.path, allow_pickle=False)
-        return {key: loaded[key] for key in loaded.files}
+    @property
+    def feature_dim(self) -> int:
+        """Return the number of classes, and one for the score."""
+        return self._num_classes + 1
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __contains__(self, image: object) -> bool:
-        return image in self._positions
+    @property
+    def has_boxes(self) -> bool:
+        """Return True."""
+        return True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DetectionStore, (self.path,)
 
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {image: position for position, image in enumerate(self.ids)}
-
-    def index(self, image: str) -> int:
-        """Return the position of an image; DataError when it is not there."""
-        if image not in self._positions:
-            raise DataError(f"{self.path} holds no detections of image '{image}'; run the detector on that image too")
-        return self._positions[image]
-
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Return the detections of images by id or by position, in the given order."""
-        rows = find_positions(images, self)
+        rows = self.positions(images)
         longest = int(self._count[rows].max(initial=0))
         mask = np.arange(longest) < self._count[rows, None]
         features = np.zeros((*mask.shape, self.feature_dim), np.float32)

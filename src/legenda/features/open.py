@@ -27,7 +27,7 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
     opener = _opener(file_path)
     if kind is not None and opener is not Hdf5Store:
         raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
-    return PackedFeatureStore.open(path) if opener is None else opener(path, sizes)
+    return PackedFeatureStore(path) if opener is None else opener(path, sizes)
 
 
 def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:

@@ -13,7 +13,6 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.features.base import UNNAMED, RegionArrays, find_positions
+from legenda.features.base import UNNAMED, FeatureStore, RegionArrays
 from legenda.features.validate import validate_values
 from legenda.io import verified
 
@@ -53,52 +52,31 @@ class _Rows:
             done += count
 
 
-@dataclass(frozen=True, eq=False)
-class PackedFeatureStore:
-    """An opened store: memory-mapped, read in any order, cheap to pickle (a worker process opens the file anew)."""
+class PackedFeatureStore(FeatureStore):
+    """A store whose file is memory-mapped; its structure is checked without reading the features.
 
-    path: Path
-    ids: tuple[str, ...] = field(repr=False)
-    extractor: str
-    _offsets: np.ndarray = field(repr=False)
-    _stored: _Rows = field(repr=False)
-    _boxes: np.ndarray | None = field(repr=False)
-    _positions: Mapping[str, int] = field(repr=False)
+    Raises DataError, naming the file, when it is missing, truncated or not a feature store.
+    """
 
-    @classmethod
-    def open(cls, path: str | Path) -> "PackedFeatureStore":
-        """Open the file and checks its structure without reading its features.
-
-        Raises DataError, naming the file, when it is missing, truncated or not a feature store.
-        """
+    def __init__(self, path: str | Path) -> None:
         path = Path(path)
         header, start = verified(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
         metadata = header.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
-        ids = _read_ids(path, metadata)
-        offsets = _map_array(path, header, start, "offsets", ("I64",)).rows
-        stored = _map_array(path, header, start, "features", ("F16", "F32"))
-        features = stored.rows
-        boxes = _map_array(path, header, start, "boxes", ("F32",)).rows if "boxes" in header else None
-        if features.ndim != 2 or (boxes is not None and boxes.shape != (len(features), 4)):
+        super().__init__(path, _read_ids(path, metadata), str(metadata.get("extractor", UNNAMED)))
+        self._offsets = offsets = _map_array(path, header, start, "offsets", ("I64",)).rows
+        self._stored = _map_array(path, header, start, "features", ("F16", "F32"))
+        self._boxes = _map_array(path, header, start, "boxes", ("F32",)).rows if "boxes" in header else None
+        shape = self._stored.rows.shape
+        if len(shape) != 2 or (self._boxes is not None and self._boxes.shape != (shape[0], 4)):
             raise DataError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
-        fits = offsets.shape == (len(ids) + 1,) and offsets[0] == 0 and offsets[-1] == len(features)
+        fits = offsets.shape == (len(self) + 1,) and offsets[0] == 0 and offsets[-1] == shape[0]
         if not fits or (np.diff(offsets) < 1).any():
-            raise DataError(f"{path} has 'offsets' that do not fit its {len(ids)} images; {_AGAIN}")
-        positions = {image: position for position, image in enumerate(ids)}
-        if len(positions) != len(ids):
-            raise DataError(f"{path} names an image twice among its 'ids'; {_AGAIN}")
-        return cls(path, ids, str(metadata.get("extractor", UNNAMED)), offsets, stored, boxes, positions)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __contains__(self, image: object) -> bool:
-        return image in self._positions
+            raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedFeatureStore.open, (self.path,)
+        return PackedFeatureStore, (self.path,)
 
     @property
     def feature_dim(self) -> int:
@@ -110,19 +88,12 @@ class PackedFeatureStore:
         """Return whether the regions come with boxes."""
         return self._boxes is not None
 
-    def index(self, image: str) -> int:
-        """Return the position of an image in the store; DataError when it is not there."""
-        position = self._positions.get(image)
-        if position is None:
-            raise DataError(f"{self.path} holds no features of image '{image}'; extract that image too")
-        return position
-
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Read images by id or by position, in the given order, with repeats.
 
         Raises DataError, naming the image, for an unknown id, a feature that is NaN or infinite, or an invalid box.
         """
-        positions = find_positions(images, self)
+        positions = self.positions(images)
         starts = self._offsets[positions]
         counts = self._offsets[positions + 1] - starts
         slots = np.arange(counts.max(initial=0))
@@ -139,11 +110,6 @@ class PackedFeatureStore:
         if validate_values(features, real, self._limit) is not None:
             self._name_fault(positions)
         return RegionArrays(features, boxes, mask)
-
-    def check(self) -> None:
-        """Read the whole store once, for files of other programs; raise DataError naming the first faulty image."""
-        for first in range(0, len(self), 64):
-            self.read(range(first, min(first + 64, len(self))))
 
     @property
     def _limit(self) -> float:

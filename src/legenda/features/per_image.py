@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.features.base import UNNAMED, RegionArrays, find_positions
+from legenda.features.base import UNNAMED, FeatureStore, RegionArrays
 from legenda.features.validate import as_floats, validate_regions
 from legenda.io import read_json
 
@@ -22,7 +22,7 @@ Sizes = Mapping[str, tuple[float, float]]
 _HINT = "repair it or create the file again"
 
 
-class PerImageStore(ABC):
+class PerImageStore(FeatureStore):
     """A store with one entry per image; see `legenda.features.base.FeatureStore` for what it offers.
 
     sizes: of the images, for boxes in pixels in files that do not hold the sizes themselves.
@@ -34,15 +34,10 @@ class PerImageStore(ABC):
     def __init__(
         self, path: Path, ids: Iterable[str], *, extractor: str = UNNAMED, sizes_file: Path | None = None
     ) -> None:
-        self.path, self.extractor = path, extractor
-        self.ids = tuple(ids)
+        super().__init__(path, ids, extractor)
         self._sizes_file = sizes_file
         if not self.ids:
             raise DataError(f"{path} holds no features of any image; {self._wanted}")
-        self._positions = {image: position for position, image in enumerate(self.ids)}
-        if len(self._positions) != len(self.ids):
-            twice = next(image for position, image in enumerate(self.ids) if self._positions[image] != position)
-            raise DataError(f"{path} holds image '{twice}' twice; leave one of them out")
 
     _wanted: ClassVar[str] = ""
     """What such a file must hold, for messages."""
@@ -70,33 +65,15 @@ class PerImageStore(ABC):
         """Return whether the regions come with boxes, as those of the first image do."""
         return self._first[1] is not None
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __contains__(self, image: object) -> bool:
-        return image in self._positions
-
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self._sizes_file)
 
-    def index(self, image: str) -> int:
-        """Return the position of an image in the store; DataError when it is not there."""
-        position = self._positions.get(image)
-        if position is None:
-            raise DataError(f"{self.path} holds no features of image '{image}'; extract that image too")
-        return position
-
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Return images by id or position, in the given order; raise DataError naming one that is damaged."""
-        names = [self.ids[position] for position in find_positions(images, self)]
+        names = [self.ids[position] for position in self.positions(images)]
         if self.threads > 1 and len(names) > 1:
             return pack(list(self._pool.map(self._read_matching, names)), self.feature_dim, self.has_boxes)
         return pack([self._read_matching(name) for name in names], self.feature_dim, self.has_boxes)
-
-    def check(self) -> None:
-        """Read everything once; raise DataError naming the first faulty image."""
-        for first in range(0, len(self), 64):
-            self.read(range(first, min(first + 64, len(self))))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
