@@ -71,7 +71,7 @@ def released_split(released, dtype=torch.float64) -> ExpressionDataset:
 
 
 def test_the_loss_is_that_of_the_release(released):
-    objective = BoxObjective(released_model(released), released_split(released))
+    objective = BoxObjective(released_model(released), TrainingConfig(), released_split(released))
     batch = {
         **regions_to_batch(Regions(released["in.img_feat"].double())),
         "expression": released["in.ques_ix"],
@@ -93,7 +93,9 @@ def test_the_loss_is_that_of_the_release(released):
 
 def test_targets_are_those_of_the_release(released):
     """From boxes in parts of the picture and in single precision, as stores keep them."""
-    objective = BoxObjective(released_model(released, torch.float32), released_split(released, torch.float32))
+    objective = BoxObjective(
+        released_model(released, torch.float32), TrainingConfig(), released_split(released, torch.float32)
+    )
     batch = objective.read(np.arange(5))
     assert torch.equal(batch["expression"], released["in.ques_ix"][:, : batch["expression"].shape[1]])
     near = released["target.box_mask"] > 0
@@ -111,7 +113,7 @@ def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
 
 
 def test_an_expression_without_a_near_region_teaches_nothing(released):
-    objective = BoxObjective(released_model(released), released_split(released))
+    objective = BoxObjective(released_model(released), TrainingConfig(), released_split(released))
     batch = {name: x.double() if x.is_floating_point() else x for name, x in objective.read(np.array([4])).items()}
     assert not batch["scores"].any()
     prepared = objective.prepare(np.array([4]), batch, 1)
@@ -132,7 +134,7 @@ def test_padded_regions_teach_nothing(task, data):
     )
     found = []
     for own in (regions, longer):
-        objective = BoxObjective(model, replace(split, read=lambda _, own=own: own))
+        objective = BoxObjective(model, TrainingConfig(), replace(split, read=lambda _, own=own: own))
         model.zero_grad()
         parts = objective(objective.read(np.arange(2)))
         sum(parts).backward()
@@ -179,7 +181,7 @@ def test_the_true_box_is_right(task, data):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda task: create(task, "mcan"), "mcan is not a model for grounding"),
+        (lambda task: create(task, "mcan"), "mcan is a model for vqa, not for grounding"),
         (
             lambda task: check_objective(task, TrainingConfig(objective="self_critical")),
             "training.objective='self_critical' is for captioning",

@@ -134,7 +134,7 @@ def test_first_word_vectors(data):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda task: create(task, "mcan_grounding"), "mcan_grounding is not a model for questions"),
+        (lambda task: create(task, "mcan_grounding"), "mcan_grounding is a model for grounding, not for vqa"),
         (lambda task: create(task, "mcan", glimpse=2), "did you mean glimpses"),
         (
             lambda task: check_objective(task, TrainingConfig(objective="self_critical")),

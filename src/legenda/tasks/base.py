@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from legenda.errors import ConfigError, DataError
 from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
+from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.rewards import Reward
+from legenda.text import Vocabulary
 
 Batch = dict[str, Tensor]
 """Tensors by name; the first axis of each counts examples."""
@@ -57,9 +59,9 @@ class Objective(nn.Module):
     loss_weights: tuple[float, ...] = (1.0,)
     """The weight of each term of the loss."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, config: ObjectiveConfig, split: Any) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.config, self.split = model, config, split
 
     def sample_targets(self, indices: np.ndarray, generator: torch.Generator) -> Batch:  # noqa: ARG002
         """Return what is drawn anew for the examples in every epoch, such as which captions; on the CPU."""
@@ -95,14 +97,20 @@ class Task(ABC):
     """A task with its data.
 
     name: as in config.json. objectives: what its stages may minimize; scheduled sampling is for captioning only.
-    extractor: the name of the extractor that made the features; None where there are none.
+    objective_class: minimizes "cross_entropy". extractor: the name of the extractor that made the features; None where
+    there are none.
     """
 
     name: ClassVar[str]
     objectives: ClassVar[tuple[str, ...]] = ("cross_entropy",)
-    train: Split
-    validation: Split
-    extractor: str | None = None
+    objective_class: ClassVar[type[Objective]]
+
+    def __init__(self, data: Any) -> None:
+        """data: a data module with the splits `train` and `validation`."""
+        self.data = data
+        self.train: Split = data.train
+        self.validation: Split = data.validation
+        self.extractor: str | None = getattr(data.train, "extractor", None)
 
     @abstractmethod
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Model:
@@ -111,9 +119,22 @@ class Task(ABC):
         init_from: a model folder whose vocabulary is used instead.
         """
 
-    @abstractmethod
-    def objective(self, model: Any, config: ObjectiveConfig, rewards: Mapping[str, Reward] | None = None) -> Objective:
+    def build_model(self, model: str, options: Mapping[str, Any]) -> Any:
+        """Return a new model of that name; raise ConfigError where it is for another task."""
+        task = describe_model(model).task
+        if task != self.name:
+            known = ", ".join(list_models(task=self.name))
+            raise ConfigError(f"{model} is a model for {task}, not for {self.name}; choose from {known}")
+        return build_model(model, options)
+
+    def objective(
+        self,
+        model: Any,
+        config: ObjectiveConfig,
+        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
+    ) -> Objective:
         """Return the objective of a stage. rewards: user-defined rewards by name."""
+        return self.objective_class(model, config, self.train)
 
     @abstractmethod
     def metric_names(self) -> Collection[str]:
@@ -136,6 +157,17 @@ def predict_split(
     """Return the task's predictions, computed in evaluation mode."""
     with eval_mode(model):
         return task.predict(model, split, indices, beam_size=beam_size)
+
+
+def set_vocabulary(model: Model, vocabulary: Vocabulary) -> None:
+    """Give a model its vocabulary; it never generates the unknown token."""
+    model.vocabulary = vocabulary
+    model.generation_config = replace(
+        model.generation_config,
+        bos_token_id=vocabulary.bos_token_id,
+        eos_token_id=vocabulary.eos_token_id,
+        suppress_tokens=() if vocabulary.unk_token_id is None else (vocabulary.unk_token_id,),
+    )
 
 
 def regions_to_batch(regions: Regions) -> Batch:

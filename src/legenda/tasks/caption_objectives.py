@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.datasets.captions import CaptionDataset, EncodedCaptions
+from legenda.datasets.captions import EncodedCaptions
 from legenda.models import Captioner
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
-from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.scheduled_sampling import apply_scheduled_sampling
 
@@ -21,11 +20,6 @@ class CaptionObjective(Objective):
     """An objective on the regions and some reference captions of each image."""
 
     model: Captioner
-
-    def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset) -> None:
-        super().__init__(model)
-        self.config = config
-        self.split = split
 
     @cached_property
     def captions(self) -> EncodedCaptions:

@@ -12,8 +12,8 @@ import numpy as np
 from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.models import Captioner, create_model
 from legenda.run_files import VOCABULARY
-from legenda.tasks.base import Task, check_boxes
-from legenda.tasks.caption_objectives import CaptionObjective, CrossEntropy
+from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
+from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.predict import generate_captions, score_captions
 from legenda.tasks.rewards import Reward, Rewards
@@ -26,11 +26,8 @@ class Captioning(Task):
 
     name = "captioning"
     objectives = ("cross_entropy", "self_critical")
-
-    def __init__(self, data: DataModule) -> None:
-        self.data = data
-        self.train, self.validation = data.train, data.validation
-        self.extractor = data.train.extractor
+    objective_class = CrossEntropy
+    data: DataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Captioner:
         """Return a captioner that never generates the unknown token."""
@@ -38,22 +35,15 @@ class Captioning(Task):
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
         captioner = create_model(model, **options, vocab_size=len(vocabulary), feature_dim=data.feature_dim)
         check_boxes(captioner, data.has_boxes, data.train.source)
-        captioner.vocabulary = vocabulary
-        unknown = vocabulary.unk_token_id
-        captioner.generation_config = replace(
-            captioner.generation_config,
-            bos_token_id=vocabulary.bos_token_id,
-            eos_token_id=vocabulary.eos_token_id,
-            suppress_tokens=() if unknown is None else (unknown,),
-        )
+        set_vocabulary(captioner, vocabulary)
         return captioner
 
     def objective(
         self, model: Captioner, config: ObjectiveConfig, rewards: Mapping[str, Reward] | None = None
-    ) -> CaptionObjective:
+    ) -> Objective:
         """Return the configured objective."""
         if config.objective == "cross_entropy":
-            return CrossEntropy(model, config, self.data.train)
+            return super().objective(model, config)
         assert model.vocabulary is not None
         weighted = Rewards.from_config(config.self_critical, self.data.train, model.vocabulary, rewards)
         return SelfCriticalObjective(model, config, self.data.train, weighted)

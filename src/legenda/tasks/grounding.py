@@ -15,18 +15,63 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
-from legenda.errors import ConfigError
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
-from legenda.models.grounding import Grounder, GroundingConfig, in_pixels
-from legenda.models.registry import build_model, describe_model
+from legenda.models.grounding import Grounder, in_pixels
 from legenda.run_files import VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
-from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
-from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
 from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import QuestionVocabulary
+
+
+class BoxObjective(Objective):
+    """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
+
+    The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
+    is divided by the number of expressions that have such regions. The smooth L1 loss of these regions' four deltas is
+    summed and divided by the number of these regions.
+    """
+
+    model: Grounder
+    loss_weights = (1.0, 0.5)
+
+    @cached_property
+    def tokens(self) -> Int[Tensor, "E L"]:
+        """The expressions of the split as token ids."""
+        assert self.model.vocabulary is not None
+        texts = (expression.tokens for expression in self.split.expressions)
+        return encode_tokens(texts, self.model.vocabulary, self.model.config.max_text_length)
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
+        regions = self.split.read(indices)
+        boxes, truth = in_pixels(regions, self.split.sizes[indices]), self.split.boxes[indices][:, np.newaxis]
+        overlaps = np.where(regions.mask_or_ones.numpy(), box_iou(boxes, truth), 0)
+        return {
+            **regions_to_batch(regions),
+            "expression": self.tokens[torch.from_numpy(indices)],
+            "scores": torch.from_numpy(score_targets(overlaps)),
+            "deltas": torch.from_numpy(encode_deltas(boxes, truth)),
+        }
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the normalizers: the number of expressions with positive regions, and of positive regions."""
+        positive = batch["scores"] > 0
+        normalizers = (float(positive.any(dim=1).sum()), float(positive.sum()))
+        return PreparedBatch((), normalizers, Loss)
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Return the two sums."""
+        del prepared
+        scores, deltas = self.model(batch_to_regions(batch), batch["expression"])
+        target = batch["scores"]
+        positive = target > 0
+        log_probs = scores.log_softmax(dim=-1).masked_fill(~positive, 0.0)  # -inf for padded regions
+        divergence = (torch.xlogy(target, target) - target * log_probs).sum()
+        distances = F.smooth_l1_loss(deltas.to(target.dtype), batch["deltas"], reduction="none").sum(dim=-1)
+        return divergence, distances.masked_fill(~positive, 0.0).sum()
 
 
 class Grounding(ReportedTask):
@@ -39,11 +84,8 @@ class Grounding(ReportedTask):
         "accuracy": f"fraction of boxes whose IoU with the ground truth is at least {HIT}"
     }
     score_name = "IoU"
-
-    def __init__(self, data: ExpressionDataModule) -> None:
-        self.data = data
-        self.train, self.validation = data.train, data.validation
-        self.extractor = data.train.extractor
+    objective_class = BoxObjective
+    data: ExpressionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
@@ -54,23 +96,11 @@ class Grounding(ReportedTask):
             "feature_dim": data.feature_dim,
             "max_text_length": data.max_text_length,
         }
-        if not issubclass(describe_model(model).config, GroundingConfig):
-            raise ConfigError(f"{model} is not a model for grounding; choose one such as mcan_grounding")
-        grounder = build_model(model, {**options, **sizes})
-        assert isinstance(grounder, Grounder)
+        grounder: Grounder = self.build_model(model, {**options, **sizes})
         grounder.vocabulary = vocabulary
         if init_from is None and data.vectors is not None:
             init_word_embeddings(grounder, data.vectors)
         return grounder
-
-    def objective(
-        self,
-        model: Grounder,
-        config: ObjectiveConfig,  # noqa: ARG002
-        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
-    ) -> BoxObjective:
-        """Return the KL divergence of the scores with the regression loss of the deltas."""
-        return BoxObjective(model, self.data.train)
 
     def metric_names(self) -> Collection[str]:
         """Return the names of the scores, found by scoring the ground truth of one expression of each kind."""
@@ -140,56 +170,3 @@ class Grounding(ReportedTask):
 def _relative_box(box: Sequence[float], size: tuple[float, float]) -> list[float]:
     """Return a box in pixels relative to the image's width and height, clipped to the image."""
     return (np.asarray(box) / np.tile(size, 2)).clip(0, 1).tolist()
-
-
-class BoxObjective(Objective):
-    """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
-
-    The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
-    is divided by the number of expressions that have such regions. The smooth L1 loss of these regions' four deltas is
-    summed and divided by the number of these regions.
-    """
-
-    model: Grounder
-    loss_weights = (1.0, 0.5)
-
-    def __init__(self, model: Grounder, split: ExpressionDataset) -> None:
-        super().__init__(model)
-        self.split = split
-
-    @cached_property
-    def tokens(self) -> Int[Tensor, "E L"]:
-        """The expressions of the split as token ids."""
-        assert self.model.vocabulary is not None
-        texts = (expression.tokens for expression in self.split.expressions)
-        return encode_tokens(texts, self.model.vocabulary, self.model.config.max_text_length)
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
-        regions = self.split.read(indices)
-        boxes, truth = in_pixels(regions, self.split.sizes[indices]), self.split.boxes[indices][:, np.newaxis]
-        overlaps = np.where(regions.mask_or_ones.numpy(), box_iou(boxes, truth), 0)
-        return {
-            **regions_to_batch(regions),
-            "expression": self.tokens[torch.from_numpy(indices)],
-            "scores": torch.from_numpy(score_targets(overlaps)),
-            "deltas": torch.from_numpy(encode_deltas(boxes, truth)),
-        }
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the normalizers: the number of expressions with positive regions, and of positive regions."""
-        positive = batch["scores"] > 0
-        normalizers = (float(positive.any(dim=1).sum()), float(positive.sum()))
-        return PreparedBatch((), normalizers, Loss)
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Return the two sums."""
-        del prepared
-        scores, deltas = self.model(batch_to_regions(batch), batch["expression"])
-        target = batch["scores"]
-        positive = target > 0
-        log_probs = scores.log_softmax(dim=-1).masked_fill(~positive, 0.0)  # -inf for padded regions
-        divergence = (torch.xlogy(target, target) - target * log_probs).sum()
-        distances = F.smooth_l1_loss(deltas.to(target.dtype), batch["deltas"], reduction="none").sum(dim=-1)
-        return divergence, distances.masked_fill(~positive, 0.0).sum()

@@ -14,26 +14,65 @@ from jaxtyping import Float
 from torch import Tensor
 
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
-from legenda.errors import ConfigError
-from legenda.metrics.translation import (
-    TRANSLATION_METRICS,
-    score_sentences,
-    score_translations,
-)
-from legenda.models.registry import build_model, describe_model, list_models
+from legenda.metrics.translation import TRANSLATION_METRICS, score_sentences, score_translations
 from legenda.models.translator import Translator
 from legenda.run_files import SUBWORDS, VOCABULARY
-from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch
-from legenda.tasks.config import ObjectiveConfig
+from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, mean_with_ci
-from legenda.tasks.rewards import Reward
 from legenda.tasks.translate import EncodedLines, translate
 from legenda.text import Vocabulary
 from legenda.text.subwords import load_subwords
 
 _LENGTH_BUCKETS, _MIN_BUCKET_SIZE = 4, 16
 """Buckets of similar length that a batch is split into, and the least number of pairs in each."""
+
+
+class TranslationObjective(Objective):
+    """Cross-entropy of the first reference of each sentence, all indices at once (teacher forcing)."""
+
+    model: Translator
+
+    @cached_property
+    def pairs(self) -> tuple[EncodedLines, EncodedLines]:
+        """Source and target sentences as token ids."""
+        firsts = (texts[0] for texts in self.split.references)
+        return EncodedLines.of(map(self.model.encode_text, self.split.sentences)), EncodedLines.of(
+            map(self.model.encode_text, firsts)
+        )
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return sources `(B, N)` and targets `(B, T)` with end tokens, padded with -1."""
+        source, target = self.pairs
+        return {"source": source.padded(indices), "target": target.padded(indices)}
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the decoder's input tokens: the begin token and all targets but the last."""
+        config, target = self.model.generation_config, batch["target"]
+        inputs = target.roll(1, dims=1).masked_fill(target == PADDING, config.eos_token_id)
+        inputs[:, 0] = config.bos_token_id
+        return PreparedBatch((inputs,), (float((target != PADDING).sum()),), lambda total: Loss((total,)))
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+        """Return the sum over all tokens.
+
+        The pairs pass through the model in buckets of similar length, which saves padding.
+        """
+        (inputs,) = prepared
+        assert inputs is not None
+        source, target, config = batch["source"], batch["target"], self.config
+        lengths = torch.stack([(source != PADDING).sum(dim=1), (target != PADDING).sum(dim=1)])
+        buckets = lengths.sum(dim=0).argsort().chunk(max(1, min(_LENGTH_BUCKETS, len(source) // _MIN_BUCKET_SIZE)))
+        longest = torch.stack([lengths[:, bucket].amax(dim=1) for bucket in buckets]).tolist()
+        total = torch.zeros((), device=source.device)
+        for bucket, (N, T) in zip(buckets, longest, strict=True):
+            logits = self.model(source[bucket, :N], inputs[bucket, :T].unsqueeze(1))
+            tokens = target[bucket, :T].unsqueeze(1)
+            total = total + cross_entropy(
+                logits, tokens, config.label_smoothing, config.label_smoothing_target, reduction="sum"
+            )
+        return total
 
 
 class Translation(ReportedTask):
@@ -49,40 +88,18 @@ class Translation(ReportedTask):
     }
     score_name = "chrF"
     loss_title = "training loss (nats per subword)"
-
-    def __init__(self, data: ParallelDataModule) -> None:
-        self.data = data
-        self.train, self.validation = data.train, data.validation
+    objective_class = TranslationObjective
+    data: ParallelDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Translator:
         """Return a translator that never generates the unknown token, nor more than the longest training sentence."""
-        data, task = self.data, describe_model(model).task
-        if task != self.name:
-            known = ", ".join(list_models(task=self.name))
-            raise ConfigError(f"{model} is a model for {task}, not for {self.name}; choose from {known}")
+        data = self.data
         vocabulary = data.vocabulary if init_from is None else Vocabulary.load(init_from / VOCABULARY)
-        translator = build_model(model, {**options, "vocab_size": len(vocabulary)})
-        assert isinstance(translator, Translator)
-        translator.vocabulary = vocabulary
+        translator: Translator = self.build_model(model, {**options, "vocab_size": len(vocabulary)})
+        set_vocabulary(translator, vocabulary)
         translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
-        unknown = vocabulary.unk_token_id
-        translator.generation_config = replace(
-            translator.generation_config,
-            bos_token_id=vocabulary.bos_token_id,
-            eos_token_id=vocabulary.eos_token_id,
-            suppress_tokens=() if unknown is None else (unknown,),
-            max_length=data.max_length + 1,
-        )
+        translator.generation_config = replace(translator.generation_config, max_length=data.max_length + 1)
         return translator
-
-    def objective(
-        self,
-        model: Translator,
-        config: ObjectiveConfig,
-        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
-    ) -> TranslationObjective:
-        """Return cross-entropy."""
-        return TranslationObjective(model, config, self.data.train)
 
     def metric_names(self) -> Collection[str]:
         """Return BLEU, chrF and exact; raise LegendaError where sacrebleu is not installed."""
@@ -136,55 +153,3 @@ class Translation(ReportedTask):
         """Return the translations with their chrF."""
         ids = [split.ids[index] for index in indices]
         return {id_: Prediction(predictions[id_].split(), score=scores[id_]) for id_ in ids}
-
-
-class TranslationObjective(Objective):
-    """Cross-entropy of the first reference of each sentence, all indices at once (teacher forcing)."""
-
-    model: Translator
-
-    def __init__(self, model: Translator, config: ObjectiveConfig, split: ParallelDataset) -> None:
-        super().__init__(model)
-        self.config = config
-        self.split = split
-
-    @cached_property
-    def pairs(self) -> tuple[EncodedLines, EncodedLines]:
-        """Source and target sentences as token ids."""
-        firsts = (texts[0] for texts in self.split.references)
-        return EncodedLines.of(map(self.model.encode_text, self.split.sentences)), EncodedLines.of(
-            map(self.model.encode_text, firsts)
-        )
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return sources `(B, N)` and targets `(B, T)` with end tokens, padded with -1."""
-        source, target = self.pairs
-        return {"source": source.padded(indices), "target": target.padded(indices)}
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the decoder's input tokens: the begin token and all targets but the last."""
-        config, target = self.model.generation_config, batch["target"]
-        inputs = target.roll(1, dims=1).masked_fill(target == PADDING, config.eos_token_id)
-        inputs[:, 0] = config.bos_token_id
-        return PreparedBatch((inputs,), (float((target != PADDING).sum()),), lambda total: Loss((total,)))
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
-        """Return the sum over all tokens.
-
-        The pairs pass through the model in buckets of similar length, which saves padding.
-        """
-        (inputs,) = prepared
-        assert inputs is not None
-        source, target, config = batch["source"], batch["target"], self.config
-        lengths = torch.stack([(source != PADDING).sum(dim=1), (target != PADDING).sum(dim=1)])
-        buckets = lengths.sum(dim=0).argsort().chunk(max(1, min(_LENGTH_BUCKETS, len(source) // _MIN_BUCKET_SIZE)))
-        longest = torch.stack([lengths[:, bucket].amax(dim=1) for bucket in buckets]).tolist()
-        total = torch.zeros((), device=source.device)
-        for bucket, (N, T) in zip(buckets, longest, strict=True):
-            logits = self.model(source[bucket, :N], inputs[bucket, :T].unsqueeze(1))
-            tokens = target[bucket, :T].unsqueeze(1)
-            total = total + cross_entropy(
-                logits, tokens, config.label_smoothing, config.label_smoothing_target, reduction="sum"
-            )
-        return total

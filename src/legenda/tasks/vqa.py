@@ -16,20 +16,51 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
-from legenda.errors import ConfigError
 from legenda.metrics.vqa import evaluate_vqa
-from legenda.models.mcan import Mcan, McanConfig
-from legenda.models.registry import build_model, describe_model
+from legenda.models.mcan import Mcan
 from legenda.run_files import ANSWERS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
-from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
-from legenda.tasks.rewards import Reward
 from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _CORRECT = 0.5
 """Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
+
+
+class AnswerObjective(Objective):
+    """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
+
+    Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
+    number of devices and accumulation steps.
+    """
+
+    model: Mcan
+
+    @cached_property
+    def questions(self) -> EncodedQuestions:
+        """The questions of the split as token ids, with soft targets over the answers."""
+        model = self.model
+        assert model.vocabulary is not None
+        assert model.answers is not None
+        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_text_length)
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return regions, questions `(B, L)` and targets `(B, A)`."""
+        question = self.questions.tokens[torch.from_numpy(indices)]
+        targets = self.questions.targets(indices)
+        return {**regions_to_batch(self.split.read(indices)), "question": question, "targets": targets}
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the normalizer: the fraction of a step that this chunk is."""
+        return PreparedBatch((), (len(indices) / self.config.batch_size,), lambda total: Loss((total,)))
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+        """Return the sum over all answers and questions."""
+        del prepared
+        logits = self.model(batch_to_regions(batch), batch["question"])
+        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")
 
 
 class Vqa(ReportedTask):
@@ -44,11 +75,8 @@ class Vqa(ReportedTask):
         "accuracy": "the official VQA accuracy: min(1, number of other annotators who gave the answer / 3), averaged"
     }
     score_name = "probability"
-
-    def __init__(self, data: QuestionDataModule) -> None:
-        self.data = data
-        self.train, self.validation = data.train, data.validation
-        self.extractor = data.train.extractor
+    objective_class = AnswerObjective
+    data: QuestionDataModule
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
@@ -63,24 +91,12 @@ class Vqa(ReportedTask):
             "feature_dim": data.feature_dim,
             "max_text_length": data.max_text_length,
         }
-        if not issubclass(describe_model(model).config, McanConfig):
-            raise ConfigError(f"{model} is not a model for questions; choose one such as mcan")
-        mcan = build_model(model, {**options, **sizes})
-        assert isinstance(mcan, Mcan)
+        mcan: Mcan = self.build_model(model, {**options, **sizes})
         check_boxes(mcan, data.has_boxes, data.train.source)
         mcan.vocabulary, mcan.answers = vocabulary, answers
         if init_from is None and data.vectors is not None:
             init_word_embeddings(mcan, data.vectors)
         return mcan
-
-    def objective(
-        self,
-        model: Mcan,
-        config: ObjectiveConfig,
-        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
-    ) -> AnswerObjective:
-        """Return binary cross-entropy with soft targets."""
-        return AnswerObjective(model, config, self.data.train)
 
     def metric_names(self) -> Collection[str]:
         """Return the names of the scores, found by scoring one question of each type."""
@@ -156,43 +172,3 @@ class Vqa(ReportedTask):
                     (predictions[question.id],), accuracy >= _CORRECT, probability, note
                 )
         return described
-
-
-class AnswerObjective(Objective):
-    """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
-
-    Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
-    number of devices and accumulation steps.
-    """
-
-    model: Mcan
-
-    def __init__(self, model: Mcan, config: ObjectiveConfig, split: QuestionDataset) -> None:
-        super().__init__(model)
-        self.batch_size = config.batch_size
-        self.split = split
-
-    @cached_property
-    def questions(self) -> EncodedQuestions:
-        """The questions of the split as token ids, with soft targets over the answers."""
-        model = self.model
-        assert model.vocabulary is not None
-        assert model.answers is not None
-        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_text_length)
-
-    def read(self, indices: np.ndarray) -> Batch:
-        """Return regions, questions `(B, L)` and targets `(B, A)`."""
-        question = self.questions.tokens[torch.from_numpy(indices)]
-        targets = self.questions.targets(indices)
-        return {**regions_to_batch(self.split.read(indices)), "question": question, "targets": targets}
-
-    @torch.no_grad()
-    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
-        """Return the normalizer: the fraction of a step that this chunk is."""
-        return PreparedBatch((), (len(indices) / self.batch_size,), lambda total: Loss((total,)))
-
-    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
-        """Return the sum over all answers and questions."""
-        del prepared
-        logits = self.model(batch_to_regions(batch), batch["question"])
-        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")

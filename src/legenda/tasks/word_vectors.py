@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
+from legenda.datasets.expressions import ExpressionDataset
+from legenda.datasets.questions import QuestionDataset
 from legenda.errors import ConfigError
 from legenda.models.co_attention import CoAttentionModel
 from legenda.regions import Regions
 
 _BATCH_SIZE = 100
-
-
-class Readable(Protocol):
-    """A split whose regions can be read."""
-
-    @property
-    def read(self) -> Callable[[np.ndarray], Regions]: ...
-
-    @property
-    def source(self) -> str: ...
 
 
 @torch.no_grad()
@@ -37,7 +28,9 @@ def init_word_embeddings(model: CoAttentionModel, vectors: np.ndarray) -> None:
     embedding.copy_(torch.from_numpy(vectors))
 
 
-def iter_batches(model: CoAttentionModel, split: Readable, indices: np.ndarray) -> Iterator[tuple[np.ndarray, Regions]]:
+def iter_batches(
+    model: CoAttentionModel, split: QuestionDataset | ExpressionDataset, indices: np.ndarray
+) -> Iterator[tuple[np.ndarray, Regions]]:
     """Yield batches of indices, each with its regions on the model's device."""
     device = next(model.parameters()).device
     for batch in np.array_split(indices, -(-len(indices) // _BATCH_SIZE)) if len(indices) else ():
