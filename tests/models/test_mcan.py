@@ -76,7 +76,7 @@ def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embeddi
 
 
 def test_grounding_has_no_biases_in_attention():
-    names = [name for name, _ in grounder().named_parameters() if ".attention." in name or ".guided." in name]
+    names = [name for name, _ in grounder().named_parameters() if ".attention." in name or ".cross_attn." in name]
     assert len(names) == 2 * 3 * 4
     assert all(name.endswith("weight") for name in names)
 
@@ -84,7 +84,9 @@ def test_grounding_has_no_biases_in_attention():
 def test_options_change_the_attention_among_regions_alone():
     model = mcan(**ATTENTIONS[2])
     assert all(isinstance(layer.attention, MultiBranchAttention) for layer in model.backbone.regions)
-    others = [layer.attention for layer in model.backbone.words] + [layer.guided for layer in model.backbone.regions]
+    others = [layer.attention for layer in model.backbone.words] + [
+        layer.cross_attn for layer in model.backbone.regions
+    ]
     assert all(isinstance(attention, MultiHeadAttention) and attention.rescale is None for attention in others)
 
 
@@ -197,7 +199,7 @@ def test_glimpses_stand_side_by_side():
         ({"num_heads": 3}, "dim=16 must be a multiple of num_heads=3"),
         ({"glimpses": 0}, "glimpses must be at least 1, not 0"),
         ({"dropout": 1.0}, "dropout=1.0 must lie in 0..1"),
-        ({"geometry": "absolute"}, "geometry='absolute' belongs to the Transformer"),
+        ({"geometry": "absolute"}, "geometry='absolute' is for the Transformer"),
         ({"geometry": "relation"}, "geometry='relation' is unknown"),
         ({"max_text_length": 0}, "max_text_length must be at least 1"),
     ],
@@ -208,7 +210,7 @@ def test_sizes_that_make_no_model(options, message):
 
 
 def test_features_and_boxes_that_do_not_fit(regions):
-    with pytest.raises(UserError, match=r"have 5 channels but .* reads 6"):
+    with pytest.raises(UserError, match=r"have 5 channels but .* needs 6"):
         mcan()(Regions(torch.zeros(1, 2, 5)), QUESTION[:1])
     with pytest.raises(UserError, match="needs boxes"):
         mcan(geometry="query")(Regions(regions.features), QUESTION)
@@ -252,7 +254,7 @@ def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
     assert (loaded.vocabulary, loaded.answers, loaded.config) == (WORDS, ANSWERS, speaking.config)
     assert loaded.answer(regions, ["what", "is"]) == speaking.answer(regions, ["what", "is"])
     (tmp_path / "answers.txt").write_text("one\ntwo\n")
-    with pytest.raises(UserError, match=r"answers\.txt has 2 answers but the model chooses from 3"):
+    with pytest.raises(UserError, match=r"answers\.txt has 2 answers but the model has 3"):
         load_any(tmp_path)
 
 

@@ -143,7 +143,7 @@ def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
 def _map_layer(weights: StateDictMapper, parts: Sequence[_Part], target_key: str, *, bias: bool) -> None:
     """Map one attention, or two for regions, and a feed-forward layer; bias: whether attentions have biases."""
     *attentions, (feed_forward, last_norm) = parts
-    for (attention, norm), name in zip(attentions, ("attention", "guided"), strict=False):
+    for (attention, norm), name in zip(attentions, ("attention", "cross_attn"), strict=False):
         for released, own in (("q", "query"), ("k", "key"), ("v", "value"), ("merge", "output")):
             weights.map(f"{attention}.linear_{released}.weight", f"{target_key}.{name}.{own}.weight")
             if bias:

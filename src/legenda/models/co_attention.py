@@ -1,9 +1,8 @@
-"""Words and regions that look at each other: the backbone that MCAN's models for questions and for grounding share.
+"""The co-attention backbone that MCAN's models for question answering and grounding share (Yu et al., CVPR 2019).
 
-Self-attention among the words of a text, self-attention among regions, and attention from regions to words (Yu et al.,
-CVPR 2019). The attention among regions takes all options of the house. NG-SAN (section 6.3) and MD-SAN (section VI)
-replace it and leave the others: words have no places in a picture, and MD-SAN's number of parameters (Table XIV) has
-room for no more.
+Self-attention among the tokens of a text, self-attention among regions, and attention from regions to tokens. The
+self-attention among regions takes all attention options: NG-SAN (section 6.3) and MD-SAN (section VI) replace this one
+only, since tokens have no boxes, and more would exceed MD-SAN's number of parameters (Table XIV).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from legenda.attention import (
     create_pair_geometry,
     create_self_attention,
 )
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 from legenda.models.layers import FeedForward, Residual
 from legenda.models.model import Config, Model
 from legenda.regions import Regions, mask_zero_features
@@ -34,32 +33,32 @@ from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import QuestionVocabulary
 
 PAD_ID = 0
-"""The id that fills up questions."""
+"""The id that pads questions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoAttentionConfig(AttentionConfig, Config):
-    """Sizes of the words and regions that look at each other; the options of attention are those among the regions."""
+    """Sizes of the backbone; the attention options are those of the self-attention among regions."""
 
     feature_dim: int = 2048
     """Channels of a region feature."""
     word_dim: int = 300
-    """Channels of a word's embedding."""
+    """Channels of a word embedding."""
     dim: int = 512
     """Channels inside the model."""
     num_heads: int = 8
     num_layers: int = 6
-    """Layers among the words, and as many among the regions."""
+    """Layers of the text encoder, and of the region encoder."""
     ff_dim: int = 2048
-    """Inner channels of the feed-forward layers."""
+    """Inner channels of the feed-forward networks."""
     pool_dim: int = 512
-    """Inner channels of what weighs words and regions for their sum."""
+    """Inner channels of the networks that score tokens and regions for pooling."""
     pooled_dim: int = 1024
-    """Channels of a whole question and a whole picture."""
+    """Channels of the pooled question and of the pooled image."""
     max_text_length: int = 14
-    """Words of the longest question; longer ones are cut."""
+    """Texts are truncated to this many tokens."""
     dropout: float = 0.1
-    """Of attention weights, of what each sub-layer adds, and inside feed-forward layers and pooling."""
+    """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
 
     derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
 
@@ -68,40 +67,40 @@ class CoAttentionConfig(AttentionConfig, Config):
         self.require_positive(*sizes, "max_text_length", "geometry_dim")
         self.require_probabilities("dropout")
         if self.dim % self.num_heads:
-            raise UserError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.geometry == "absolute":
-            raise UserError("geometry='absolute' belongs to the Transformer; choose query, key or content")
+            raise ConfigError("geometry='absolute' is for the Transformer; choose query, key or content")
         self.check(self.dim)
 
 
 class StdResidual(Residual):
-    """norm(x + sub-layer(x)) with the layer normalisation of MCAN's release."""
+    """norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
 
     def __init__(self, dim: int, dropout: float) -> None:
         super().__init__(dim, dropout, norm_first=False, norm=StdLayerNorm(dim))
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
-    """The words of a question as keys of attention.
+class QuestionTokens:
+    """The tokens of a question as keys and values of attention.
 
-    keys: the words, or zeros where a question has none: all scores are then alike, and every padded place counts the
-    same, as in the release; mask: which keys count.
+    keys: the states, or zeros where a question has no token: all scores are then equal, so every padded position gets
+    the same weight, as in the release. attention_mask: True for keys that may be attended to.
     """
 
     states: Float[Tensor, "B L D"]
     keys: Float[Tensor, "B L D"]
-    mask: Bool[Tensor, "B L"]
+    attention_mask: Bool[Tensor, "B L"]
 
     @staticmethod
-    def of(states: Float[Tensor, "B L D"], heard: Bool[Tensor, "B L"]) -> Words:
-        """heard: which are words, not padding."""
-        silent = ~heard.any(dim=1, keepdim=True)
-        return Words(states, states.masked_fill(silent.unsqueeze(-1), 0.0), heard | silent)
+    def from_states(states: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> QuestionTokens:
+        """Return keys and mask of states; token_mask: True for tokens, False for padding."""
+        is_empty = ~token_mask.any(dim=1, keepdim=True)
+        return QuestionTokens(states, states.masked_fill(is_empty.unsqueeze(-1), 0.0), token_mask | is_empty)
 
 
-class WordLayer(nn.Module):
-    """Self-attention among words and a feed-forward layer ("SA")."""
+class SelfAttentionLayer(nn.Module):
+    """Self-attention among tokens and a feed-forward network ("SA")."""
 
     def __init__(self, config: CoAttentionConfig, *, bias: bool) -> None:
         super().__init__()
@@ -110,50 +109,51 @@ class WordLayer(nn.Module):
         self.attention_residual = StdResidual(config.dim, config.dropout)
         self.feed_forward_residual = StdResidual(config.dim, config.dropout)
 
-    def forward(self, x: Float[Tensor, "B L D"], heard: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
-        """The words after this layer."""
-        words = Words.of(x, heard)
-        x = self.attention_residual.post(x, self.attention(x, words.keys, x, words.mask).values)
+    def forward(self, x: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
+        """Return the states of the tokens after this layer."""
+        tokens = QuestionTokens.from_states(x, token_mask)
+        x = self.attention_residual.post(x, self.attention(x, tokens.keys, x, tokens.attention_mask).values)
         return self.feed_forward_residual.post(x, self.feed_forward(x))
 
 
-class RegionLayer(nn.Module):
-    """Self-attention among regions, attention from regions to words, and a feed-forward layer ("SGA")."""
+class GuidedAttentionLayer(nn.Module):
+    """Self-attention among regions, attention from regions to tokens, and a feed-forward network ("SGA")."""
 
     def __init__(self, config: CoAttentionConfig, layer: int, *, bias: bool) -> None:
         super().__init__()
         self.attention = create_self_attention(
             config, config.dim, config.num_heads, layer=layer, dropout=config.dropout, bias=bias
         )
-        self.guided = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
+        self.cross_attn = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
         self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
         self.attention_residual = StdResidual(config.dim, config.dropout)
-        self.guided_residual = StdResidual(config.dim, config.dropout)
+        self.cross_attn_residual = StdResidual(config.dim, config.dropout)
         self.feed_forward_residual = StdResidual(config.dim, config.dropout)
 
     def forward(
-        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, words: Words
+        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, question: QuestionTokens
     ) -> Float[Tensor, "B N D"]:
-        """The regions after this layer."""
+        """Return the states of the regions after this layer."""
         x = self.attention_residual.post(x, self.attention(x, x, x, mask, geometry).values)
-        x = self.guided_residual.post(x, self.guided(x, words.keys, words.states, words.mask).values)
+        attended = self.cross_attn(x, question.keys, question.states, question.attention_mask).values
+        x = self.cross_attn_residual.post(x, attended)
         return self.feed_forward_residual.post(x, self.feed_forward(x))
 
 
 @dataclass(frozen=True, eq=False)
-class CoAttended:
-    """Words and regions that have looked at each other; the masks are True where they are real."""
+class CoAttentionOutput:
+    """States of tokens and regions; the masks are False for padding."""
 
-    words: Float[Tensor, "B L D"]
-    heard: Bool[Tensor, "B L"]
+    tokens: Float[Tensor, "B L D"]
+    token_mask: Bool[Tensor, "B L"]
     regions: Float[Tensor, "B N D"]
-    mask: Bool[Tensor, "B N"]
+    region_mask: Bool[Tensor, "B N"]
 
 
 class CoAttention(nn.Module):
-    """The backbone: an LSTM and self-attention over the words, then regions guided by the last layer's words.
+    """The backbone: an LSTM and self-attention over the tokens, then regions guided by the last layer's tokens.
 
-    Regions whose features are all 0 count as padding, as in the release, unless a picture has no others.
+    Regions whose features are all 0 count as padding, as in the release, unless an image has no others.
     """
 
     def __init__(self, config: CoAttentionConfig, *, bias: bool = True) -> None:
@@ -162,27 +162,29 @@ class CoAttention(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.word_dim)
         self.lstm = nn.LSTM(config.word_dim, config.dim, batch_first=True)
         self.input = nn.Linear(config.feature_dim, config.dim)
-        self.words = nn.ModuleList(WordLayer(config, bias=bias) for _ in range(config.num_layers))
-        self.regions = nn.ModuleList(RegionLayer(config, layer, bias=bias) for layer in range(config.num_layers))
+        self.words = nn.ModuleList(SelfAttentionLayer(config, bias=bias) for _ in range(config.num_layers))
+        self.regions = nn.ModuleList(
+            GuidedAttentionLayer(config, layer, bias=bias) for layer in range(config.num_layers)
+        )
         self.geometry = create_pair_geometry(config, config.num_layers)
 
-    def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttended:
-        """question: ids of the words, filled up with `PAD_ID`."""
-        heard = question.ne(PAD_ID)
-        words, _ = self.lstm(self.embedding(question))
+    def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
+        """Return the states of tokens and regions; question: token ids, padded with `PAD_ID`."""
+        token_mask = question.ne(PAD_ID)
+        states, _ = self.lstm(self.embedding(question))
         for layer in self.words:
-            words = layer(words, heard)
+            states = layer(states, token_mask)
         regions = mask_zero_features(regions)
         mask = regions.mask_or_ones
         x = self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0))
-        said = Words.of(words, heard)
+        tokens = QuestionTokens.from_states(states, token_mask)
         for layer, geometry in zip(self.regions, self.geometry(regions), strict=True):
-            x = layer(x, mask, geometry, said)
-        return CoAttended(words, heard, x, mask)
+            x = layer(x, mask, geometry, tokens)
+        return CoAttentionOutput(states, token_mask, x, mask)
 
 
 class AttentionPool(nn.Module):
-    """One vector of many: sums that a small network weighs, side by side, and a linear layer ("AttFlat")."""
+    """Attention pooling: concatenated sums, weighted by a small network, and a linear layer ("AttFlat")."""
 
     def __init__(self, config: CoAttentionConfig, glimpses: int = 1) -> None:
         super().__init__()
@@ -195,14 +197,14 @@ class AttentionPool(nn.Module):
         self.linear = nn.Linear(config.dim * glimpses, config.pooled_dim)
 
     def forward(self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B P"]:
-        """All places weigh the same where the mask leaves none."""
+        """Return the pooled vector; all positions get the same weight where the mask is empty."""
         scores = self.score(x)
         weights = scores.masked_fill(~mask.unsqueeze(-1), torch.finfo(scores.dtype).min).softmax(dim=1)
         return self.linear(torch.einsum("bng,bnd->bgd", weights, x).flatten(1))
 
 
 class CoAttentionModel(Model):
-    """A model of words and regions on the backbone."""
+    """A model of texts and regions on the backbone."""
 
     vocabulary: QuestionVocabulary | None = None
 
@@ -212,34 +214,34 @@ class CoAttentionModel(Model):
         self.needs_boxes = config.needs_boxes
         self.backbone = CoAttention(config, bias=bias)
 
-    def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttended:
-        """The backbone's words and regions.
+    def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
+        """Return the output of the backbone.
 
-        Raises UserError when the features have another width than the model's, or boxes are missing that it needs.
+        Raise DataError when the features do not have feature_dim channels, or boxes are missing that the model needs.
         """
         width = regions.features.shape[-1]
         if width != self.config.feature_dim:
-            raise UserError(
-                f"the features have {width} channels but {self.name or 'this model'} reads {self.config.feature_dim}; "
+            raise DataError(
+                f"the features have {width} channels but {self.name or 'this model'} needs {self.config.feature_dim}; "
                 "use features of the extractor it was trained with"
             )
         if self.needs_boxes and regions.boxes is None:
-            raise UserError(
+            raise DataError(
                 f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
                 "model without geometry, such as mcan"
             )
         return self.backbone(regions, question)
 
     def ids(self, texts: Sequence[Sequence[str]]) -> Int[Tensor, "B L"]:
-        """The ids of tokenized texts, cut and filled up to `config.max_text_length`, on the model's device.
+        """Return the ids of tokenized texts, truncated or padded to `config.max_text_length`, on the model's device.
 
-        Raises UserError when the model has no vocabulary.
+        Raise ConfigError when the model has no vocabulary.
         """
         if self.vocabulary is None:
-            raise UserError("this model has no vocabulary, so it cannot read words; set model.vocabulary first")
+            raise ConfigError("this model has no vocabulary to encode text with; set model.vocabulary first")
         device = self.backbone.embedding.weight.device
         return encode_tokens(texts, self.vocabulary, self.config.max_text_length).to(device)
 
     def load_vocabulary(self, folder: Path) -> None:
-        """The words of questions."""
+        """Read the vocabulary of questions."""
         self.vocabulary = QuestionVocabulary.load(folder / VOCABULARY)

@@ -1,6 +1,6 @@
-"""Visual grounding on MCAN's backbone: which region an expression means, and how its box is to be moved.
+"""Visual grounding on MCAN's backbone: scores of regions for an expression, and deltas of their boxes.
 
-As in MILVLG/mmnas, whose setting MD-SAN takes over (section VI-B); the paper of that code is Yu et al., 2020 (MMnas).
+As in MILVLG/mmnas (Yu et al., 2020), whose setting MD-SAN uses (section VI-B).
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
-from legenda.errors import UserError
+from legenda.errors import DataError
 from legenda.metrics.boxes import clip_boxes, decode_deltas
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
+from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroundingConfig(CoAttentionConfig):
-    """MCAN for grounding as released; its projections in attention have no bias."""
+    """MCAN for grounding as released, without biases in the projections of attention."""
 
     def build(self) -> Grounder:
-        """A new model with torch's own random weights, as in the release."""
+        """Return a model with torch's default initialization, as in the release."""
         return Grounder(self)
 
 
 class Grounder(CoAttentionModel):
-    """The backbone, a pooled expression added to every region, and for each a score and four deltas."""
+    """The backbone, the pooled expression added to each region, and a score and four deltas per region."""
 
     config: GroundingConfig
 
@@ -45,34 +45,32 @@ class Grounder(CoAttentionModel):
     def forward(
         self, regions: Regions, expression: Int[Tensor, "B L"]
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N 4"]]:
-        """Scores, whose softmax over the regions is how probable each is, and deltas as `encode_deltas` makes them.
+        """Return scores, the logits of a softmax over regions, and deltas as defined by `encode_deltas`.
 
-        Regions that the mask leaves out score minus infinity.
+        Masked regions have a score of minus infinity.
         """
-        seen = self.attend(regions, expression)
-        joined = self.norm(self.pool_words(seen.words, seen.heard).unsqueeze(1) + self.region(seen.regions))
+        states = self.attend(regions, expression)
+        pooled = self.pool_words(states.tokens, states.token_mask)
+        joined = self.norm(pooled.unsqueeze(1) + self.region(states.regions))
         scores = self.score(joined).squeeze(-1).masked_fill(~regions.mask_or_ones, float("-inf"))
         return scores, self.deltas(joined)
 
     def locate(self, regions: Regions, expressions: Sequence[Sequence[str]], sizes: np.ndarray) -> np.ndarray:
-        """The box that each tokenized expression means, `(B, 4)` as x1 y1 x2 y2 in pixels; without dropout.
+        """Return the box of each tokenized expression, `(B, 4)` as x1 y1 x2 y2 in pixels, in evaluation mode.
 
-        It is that of the region with the highest score, moved by its deltas and cut at the edges. sizes: width
-        and height of the pictures in pixels, `(B, 2)`. Raises UserError when the model has no vocabulary.
+        The box of the region with the highest score, refined by its deltas and clipped to the image. sizes: width
+        and height of the images in pixels, `(B, 2)`. Raise ConfigError when the model has no vocabulary.
         """
         expression = self.ids(expressions)
-        mode = self.training
-        self.eval()
-        with torch.no_grad():
+        with eval_mode(self):
             scores, deltas = self(regions, expression)
-        self.train(mode)
         rows, best = np.arange(len(sizes)), scores.argmax(dim=-1).cpu().numpy()
         chosen = in_pixels(regions, sizes)[rows, best]
         return clip_boxes(decode_deltas(chosen, deltas.float().cpu().numpy()[rows, best]), sizes)
 
 
 def in_pixels(regions: Regions, sizes: np.ndarray) -> np.ndarray:
-    """The regions' boxes `(B, N, 4)` in pixels of pictures of `sizes` `(B, 2)`, width and height."""
+    """Return the boxes `(B, N, 4)` in pixels of images of `sizes` `(B, 2)`, width and height."""
     if regions.boxes is None:
-        raise UserError("grounding moves the boxes of regions; give Regions(features, boxes)")
+        raise DataError("grounding needs the boxes of regions; give Regions(features, boxes)")
     return regions.boxes.cpu().numpy() * np.tile(sizes, 2)[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""MCAN: answers to questions about pictures (Yu et al., CVPR 2019)."""
+"""MCAN: visual question answering (Yu et al., CVPR 2019)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
-from legenda.errors import UserError
+from legenda.errors import CheckpointError, ConfigError
 from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
+from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.run_files import ANSWERS
 from legenda.text.questions import tokenize_question
@@ -28,9 +28,9 @@ class McanConfig(CoAttentionConfig):
     """
 
     answers: int = 3129
-    """Answers to choose from; VQA-v2 has as many as people gave more than eight times."""
+    """Number of answers; VQA-v2 has this many that annotators gave more than eight times."""
     glimpses: int = 1
-    """Weighted sums of the words, and of the regions, that stand side by side."""
+    """Weighted sums of the tokens, and of the regions, that are concatenated."""
 
     derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")
 
@@ -39,16 +39,16 @@ class McanConfig(CoAttentionConfig):
         self.require_positive("answers", "glimpses")
 
     def build(self) -> Mcan:
-        """A new model with torch's own random weights, as in the release."""
+        """Return a model with torch's default initialization, as in the release."""
         return Mcan(self)
 
 
 class Mcan(CoAttentionModel):
-    """The backbone, a pooled question and a pooled picture, and a score for every answer."""
+    """The backbone, attention pooling of question and image, and a logit for each answer."""
 
     config: McanConfig
     answers: AnswerVocabulary | None = None
-    """What the places of the logits stand for."""
+    """The answer of each logit."""
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)
@@ -58,35 +58,33 @@ class Mcan(CoAttentionModel):
         self.output = nn.Linear(config.pooled_dim, config.answers)
 
     def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> Float[Tensor, "B A"]:
-        """Logits of all answers; the sigmoid of each is how much of people's agreement the answer is worth."""
-        seen = self.attend(regions, question)
-        pooled = self.pool_words(seen.words, seen.heard) + self.pool_regions(seen.regions, seen.mask)
+        """Return the logits of all answers; the sigmoid of each predicts the annotators' agreement with it."""
+        states = self.attend(regions, question)
+        pooled_question = self.pool_words(states.tokens, states.token_mask)
+        pooled = pooled_question + self.pool_regions(states.regions, states.region_mask)
         return self.output(self.norm(pooled))
 
     def answer(self, regions: Regions, questions: Sequence[str]) -> list[str]:
-        """The most probable answer to each question, the first about the first picture and so on; without dropout.
+        """Return the most probable answer to each question, one question per image, in evaluation mode.
 
-        Raises UserError when the model has no words or no answers (one that was created, not loaded or trained).
+        Raise ConfigError when the model has no vocabulary or no answers.
         """
         return [answer for answer, _ in self.answer_with_probability(regions, questions)]
 
     def answer_with_probability(self, regions: Regions, questions: Sequence[str]) -> list[tuple[str, float]]:
-        """The same, each with the sigmoid of its logit: about the share of people who agree."""
+        """Return the answers of `answer`, each with the sigmoid of its logit."""
         if self.answers is None:
-            raise UserError("this model has no list of answers, so it cannot say any; set model.answers first")
+            raise ConfigError("this model has no list of answers; set model.answers first")
         question = self.ids([tokenize_question(text) for text in questions])
-        mode = self.training
-        self.eval()
-        with torch.no_grad():
+        with eval_mode(self):
             logits, best = self(regions, question).max(dim=-1)
-        self.train(mode)
         texts = [self.answers.tokens[number] for number in best.tolist()]
         return list(zip(texts, logits.sigmoid().tolist(), strict=True))
 
     def save_vocabulary(self, folder: Path) -> None:
-        """vocabulary.txt, and answers.txt with an answer a line; neither where the model has neither.
+        """Write vocabulary.txt and answers.txt, one entry per line; nothing where the model has neither.
 
-        Raises UserError, and writes nothing, where it has but one of them: such a folder could not be loaded.
+        Raise CheckpointError, and write nothing, where it has only one of them.
         """
         self.require_all_or_none("vocabulary", "answers")
         super().save_vocabulary(folder)
@@ -94,11 +92,11 @@ class Mcan(CoAttentionModel):
             self.answers.save(folder / ANSWERS)
 
     def load_vocabulary(self, folder: Path) -> None:
-        """Reads both; UserError where the answers are more or fewer than the model's."""
+        """Read both; raise CheckpointError where the number of answers differs from the model's."""
         super().load_vocabulary(folder)
         self.answers = AnswerVocabulary.load(folder / ANSWERS)
         if len(self.answers) != self.config.answers:
-            raise UserError(
-                f"{folder / ANSWERS} has {len(self.answers)} answers but the model chooses from {self.config.answers}; "
-                "take the file that was saved with it"
+            raise CheckpointError(
+                f"{folder / ANSWERS} has {len(self.answers)} answers but the model has {self.config.answers}; "
+                "use the file that was saved with it"
             )
