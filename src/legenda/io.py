@@ -7,9 +7,10 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import UnionType
 from typing import Any, ClassVar
 
 from legenda.errors import DataError
@@ -87,6 +88,16 @@ def parse_json(text: str, path: str | Path, hint: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
+
+
+def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: str) -> Any:
+    """Return an entry of a JSON object; raise DataError, naming `where` it is, if it is missing or not of the type."""
+    if not isinstance(entry, Mapping) or key not in entry:
+        raise DataError(f"{where} has no '{key}'; {hint}")
+    if not isinstance(entry[key], kind):
+        expected = kind.__name__ if isinstance(kind, type) else kind
+        raise DataError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {expected}; {hint}")
+    return entry[key]
 
 
 def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:

@@ -52,12 +52,12 @@ def test_questions_with_and_without_annotations(tmp_path):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({"questions": [{**QUESTION, "question": None}]}, r"the 'question' of .*q.json: questions\[0\] is not text"),
+        ({"questions": [{**QUESTION, "question": None}]}, r"'question' of .*q.json: questions\[0\] is of type"),
         ({"questions": [QUESTION, {"question_id": 1}]}, r"q.json: questions\[1\] has no 'image_id'"),
         ({"questions": [QUESTION, QUESTION]}, "q.json has question 90 twice"),
-        ({"questions": ["Is it red?"]}, r"q.json: questions\[0\] is not an object"),
+        ({"questions": ["Is it red?"]}, r"q.json: questions\[0\] has no 'question_id'"),
         ({"questions": []}, "q.json holds no questions"),
-        ({"annotations": []}, "q.json has no list 'questions'"),
+        ({"annotations": []}, "q.json has no 'questions'"),
         ("{", "q.json is not valid JSON"),
     ],
 )
@@ -84,7 +84,7 @@ def test_faults_in_annotations_are_named(tmp_path, entries, problem):
 
 def test_a_main_answer_that_is_missing_is_named(tmp_path):
     path = written(tmp_path / "a.json", {"annotations": [{"question_id": 3}]})
-    with pytest.raises(LegendaError, match=r"annotations\[0\] has no text 'multiple_choice_answer'"):
+    with pytest.raises(LegendaError, match=r"annotations\[0\] has no 'multiple_choice_answer'"):
         read_main_answers(path)
 
 

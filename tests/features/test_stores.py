@@ -300,7 +300,7 @@ def test_sizes_of_a_folder_of_annotations(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[]", "no list 'images'"), ('{"images": [{"id": 1}]}', r"images\[0\] lacks"), ("{", "JSON")],
+    [("[]", "has no 'images'"), ('{"images": [{"id": 1}]}', r"images\[0\] lacks"), ("{", "JSON")],
 )
 def test_a_file_without_sizes_is_named(tmp_path, content, message):
     folder = write_cocobu(tmp_path)

@@ -137,7 +137,7 @@ def test_a_missing_key_is_named(key):
         ({7: "yes"}, [{**ENTRY, "answers": []}], "'answers' of annotations"),
         ({7: "yes"}, [{**ENTRY, "answers": [{"text": "yes"}]}], "'answers' of annotations"),
         ({7: "yes"}, ["yes"], r"annotations\[0\] has no 'question_id'"),
-        ({7: "yes"}, {7: "yes"}, "the annotation of question 7 is not an object"),
+        ({7: "yes"}, {7: "yes"}, "the annotation of question 7 has no 'answers'"),
         ({}, [], "no annotated questions"),
     ],
 )

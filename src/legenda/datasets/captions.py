@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from legenda.datasets.annotations import Restval, read_annotations
 from legenda.datasets.karpathy import CaptionedImage
 from legenda.datasets.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.datasets.scenes.reader import scene_reader
-from legenda.datasets.tokens import TokenizedCaptions, count_words
+from legenda.datasets.tokens import TokenizedCaptions
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore
 from legenda.features.open import open_features
@@ -144,11 +145,11 @@ class KarpathyData:
         _spot_check(store)
         images = self._images()
         train, validation = (self._part(images, store, name) for name in ("train", "val"))
-        counted = [train.tokenized]
+        counts = Counter(train.tokenized.counts())
         if self.vocabulary == "all":
             others = [image.captions for image in images if image.split != "train"]
-            counted.append(TokenizedCaptions.of(others))
-        words = Vocabulary.from_counts(count_words(counted), min_count=self.min_count)
+            counts.update(TokenizedCaptions.of(others).counts())
+        words = Vocabulary.from_counts(counts, min_count=self.min_count)
         return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionDataset:

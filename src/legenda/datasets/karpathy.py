@@ -1,12 +1,11 @@
 """Captioned images from Karpathy's annotation files (dataset_coco.json, dataset_flickr8k.json and their like)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from legenda.errors import DataError
-from legenda.io import read_json
+from legenda.io import get_field, read_json
 
 _HINT = "name an annotation file in Karpathy's layout, such as dataset_coco.json"
 
@@ -41,32 +40,22 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
     """Return the images in JSON that came from `path`, as `read_karpathy` returns them."""
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
-    entries = _get(path, "the file", content, "images", list)
-    images = [_image(path, f"images[{number}]", entry, restval) for number, entry in enumerate(entries)]
+    entries = get_field(content, "images", list, str(path), _HINT)
+    images = [_parse_image(f"{path}: images[{number}]", entry, restval) for number, entry in enumerate(entries)]
     check_once(path, images, "id")
     check_once(path, images, "file")
     return images
 
 
-def _image(path: Path, where: str, entry: Any, restval: str) -> CaptionedImage:
-    name = _get(path, where, entry, "filename", str)
-    folder = _get(path, where, entry, "filepath", str) if "filepath" in entry else ""
-    split = _get(path, where, entry, "split", str)
+def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
+    name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
+    folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
     captions = tuple(
-        _get(path, f"{where}.sentences[{number}]", sentence, "raw", str)
-        for number, sentence in enumerate(_get(path, where, entry, "sentences", list))
+        get_field(sentence, "raw", str, f"{where}.sentences[{number}]", _HINT)
+        for number, sentence in enumerate(get_field(entry, "sentences", list, where, _HINT))
     )
     image = PurePosixPath(name).stem if entry.get("cocoid") is None else str(entry["cocoid"])
     return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, restval if split == "restval" else split)
-
-
-def _get(path: Path, where: str, entry: Any, key: str, kind: type) -> Any:
-    if not isinstance(entry, Mapping) or key not in entry:
-        raise DataError(f"{path}: {where} has no '{key}'; {_HINT}")
-    if not isinstance(entry[key], kind):
-        found = type(entry[key]).__name__
-        raise DataError(f"{path}: '{key}' of {where} is of type {found}, not {kind.__name__}; {_HINT}")
-    return entry[key]
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:

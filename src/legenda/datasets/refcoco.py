@@ -11,7 +11,7 @@ import numpy as np
 
 from legenda.datasets.annotations import read_annotations
 from legenda.errors import DataError
-from legenda.io import read_json, read_plain_pickle
+from legenda.io import get_field, read_json, read_plain_pickle
 from legenda.text.questions import tokenize_question
 
 Box = tuple[float, float, float, float]
@@ -61,14 +61,14 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"
-        image, box = _get(where, entry, "image_id", int, _REFS), _get(where, entry, "ann_id", int, _REFS)
+        image, box = (get_field(entry, key, int, where, _REFS) for key in ("image_id", "ann_id"))
         if image not in sizes or box not in boxes:
             raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
-        split = found.setdefault(_get(where, entry, "split", str, _REFS), [])
-        for index, sentence in enumerate(_get(where, entry, "sentences", list, _REFS)):
+        split = found.setdefault(get_field(entry, "split", str, where, _REFS), [])
+        for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
             inner = f"{where}, sentences[{index}]"
-            name = str(_get(inner, sentence, "sent_id", int, _REFS))
-            tokens = _get(inner, sentence, "tokens", list, _REFS)
+            name = str(get_field(sentence, "sent_id", int, inner, _REFS))
+            tokens = get_field(sentence, "tokens", list, inner, _REFS)
             if not all(isinstance(token, str) for token in tokens):
                 raise DataError(f"the 'tokens' of {inner} are not all text; {_REFS}")
             if name in seen:
@@ -152,11 +152,3 @@ def _box(values: Any) -> Box:
     if not (x1 < x2 and y1 < y2):
         raise ValueError(f"the box {values} is empty")
     return x1, y1, x2, y2
-
-
-def _get(where: str, entry: Any, key: str, kind: type, hint: str) -> Any:
-    if not isinstance(entry, Mapping) or key not in entry:
-        raise DataError(f"{where} has no '{key}'; {hint}")
-    if not isinstance(entry[key], kind):
-        raise DataError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {kind.__name__}; {hint}")
-    return entry[key]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from legenda.metrics.ngrams import Captions
 from legenda.text import Vocabulary, ptb_tokenize
 
 
@@ -30,14 +30,11 @@ class TokenizedCaptions:
     @staticmethod
     def of(references: Sequence[Sequence[str]]) -> TokenizedCaptions:
         """Return the captions of each image, tokenized as the metrics do."""
-        known: dict[str, int] = {}
-        token_ids, offsets = array("i"), array("q", [0])
-        for captions in references:
-            for caption in captions:
-                token_ids.extend(known.setdefault(word, len(known)) for word in ptb_tokenize(caption))
-                offsets.append(len(token_ids))
-        images = np.cumsum([0, *map(len, references)], dtype=np.int64)
-        return TokenizedCaptions(tuple(known), np.asarray(token_ids, np.int32), np.asarray(offsets, np.int64), images)
+        known: dict[Hashable, int] = {}
+        encoded = Captions.from_tokens((ptb_tokenize(caption) for group in references for caption in group), known)
+        lengths = encoded.lengths, map(len, references)
+        offsets, images = (np.cumsum([0, *each], dtype=np.int64) for each in lengths)
+        return TokenizedCaptions(tuple(map(str, known)), encoded.tokens, offsets, images)
 
     def counts(self) -> dict[str, int]:
         """Return the frequency of each word."""
@@ -57,11 +54,8 @@ class TokenizedCaptions:
         lengths = np.diff(self.offsets)
         owner = np.repeat(np.arange(len(self.image_offsets) - 1), np.diff(self.image_offsets))
         nonempty = lengths > 0
-        owner, starts, lengths = (
-            owner[nonempty],
-            self.offsets[:-1][nonempty],
-            lengths[nonempty].clip(max=max_caption_length),
-        )
+        owner, starts = owner[nonempty], self.offsets[:-1][nonempty]
+        lengths = lengths[nonempty].clip(max=max_caption_length)
         counts = np.bincount(owner, minlength=len(self.image_offsets) - 1)
         row = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)  # index within the image
         shape = len(counts), int(counts.max(initial=0)), int(lengths.max(initial=0)) + 2
@@ -73,12 +67,3 @@ class TokenizedCaptions:
             longer = lengths > position
             rows[owner[longer], row[longer], position + 1] = ids[self.token_ids[starts[longer] + position]]
         return rows, counts
-
-
-def count_words(parts: Iterable[TokenizedCaptions]) -> dict[str, int]:
-    """Return the frequency of each word in all parts."""
-    total: dict[str, int] = {}
-    for part in parts:
-        for word, count in part.counts().items():
-            total[word] = total.get(word, 0) + count
-    return total

@@ -43,16 +43,8 @@ class ParallelDataset:
 
     def at(self, positions: Sequence[int]) -> ParallelDataset:
         """Some of the pairs."""
-
-        def chosen(values: tuple) -> tuple:
-            return tuple(values[position] for position in positions)
-
-        return replace(
-            self,
-            ids=chosen(self.ids),
-            sentences=chosen(self.sentences),
-            references=chosen(self.references),
-        )
+        columns = {name: getattr(self, name) for name in ("ids", "sentences", "references")}
+        return replace(self, **{name: tuple(map(column.__getitem__, positions)) for name, column in columns.items()})
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.io import read_json, read_text, verified, write_json
+from legenda.io import get_field, read_json, read_text, verified, write_json
 from legenda.metrics.vqa import Annotation, normalize_answer, read_annotation
 
 PEOPLE = 10
@@ -49,19 +49,13 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     found: dict[str, Question] = {}
     for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
         where = f"{path}: questions[{number}]"
-        if not isinstance(entry, Mapping):
-            raise DataError(f"{where} is not an object; {_QUESTIONS}")
-        for key in ("question_id", "image_id", "question"):
-            if key not in entry:
-                raise DataError(f"{where} has no '{key}'; {_QUESTIONS}")
-        name, text = str(entry["question_id"]), entry["question"]
-        if not isinstance(text, str):
-            raise DataError(f"the 'question' of {where} is not text; {_QUESTIONS}")
+        name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))
+        text = get_field(entry, "question", str, where, _QUESTIONS)
         if name in found:
             raise DataError(f"{path} has question {name} twice; leave one of them out")
         if annotations is not None and name not in answered:
             raise DataError(f"{annotations} has no annotation of question {name}; name the file of the same split")
-        found[name] = Question(name, str(entry["image_id"]), text, answered.get(name))
+        found[name] = Question(name, image, text, answered.get(name))
     if not found:
         raise DataError(f"{path} holds no questions; {_QUESTIONS}")
     return list(found.values())
@@ -70,13 +64,12 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
 def read_main_answers(path: str | Path) -> list[str]:
     """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
     path = Path(path)
-    answers = []
-    for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
-        answer = entry.get("multiple_choice_answer") if isinstance(entry, Mapping) else None
-        if not isinstance(answer, str):
-            raise DataError(f"{path}: annotations[{number}] has no text 'multiple_choice_answer'; {_ANNOTATIONS}")
-        answers.append(normalize_answer(answer))
-    return answers
+    return [
+        normalize_answer(
+            get_field(entry, "multiple_choice_answer", str, f"{path}: annotations[{number}]", _ANNOTATIONS)
+        )
+        for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS))
+    ]
 
 
 def _read_annotations(path: Path) -> dict[str, Annotation]:
@@ -84,9 +77,7 @@ def _read_annotations(path: Path) -> dict[str, Annotation]:
     for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
         where = f"{path}: annotations[{number}]"
         annotation = read_annotation(where, entry)
-        if "question_id" not in entry:
-            raise DataError(f"{where} has no 'question_id'; {_ANNOTATIONS}")
-        name = str(entry["question_id"])
+        name = str(get_field(entry, "question_id", int | str, where, _ANNOTATIONS))
         if name in found:
             raise DataError(f"{path} annotates question {name} twice; leave one of them out")
         found[name] = annotation
@@ -94,11 +85,7 @@ def _read_annotations(path: Path) -> dict[str, Annotation]:
 
 
 def _list(path: Path, key: str, hint: str) -> list[Any]:
-    content = read_json(path, hint)
-    entries = content.get(key) if isinstance(content, dict) else None
-    if not isinstance(entries, list):
-        raise DataError(f"{path} has no list '{key}'; {hint}")
-    return entries
+    return get_field(read_json(path, hint), key, list, str(path), hint)
 
 
 def read_daquar(path: str | Path) -> list[Question]:

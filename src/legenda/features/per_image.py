@@ -14,7 +14,7 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.features.base import UNNAMED, FeatureStore, RegionArrays
 from legenda.features.validate import as_floats, validate_regions
-from legenda.io import read_json
+from legenda.io import get_field, read_json
 
 Sizes = Mapping[str, tuple[float, float]]
 """Width and height of images by id, in pixels."""
@@ -139,10 +139,7 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
         if not files:
             raise DataError(f"{path} holds no captions_*.json; {hint}")
         return {name: size for file in files for name, size in read_sizes(file).items()}
-    content = read_json(path, hint)
-    images = content.get("images") if isinstance(content, dict) else None
-    if not isinstance(images, list):
-        raise DataError(f"{path} has no list 'images'; {hint}")
+    images = get_field(read_json(path, hint), "images", list, str(path), hint)
     sizes: dict[str, tuple[float, float]] = {}
     for number, image in enumerate(images):
         try:

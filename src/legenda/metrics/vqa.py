@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from legenda.errors import DataError
+from legenda.io import get_field
 
 _MARKS = ';/[]"{}()=+\\_-><@`,?!'
 _GROUPED = re.compile(r"\d,\d")
@@ -180,17 +181,13 @@ def _parse_annotations(annotations: Any) -> dict[str, Annotation]:
 def read_annotation(where: str, entry: Any) -> Annotation:
     """Parse an entry of the official JSON file; raise DataError naming the entry, `where`, and the key at fault."""
     hint = "give annotations as the VQA data set has them"
-    if not isinstance(entry, Mapping):
-        raise DataError(f"{where} is not an object; {hint}")
-    for key in ("answers", "question_type", "answer_type"):
-        if key not in entry:
-            raise DataError(f"{where} has no '{key}'; {hint}")
-    entries = entry["answers"] if isinstance(entry["answers"], list | tuple) else ()
+    entries = get_field(entry, "answers", list | tuple, where, hint)
+    types = (str(get_field(entry, key, object, where, hint)) for key in ("question_type", "answer_type"))
     found = [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in entries]
     answers = tuple(answer for answer in found if isinstance(answer, str))
     if not found or len(answers) != len(found):
         raise DataError(f"the 'answers' of {where} are not a list of strings or of objects with 'answer'; {hint}")
-    return Annotation(answers, str(entry["question_type"]), str(entry["answer_type"]))
+    return Annotation(answers, *types)
 
 
 def _plain(text: str) -> str:
