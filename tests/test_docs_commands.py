@@ -115,4 +115,4 @@ def test_every_option_exists(capsys):
         own = own if page != "docs/results/speed.md" else re.sub(r"`?--(?:precision bf16|device cuda)", "", own)
         for option in re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", own):
             nested = option.split(".")[0] in ("--training", "--fine-tuning") and ".schedule." in option
-            assert nested or option in known or option == "--training.FIELD", f"{page}: {option}"
+            assert nested or option in known or option.endswith(".FIELD"), f"{page}: {option}"
