@@ -63,5 +63,5 @@ def _caption_new_image(path: Path, folder: Path) -> None:
     for result in Pipeline.from_run(folder).caption_files([(str(path), path)]):
         print(f"\na new image, {result.image}: {result.error or result.captions[0][0]}")
     script = Path(sys.argv[0])
-    program = script if script.name == "legenda" else "python -m legenda.cli"
+    program = script if script.name == "legenda" else "python -m legenda"
     print(f"to caption an image (colored things on a plain ground): {program} caption IMAGE.png --model {folder}")
