@@ -1,7 +1,7 @@
-"""The rooms of the house: imports point one way only, and the doors open fast."""
+"""The structure of the package: imports point one way, no file is in a circle, and light commands start fast."""
 
 import ast
-import re
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,88 +40,103 @@ _ORDER = (
     "cli",
     "__main__",
 )
-"""Every room imports only itself and rooms before it; a new room must be given its place here."""
+"""The packages and top-level modules in layers: each imports only itself and those before it, late imports counted."""
 
 
 @dataclass(frozen=True)
 class _Import:
+    """An import statement, or a call of import_module, of the package itself."""
+
     file: str
     module: str
     names: tuple[str, ...]
-    late: bool
 
     @property
     def source(self) -> str:
+        """The layer of the importing file."""
         return self.file.split("/")[0].removesuffix(".py")
 
-    @property
-    def rooms(self) -> set[str]:
-        """The rooms it reaches into; a name of the package itself counts as the room it comes from."""
-        if self.module != "legenda":
-            return {self.module.split(".")[1]}
-        homes = {name: name for name in _ORDER} | {name: home.split(".")[1] for name, home in legenda._NAMES.items()}
-        return {homes[name] for name in self.names if name != "__version__"}
+    def targets(self, modules: set[str]) -> set[str]:
+        """Return the modules that are imported; a name of the top-level package stands for its home."""
+        if self.module == "legenda":
+            homes = {name: legenda._NAMES.get(name, f"legenda.{name}") for name in self.names if name != "__version__"}
+            return set(homes.values()) & modules
+        submodules = {f"{self.module}.{name}" for name in self.names} & modules
+        only_submodules = self.names and len(submodules) == len(self.names)
+        return submodules if only_submodules else {self.module} | submodules
 
 
 def _imports(path: Path) -> Iterator[_Import]:
-    """All imports of the house in a file: at the top, inside functions, and by import_module."""
+    """Yield all imports of the package in a file, at the top, inside functions and for type checking."""
     file = path.relative_to(_ROOT).as_posix()
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    late = {
-        id(inner)
-        for outer in ast.walk(tree)
-        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for inner in ast.walk(outer)
-    }
-    used = tuple(
+    attributes = tuple(
         node.attr
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "legenda"
     )
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found = [(alias.name, used if alias.name == "legenda" else ()) for alias in node.names]
+            found = [(alias.name, attributes if alias.name == "legenda" else ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} line {node.lineno}: imports name the whole path"
             found = [(node.module or "", tuple(alias.name for alias in node.names))]
         elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
-            if file == "plugins.py":  # imports what a registry names, checked where the registry is
-                continue
             argument = node.args[0]
             start = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
-            assert isinstance(start, ast.Constant), f"{file} line {node.lineno}: what is imported cannot be told"
-            found = [(str(start.value), ())]
-        elif isinstance(node, ast.Constant) and re.fullmatch(r"legenda[\w.]*:\w+", str(node.value)):  # of a registry
-            yield _Import(file, str(node.value).split(":")[0], (), True)
-            continue
+            if not isinstance(start, ast.Constant):
+                continue  # a registry imports the modules that its entries name as text
+            found = [(str(start.value).rstrip("."), ())]
         else:
             continue
         for module, names in found:
             if module.split(".")[0] == "legenda":
-                yield _Import(file, module, names, id(node) in late)
+                yield _Import(file, module, names)
 
 
-def _all_imports() -> list[_Import]:
-    # The package's own __init__ opens every room when it is first asked for.
-    files = [path for path in sorted(_ROOT.rglob("*.py")) if path != _ROOT / "__init__.py"]
-    return [found for path in files for found in _imports(path)]
+def _module(file: str) -> str:
+    return ".".join(("legenda", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
 
 
-def test_every_room_has_its_place():
-    rooms = {path.relative_to(_ROOT).parts[0].removesuffix(".py") for path in _ROOT.rglob("*.py")} - {"__init__"}
-    assert rooms == set(_ORDER)
+# The package's own __init__ imports lazily.
+_FILES = [path for path in sorted(_ROOT.rglob("*.py")) if path != _ROOT / "__init__.py"]
+_MODULES = {_module(path.relative_to(_ROOT).as_posix()) for path in _FILES}
+_IMPORTS = [found for path in _FILES for found in _imports(path)]
+
+
+def test_every_package_has_a_layer():
+    packages = {path.relative_to(_ROOT).parts[0].removesuffix(".py") for path in _ROOT.rglob("*.py")} - {"__init__"}
+    assert packages == set(_ORDER)
 
 
 def test_imports_point_one_way():
-    rank = {room: number for number, room in enumerate(_ORDER)}
-    backwards = {
-        (found.file, room): found for found in _all_imports() for room in found.rooms if rank[room] > rank[found.source]
+    rank = {package: number for number, package in enumerate(_ORDER)}
+    upward = {
+        (found.file, target)
+        for found in _IMPORTS
+        for target in found.targets(_MODULES)
+        if rank[target.split(".")[1]] > rank[found.source]
     }
-    assert set(backwards) == set()
+    assert upward == set()
+
+
+def test_no_file_is_in_a_circle():
+    graph: dict[str, set[str]] = {}
+    for found in _IMPORTS:
+        file = _module(found.file)
+        graph.setdefault(file, set()).update(found.targets(_MODULES) - {file})
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the circle
+
+
+def test_files_have_one_subject():
+    limits = {path: 80 if path.parent.name == "cli" else 300 for path in _FILES}
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in _FILES}
+    too_long = {path.relative_to(_ROOT).as_posix(): n for path, n in lengths.items() if n > limits[path]}
+    assert too_long == {}
 
 
 def _loaded(*arguments: str) -> set[str]:
-    """The top-level packages that a fresh interpreter has loaded."""
+    """Return the top-level packages that a fresh interpreter has loaded."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True, timeout=60
     )
@@ -139,15 +154,15 @@ def _loaded(*arguments: str) -> set[str]:
     ],
     ids=["package", "text", "help", "version"],
 )
-def test_light_doors_load_neither_torch_nor_numpy(arguments):
+def test_light_commands_load_neither_torch_nor_numpy(arguments):
     loaded = _loaded(*arguments)
     assert "legenda" in loaded
     assert not loaded & {"torch", "numpy", "scipy", "PIL", "matplotlib", "transformers", "tyro", "rich"}
 
 
-@pytest.mark.parametrize("room", ["metrics", "features", "extractors", "visualization"])
-def test_rooms_of_plain_data_do_not_load_torch(room):
-    loaded = _loaded("-c", f"import legenda.{room}")
+@pytest.mark.parametrize("package", ["metrics", "features", "extractors", "visualization"])
+def test_packages_of_plain_data_do_not_load_torch(package):
+    loaded = _loaded("-c", f"import legenda.{package}")
     assert "legenda" in loaded
     assert "torch" not in loaded
 
