@@ -30,8 +30,8 @@ def test_parameters_of_the_released_x_lan():
     encoder, decoder = model.encoder, model.decoder
     assert count(decoder.embedding) == 9_715_712
     assert count(encoder.input) == 2_098_176
-    assert count(encoder.layers, encoder.summary, encoder.summary_norm) == 30_539_780
-    assert count(decoder.attention, decoder.gather) == 6_323_457
+    assert count(encoder.layers, encoder.global_feature, encoder.global_norm) == 30_539_780
+    assert count(decoder.attention, decoder.concat) == 6_323_457
     assert count(decoder.lstm) == 12_591_104
     assert count(decoder.to_context) == 4_196_352
     assert count(decoder.output) == 9_725_200
@@ -48,8 +48,8 @@ def test_parameters_of_the_released_x_transformer():
     assert count(decoder.embedding) == 7_286_784
     assert count(decoder.embedding_norm) == 1_536
     assert count(decoder.output) == 7_296_272
-    assert count(decoder.gather, decoder.norm) == 8_260_608
-    assert count(decoder.from_image, decoder.from_words) == 1_184_256
+    assert count(decoder.concat, decoder.norm) == 8_260_608
+    assert count(decoder.from_image, decoder.from_tokens) == 1_184_256
     assert count(decoder) == 82_112_540
     assert model.parameter_count == 137_521_826
 
@@ -105,7 +105,7 @@ def test_the_paper_written_out(draw_regions):
             V = update(layer.update_values, v, V)
             K = K if m == 2 else update(layer.update_keys, v, K)
             seen.append(v)
-        whole = encoder.summary.weight @ torch.cat(seen)
+        whole = encoder.global_feature.weight @ torch.cat(seen)
         for row in tokens[image]:
             h = c = context = torch.zeros(16)
             for t, word in enumerate(row):

@@ -1,8 +1,10 @@
-"""What X-LAN and X-Transformer share: their options, and the encoder of X-Linear attention (X-LAN, section 3.3.2)."""
+"""The options and the encoder that X-LAN and X-Transformer share (X-LAN, section 3.3.2)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +13,7 @@ from torch.nn import functional as F
 
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import UserError
+from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
 from legenda.models.layers import PostNormFeedForward
@@ -20,13 +22,13 @@ from legenda.regions import Memory, Regions, masked_mean
 
 @dataclass(frozen=True, kw_only=True)
 class XLinearConfig(ModelConfig):
-    """The fields of both models of the paper; the defaults are those of the released X-LAN."""
+    """Options of both models of the paper; the defaults are those of the released X-LAN."""
 
     dim: int = 1024
     """Channels inside the model."""
     num_heads: int = 8
     mid_dim: int | None = None
-    """Channels of B' in each head (D_c); half of the head's unless told."""
+    """Channels of B' in each head (D_c); half of the head's by default."""
     num_layers: int = 4
     """X-Linear blocks of the encoder; 0 for none."""
     decoder_layers: int = 1
@@ -34,42 +36,42 @@ class XLinearConfig(ModelConfig):
     act: Act = "celu"
     """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
     alpha: float = 1.3
-    """Where the CELU levels out."""
+    """Alpha of the CELU, its negative saturation value."""
     region_act: Act = "celu"
     """Of the region embedding."""
     region_norm: bool = False
-    """Layer normalisation in the region embedding."""
+    """Layer normalization in the region embedding."""
     region_dropout: float = 0.5
     """Of the embedded regions."""
     mid_dropout: float = 0.1
     """Inside the blocks, of B'."""
     encoder_dropout: float = 0.5
-    """Of what a block of the encoder attends to."""
+    """Of the output of an encoder block."""
     update_dropout: float = 0.3
-    """Of what the attended vector adds to each region (Eq. 8), or to each word."""
+    """Of the update of each region by the attended vector (Eq. 8), or of each token."""
     word_dropout: float = 0.5
-    """Of the embedded words."""
+    """Of the token embeddings."""
     decoder_dropout: float = 0.5
-    """Of what a block of the decoder attends to."""
+    """Of the output of a decoder block."""
     output_dropout: float = 0.5
-    """Before the output layer; the release leaves it out while it samples captions to learn from rewards."""
+    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
 
     def __post_init__(self) -> None:
         self.require_positive("num_heads", "decoder_layers")
         self.require_probabilities(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
         if self.num_layers < 0:
-            raise UserError(f"num_layers must be 0 or more, not {self.num_layers}")
+            raise ConfigError(f"num_layers must be 0 or more, not {self.num_layers}")
         if self.dim % self.num_heads:
-            raise UserError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.mid_channels < 1:
-            raise UserError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
         if self.alpha <= 0:
-            raise UserError(f"alpha must be above 0, not {self.alpha}")
+            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
 
     @property
-    def literal(self) -> bool:
-        """Whether the equations are followed as printed, where the release has more."""
-        return False
+    def as_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return True
 
     @property
     def mid_channels(self) -> int:
@@ -78,99 +80,153 @@ class XLinearConfig(ModelConfig):
 
     @property
     def generation_config(self) -> GenerationConfig:
-        """Ended captions compete by the sum of their log-probabilities; 16 words and the end at most."""
+        """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
         return GenerationConfig(max_length=17)
 
     def create_block(self) -> XLinearAttention:
-        """One X-Linear block."""
+        """Return an X-Linear block."""
         return XLinearAttention(
             self.dim,
             self.num_heads,
             mid_dim=self.mid_channels,
             act=self.act,
             alpha=self.alpha,
-            norm=not self.literal,
-            bias=not self.literal,
+            norm=self.as_released,
+            bias=self.as_released,
             dropout=self.mid_dropout,
         )
 
+    def create_update(self) -> ConcatUpdate:
+        """Return the update of Eq. 8."""
+        return ConcatUpdate(self.dim, bias=self.as_released, dropout=self.update_dropout)
 
-class Update(nn.Module):
-    """LayerNorm(ReLU(W [attended, x]) + x): keys, values or words after a block (Eq. 8)."""
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the encoder."""
+        return {
+            "feature_dim": self.feature_dim,
+            "dim": self.dim,
+            "num_layers": self.num_layers,
+            "create_block": self.create_block,
+            "create_update": self.create_update,
+            "act": create_act(self.region_act, self.alpha),
+            "input_norm": self.region_norm,
+            "as_released": self.as_released,
+            "input_dropout": self.region_dropout,
+            "block_dropout": self.encoder_dropout,
+        }
 
-    def __init__(self, config: XLinearConfig) -> None:
+
+class ConcatUpdate(nn.Module):
+    """LayerNorm(ReLU(W [attended, x]) + x): update of keys, values or tokens after a block (Eq. 8)."""
+
+    def __init__(self, dim: int, *, bias: bool, dropout: float) -> None:
         super().__init__()
-        self.linear = nn.Linear(2 * config.dim, config.dim, bias=not config.literal)
-        self.dropout = nn.Dropout(config.update_dropout)
-        self.norm = nn.LayerNorm(config.dim)
+        self.linear = nn.Linear(2 * dim, dim, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+        self.norm = nn.LayerNorm(dim)
 
     def forward(self, attended: Float[Tensor, "*#rows D"], x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """The updated x; one attended vector may stand for all x of an image, and is then multiplied once."""
-        ours, theirs = self.linear.weight.split(x.shape[-1], dim=1)
-        told = F.linear(attended, ours, self.linear.bias) + F.linear(x, theirs)
-        return self.norm(x + self.dropout(F.relu(told)))
+        """Return the updated x; one attended vector may serve all x of an image, and is then multiplied once."""
+        w_attended, w_x = self.linear.weight.split(x.shape[-1], dim=1)
+        update = F.linear(attended, w_attended, self.linear.bias) + F.linear(x, w_x)
+        return self.norm(x + self.dropout(F.relu(update)))
 
 
 class XLinearLayer(nn.Module):
-    """An X-Linear block asked by the image's vector (Eq. 7), and the update of keys and values (Eq. 8)."""
+    """An X-Linear block queried by the image's vector (Eq. 7), and the update of keys and values (Eq. 8)."""
 
-    def __init__(self, config: XLinearConfig, *, last: bool) -> None:
+    def __init__(
+        self,
+        attention: XLinearAttention,
+        update_values: ConcatUpdate,
+        update_keys: ConcatUpdate | None,
+        *,
+        dropout: float,
+    ) -> None:
+        """Create the layer; update_keys: None where the values are also the keys, as released."""
         super().__init__()
-        self.attention = config.create_block()
-        self.dropout = nn.Dropout(config.encoder_dropout)
-        self.update_values = Update(config)
-        self.update_keys = Update(config) if config.literal and not last else None
+        self.attention = attention
+        self.dropout = nn.Dropout(dropout)
+        self.update_values = update_values
+        self.update_keys = update_keys
 
     def forward(
         self,
         attended: Float[Tensor, "B D"],
         keys: Float[Tensor, "B N D"],
         values: Float[Tensor, "B N D"],
-        mask: Bool[Tensor, "B N"],
+        attention_mask: Bool[Tensor, "B N"],
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B N D"], Float[Tensor, "B N D"]]:
-        """The next query, keys and values; as released, the values are the keys too."""
-        found = self.dropout(self.attention(attended.unsqueeze(1), keys, values, mask).values)
-        values = self.update_values(found, values)
-        keys = values if self.update_keys is None else self.update_keys(found, keys)
-        return found.squeeze(1), keys, values
+        """Return the next query, keys and values."""
+        output = self.dropout(self.attention(attended.unsqueeze(1), keys, values, attention_mask).values)
+        values = self.update_values(output, values)
+        keys = values if self.update_keys is None else self.update_keys(output, keys)
+        return output.squeeze(1), keys, values
 
 
 class XLinearEncoder(Encoder):
-    """Region embedding, L layers asked by the mean region, and one vector of all that they attended to (Eq. 10)."""
+    """Region embedding, L layers queried by the mean region, and a global feature of all their outputs (Eq. 10)."""
 
-    def __init__(self, config: XLinearConfig, *, ff_dim: int | None = None, ff_dropout: float = 0.0) -> None:
-        """ff_dim: inner channels of a feed-forward layer after each layer, as X-Transformer has it; None for none."""
+    def __init__(
+        self,
+        *,
+        feature_dim: int,
+        dim: int,
+        num_layers: int,
+        create_block: Callable[[], XLinearAttention],
+        create_update: Callable[[], ConcatUpdate],
+        act: nn.Module,
+        input_norm: bool,
+        as_released: bool,
+        input_dropout: float,
+        block_dropout: float,
+        ff_dim: int | None = None,
+        ff_dropout: float = 0.0,
+    ) -> None:
+        """Create the layers.
+
+        act, input_norm, input_dropout: activation, normalization and dropout of the region embedding. as_released:
+        one update for keys and values, and biases and a normalization in Eq. 10. ff_dim: inner channels of a
+        feed-forward network after each layer, as in X-Transformer; None for none.
+        """
         super().__init__()
-        D, L = config.dim, config.num_layers
-        self.input = nn.Linear(config.feature_dim, D)
-        self.act = create_act(config.region_act, config.alpha)
-        self.norm = nn.LayerNorm(D) if config.region_norm else nn.Identity()
+        self.input = nn.Linear(feature_dim, dim)
+        self.act = act
+        self.norm = nn.LayerNorm(dim) if input_norm else nn.Identity()
         self.norm_first = ff_dim is not None
-        self.dropout = nn.Dropout(config.region_dropout)
-        self.layers = nn.ModuleList(XLinearLayer(config, last=layer == L - 1) for layer in range(L))
-        self.feed_forward = nn.ModuleList(
-            PostNormFeedForward(D, ff_dim, ff_dropout) for _ in range(L) if ff_dim is not None
+        self.dropout = nn.Dropout(input_dropout)
+        self.layers = nn.ModuleList(
+            XLinearLayer(
+                create_block(),
+                create_update(),
+                None if as_released or layer == num_layers - 1 else create_update(),
+                dropout=block_dropout,
+            )
+            for layer in range(num_layers)
         )
-        self.summary: nn.Linear | None = nn.Linear((L + 1) * D, D, bias=not config.literal)
-        self.summary_norm: nn.Module | None = nn.Identity() if config.literal else nn.LayerNorm(D)
+        self.feed_forward = nn.ModuleList(
+            PostNormFeedForward(dim, ff_dim, ff_dropout) for _ in range(num_layers) if ff_dim is not None
+        )
+        self.global_feature: nn.Linear | None = nn.Linear((num_layers + 1) * dim, dim, bias=as_released)
+        self.global_norm: nn.Module | None = nn.LayerNorm(dim) if as_released else nn.Identity()
 
     def remove_global_branch(self) -> None:
-        """Leaves out Eq. 10."""
-        self.summary = self.summary_norm = None
+        """Delete the layer of Eq. 10."""
+        self.global_feature = self.global_norm = None
 
     def forward(self, regions: Regions) -> Memory:
-        """States `(B, N, D)`, which are the last values, and the image's vector; padded rows are finite."""
+        """Return the last values as states, and the global feature; states of padding are finite."""
         mask = regions.mask_or_ones
-        # Padding may hold anything, even NaN, which no later mask would stop.
+        # padding may hold NaN, which a mask of the scores does not remove
         x = self.act(self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0)))
         x = self.dropout(self.norm(x)) if self.norm_first else self.norm(self.dropout(x))
         attended = masked_mean(x, mask)
-        keys, seen = x, [attended]
+        keys, outputs = x, [attended]
         for index, layer in enumerate(self.layers):
             attended, keys, x = layer(attended, keys, x, mask)
             if self.feed_forward:
                 keys = x = self.feed_forward[index](x)
-            seen.append(attended)
-        if self.summary is None or self.summary_norm is None:
+            outputs.append(attended)
+        if self.global_feature is None or self.global_norm is None:
             return Memory(x, mask, masked_mean(x, mask))
-        return Memory(x, mask, self.summary_norm(self.summary(torch.cat(seen, dim=-1))))
+        return Memory(x, mask, self.global_norm(self.global_feature(torch.cat(outputs, dim=-1))))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
 import torch
@@ -22,57 +23,74 @@ from legenda.regions import Memory
 
 @dataclass(frozen=True, kw_only=True)
 class XLanConfig(XLinearConfig):
-    """Sizes and switches of X-LAN and the rows of its Table 3; the defaults are those of the released code.
+    """Options of X-LAN and the rows of its Table 3; the defaults are those of the released code.
 
-    The paper prints less than the release has. `reading="paper"` takes away the normalisation and the biases inside
-    the X-Linear blocks, the biases in Eqs. 8 and 10, the normalisation after Eq. 10, and the layer with
-    normalisation that the release puts between attention and GLU. It gives keys and values an update of their own each
-    (Eq. 8; the last layer's keys are read by nobody and have none), and the LSTM reads word, image and context side by
-    side instead of word beside the sum of image and context (section 3.3.3). What is a number is in the named model
-    `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1), the plain ELU (alpha 1), and no activation
-    after the embedding of regions and words. Dropout, of which the paper says nothing, stays.
+    `reading="paper"` follows the equations as printed: no normalization and no biases in the X-Linear blocks, no biases
+    in Eqs. 8 and 10, no normalization after Eq. 10, and no layer with normalization between attention and GLU. Keys and
+    values have separate updates (Eq. 8; the last layer's keys are not read and have none), and the LSTM reads the
+    concatenation of embedding, global feature and context instead of the embedding and the sum of the other two
+    (section 3.3.3). Sizes are in the named model `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1),
+    the plain ELU (alpha 1), and no activation after the embedding of regions and tokens. Dropout, which the paper does
+    not mention, stays.
     """
 
     reading: Literal["released", "paper"] = "released"
-    """Which of the two is followed where they differ."""
+    """Whether the released code or the paper is followed where they differ."""
     attention: Literal["x_linear", "conventional"] = "x_linear"
     """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
     word_act: Act = "celu"
-    """Of the word embedding."""
+    """Of the token embedding."""
     context_dropout: float = 0.5
-    """Of the context where it enters the next step."""
+    """Of the context as input of the next step."""
 
     @property
-    def literal(self) -> bool:
-        """Whether the equations are followed as printed."""
-        return self.reading == "paper"
+    def as_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return self.reading == "released"
 
     def build_encoder(self) -> XLinearEncoder:
-        """The encoder of section 3.3.2."""
-        return XLinearEncoder(self)
+        """Return the encoder of section 3.3.2."""
+        return XLinearEncoder(**self.encoder_arguments())
 
     def build_decoder(self) -> XLanDecoder:
-        """The decoder of section 3.3.3."""
-        return XLanDecoder(self)
+        """Return the decoder of section 3.3.3."""
+        return XLanDecoder(
+            vocab_size=self.vocab_size,
+            dim=self.dim,
+            num_layers=self.decoder_layers,
+            create_attention=self._create_attention,
+            act=create_act(self.word_act, self.alpha),
+            as_released=self.as_released,
+            word_dropout=self.word_dropout,
+            context_dropout=self.context_dropout,
+            attention_dropout=self.decoder_dropout,
+            output_dropout=self.output_dropout,
+        )
+
+    def _create_attention(self) -> XLinearAttention | AdditiveAttention:
+        if self.attention == "x_linear":
+            return self.create_block()
+        return AdditiveAttention(self.dim, self.dim, self.num_heads * self.mid_channels)
 
 
 @dataclass(frozen=True, eq=False)
 class XLanState:
-    """Hidden state, cell and context of every row, and what the image adds to the gates of all its rows.
+    """Hidden state, cell and context of every row.
 
-    attention: where the last word looked.
+    image_gates: the part of the gates that the global feature contributes. attention: weights of the last step over the
+    regions.
     """
 
-    image: Float[Tensor, "B gates"]
+    image_gates: Float[Tensor, "B gates"]
     hidden: Float[Tensor, "B K D"]
     cell: Float[Tensor, "B K D"]
     context: Float[Tensor, "B K D"]
     attention: Float[Tensor, "B K H N"] | None = None
 
     def reorder(self, beams: Int[Tensor, "B K"]) -> XLanState:
-        """The state of rows `beams` of each image."""
+        """Return the state of rows `beams` of each image."""
         return XLanState(
-            self.image,
+            self.image_gates,
             gather_beams(self.hidden, beams),
             gather_beams(self.cell, beams),
             gather_beams(self.context, beams),
@@ -80,8 +98,8 @@ class XLanState:
         )
 
 
-class _Matrices(NamedTuple):
-    """Of the LSTM, `(gates, D)` each."""
+class _GateWeights(NamedTuple):
+    """Weights of the LSTM's inputs, `(gates, D)` each."""
 
     words: Tensor
     image: Tensor
@@ -90,100 +108,110 @@ class _Matrices(NamedTuple):
 
 
 class XLanDecoder(Decoder):
-    """Word, image and context through an LSTM, whose state asks the regions; both make the next context."""
+    """An LSTM over embedding, global feature and context; attention queried by its state; the next context by GLU."""
 
     supports_static_state = True
 
-    def __init__(self, config: XLanConfig) -> None:
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        num_layers: int,
+        create_attention: Callable[[], XLinearAttention | AdditiveAttention],
+        act: nn.Module,
+        as_released: bool,
+        word_dropout: float,
+        context_dropout: float,
+        attention_dropout: float,
+        output_dropout: float,
+    ) -> None:
+        """Create the modules; as_released: as in XLanConfig, act: activation of the embedding."""
         super().__init__()
-        D = self.dim = config.dim
-        self.embedding = nn.Embedding(config.vocab_size, D)
-        self.act = create_act(config.word_act, config.alpha)
-        self.word_dropout = nn.Dropout(config.word_dropout)
-        self.context_dropout = nn.Dropout(config.context_dropout)
-        # The gates are linear: as released the context shares the weights of the image, to which it is added.
-        self.lstm = WordLSTM(D, 2 * D if config.literal else D, D)
-        self.attention = nn.ModuleList(
-            config.create_block()
-            if config.attention == "x_linear"
-            else AdditiveAttention(D, D, config.num_heads * config.mid_channels)
-            for _ in range(config.decoder_layers)
-        )
-        self.dropout = nn.Dropout(config.decoder_dropout)
-        self.gather = None
-        if not config.literal:
-            self.gather = nn.Sequential(nn.Linear((config.decoder_layers + 1) * D, D), nn.LayerNorm(D))
-        self.to_context = nn.Linear(2 * D, 2 * D)
-        self.output_dropout = nn.Dropout(config.output_dropout)
-        self.output = nn.Linear(D, config.vocab_size)
+        self.dim = dim
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.act = act
+        self.word_dropout = nn.Dropout(word_dropout)
+        self.context_dropout = nn.Dropout(context_dropout)
+        # as released the LSTM reads the sum of global feature and context, so both have the same weights
+        self.lstm = WordLSTM(dim, dim if as_released else 2 * dim, dim)
+        self.attention = nn.ModuleList(create_attention() for _ in range(num_layers))
+        self.dropout = nn.Dropout(attention_dropout)
+        self.concat = None
+        if as_released:
+            self.concat = nn.Sequential(nn.Linear((num_layers + 1) * dim, dim), nn.LayerNorm(dim))
+        self.to_context = nn.Linear(2 * dim, 2 * dim)
+        self.output_dropout = nn.Dropout(output_dropout)
+        self.output = nn.Linear(dim, vocab_size)
 
     @property
-    def _looks(self) -> list[XLinearAttention | AdditiveAttention]:
+    def _attentions(self) -> list[XLinearAttention | AdditiveAttention]:
         return cast("list[XLinearAttention | AdditiveAttention]", list(self.attention))
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
-        """Keys and values of the regions for each block, and the vector of each image, shared by all rows."""
+        """Compute keys and values of the regions for each block, shared by all rows."""
         states = memory.states
-        projected = tuple(
+        cross_kv = tuple(
             attention.keys_values(states, states)
             if isinstance(attention, XLinearAttention)
             else (attention.key(states), states)
-            for attention in self._looks
+            for attention in self._attentions
         )
-        return Memory(states, memory.mask, memory.global_feature, projected)
+        return replace(memory, cross_kv=cross_kv)
 
     def init_state(self, memory: Memory, num_rows: int) -> XLanState:
-        """All zeros, and the share of the image in the gates."""
-        return self._start(memory, num_rows, self._matrices().image)
+        """Return zeros, and the gates of the global feature."""
+        return self._init_state(memory, num_rows, self._gate_weights())
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], XLanState]:
-        """One word for each row."""
-        matrices = self._matrices()
-        read = self._read(tokens, matrices.words) + state.image.unsqueeze(1)
-        state = self._advance(read, state, memory, matrices)
+        """Decode one token of each row."""
+        weights = self._gate_weights()
+        input_gates = self._input_gates(tokens, weights) + state.image_gates.unsqueeze(1)
+        state = self._recur(input_gates, state, memory, weights)
         return self.output(self.output_dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Word by word, since each context enters the next step; words and output layer are read all at once."""
-        matrices = self._matrices()
-        state = self._start(memory, tokens.shape[1], matrices.image)
-        read = self._read(tokens, matrices.words) + state.image[:, None, None]
+        """Decode token by token; embeddings and output layer are computed for all positions at once."""
+        weights = self._gate_weights()
+        state = self._init_state(memory, tokens.shape[1], weights)
+        input_gates = self._input_gates(tokens, weights) + state.image_gates[:, None, None]
         contexts = []
-        for word in read.unbind(dim=2):
-            state = self._advance(word, state, memory, matrices)
+        for gates in input_gates.unbind(dim=2):
+            state = self._recur(gates, state, memory, weights)
             contexts.append(state.context)
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
-    def _matrices(self) -> _Matrices:
+    def _gate_weights(self) -> _GateWeights:
         words, other, hidden = self.lstm.split_weights()
         image, *context = other.split(self.dim, dim=1)
-        return _Matrices(words, image, context[0] if context else image, hidden)
+        return _GateWeights(words, image, context[0] if context else image, hidden)
 
-    def _start(self, memory: Memory, num_rows: int, matrix: Tensor) -> XLanState:
+    def _init_state(self, memory: Memory, num_rows: int, weights: _GateWeights) -> XLanState:
         zeros = memory.states.new_zeros(len(memory), num_rows, self.dim)
-        return XLanState(F.linear(memory.global_feature, matrix), zeros, zeros, zeros)
+        return XLanState(F.linear(memory.global_feature, weights.image), zeros, zeros, zeros)
 
-    def _read(self, tokens: Int[Tensor, "*rows"], matrix: Tensor) -> Float[Tensor, "*rows gates"]:
-        """What the words add to the gates."""
-        return self.lstm.input_gates(self.word_dropout(self.act(self.embedding(tokens))), matrix)
+    def _input_gates(self, tokens: Int[Tensor, "*rows"], weights: _GateWeights) -> Float[Tensor, "*rows gates"]:
+        return self.lstm.input_gates(self.word_dropout(self.act(self.embedding(tokens))), weights.words)
 
-    def _advance(self, read: Tensor, state: XLanState, memory: Memory, matrices: _Matrices) -> XLanState:
-        """One position of all rows."""
-        before = self.context_dropout(state.context)
-        hidden, cell = self.lstm.step(read, before, state.hidden, state.cell, (matrices.context, matrices.hidden))
-        query, seen, looked = hidden, [hidden], None
-        for attention, (keys, values) in zip(self._looks, memory.cross_kv, strict=True):
-            found = _look(attention, query, keys, values, memory)
-            query, looked = self.dropout(found.values), found.weights
-            seen.append(query)
-        attended = query if self.gather is None else self.gather(torch.cat(seen, dim=-1))
+    def _recur(self, input_gates: Tensor, state: XLanState, memory: Memory, weights: _GateWeights) -> XLanState:
+        """Return the state after one position of all rows."""
+        context = self.context_dropout(state.context)
+        recurrent = (weights.context, weights.hidden)
+        hidden, cell = self.lstm.step(input_gates, context, state.hidden, state.cell, recurrent)
+        query, outputs, attention_weights = hidden, [hidden], None
+        for attention, (keys, values) in zip(self._attentions, memory.cross_kv, strict=True):
+            attended = _cross_attend(attention, query, keys, values, memory)
+            query, attention_weights = self.dropout(attended.values), attended.weights
+            outputs.append(query)
+        attended = query if self.concat is None else self.concat(torch.cat(outputs, dim=-1))
         context = F.glu(self.to_context(torch.cat([attended, hidden], dim=-1)))
-        return XLanState(state.image, hidden, cell, context, None if looked is None else looked.transpose(1, 2))
+        shown = None if attention_weights is None else attention_weights.transpose(1, 2)
+        return XLanState(state.image_gates, hidden, cell, context, shown)
 
 
-def _look(
+def _cross_attend(
     attention: XLinearAttention | AdditiveAttention,
     query: Float[Tensor, "B K D"],
     keys: Tensor,

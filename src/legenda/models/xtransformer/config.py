@@ -1,0 +1,73 @@
+"""Options of X-Transformer (Pan et al., CVPR 2020, section 4.2, as released)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from legenda.attention.x_linear import create_act
+from legenda.errors import ConfigError
+from legenda.models.layers import PostNormFeedForward
+from legenda.models.x_linear import XLinearConfig, XLinearEncoder
+from legenda.models.xtransformer.decoder import XTransformerDecoder, XTransformerLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class XTransformerConfig(XLinearConfig):
+    """Options of X-Transformer; the defaults are those of the released code, as the paper gives no details.
+
+    Token 0 begins and ends captions: inside a row, later tokens do not attend to it.
+    """
+
+    dim: int = 768
+    """Channels inside the model."""
+    num_layers: int = 6
+    """Layers of the encoder; 0 for none."""
+    decoder_layers: int = 6
+    """Layers of the decoder."""
+    ff_dim: int = 3072
+    """Inner channels of the feed-forward networks."""
+    ff_dropout: float = 0.5
+    """Inside the feed-forward networks, and of their outputs."""
+    region_norm: bool = True
+    """Layer normalization in the region embedding."""
+    word_dropout: float = 0.1
+    """Of the token embeddings."""
+    position_base: float = 10000.0
+    """The wavelengths of the positions rise from 2 pi to 2 pi times this."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_positive("ff_dim")
+        if self.dim % 2:
+            raise ConfigError(f"dim={self.dim} must be even for sine and cosine of the positions")
+        if self.position_base <= 1:
+            raise ConfigError(f"position_base must be above 1, not {self.position_base}")
+
+    def build_encoder(self) -> XLinearEncoder:
+        """Return X-LAN's encoder with a feed-forward network after each layer."""
+        return XLinearEncoder(**self.encoder_arguments(), ff_dim=self.ff_dim, ff_dropout=self.ff_dropout)
+
+    def build_decoder(self) -> XTransformerDecoder:
+        """Return the decoder."""
+        return XTransformerDecoder(
+            vocab_size=self.vocab_size,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            num_layers=self.decoder_layers,
+            create_layer=self._create_layer,
+            act=create_act(self.act, self.alpha),
+            position_base=self.position_base,
+            word_dropout=self.word_dropout,
+            dropout=self.decoder_dropout,
+            output_dropout=self.output_dropout,
+        )
+
+    def _create_layer(self, is_last: bool) -> XTransformerLayer:
+        return XTransformerLayer(
+            self.create_block(),
+            self.create_block(),
+            self.dim,
+            dropout=self.decoder_dropout,
+            update=None if is_last else self.create_update(),
+            feed_forward=None if is_last else PostNormFeedForward(self.dim, self.ff_dim, self.ff_dropout),
+        )

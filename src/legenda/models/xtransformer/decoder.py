@@ -1,0 +1,256 @@
+"""X-Transformer's decoder: X-Linear attention over tokens and to the image (Pan et al., CVPR 2020, section 4.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention.x_linear import XLinearAttention
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
+from legenda.models.layers import PostNormFeedForward
+from legenda.models.x_linear import ConcatUpdate
+from legenda.regions import Memory
+
+KeyValue = tuple[Tensor, Tensor]
+
+
+def positions(
+    first: CacheLength, count: int, dim: int, base: float, device: torch.device
+) -> Float[Tensor, "count dim"]:
+    """Return interleaved sine and cosine of positions first, first + 1 ...
+
+    In float32 for every precision of the model, like the table of the release.
+    """
+    frequency = torch.exp(torch.arange(0, dim, 2, device=device, dtype=torch.float32) * -(math.log(base) / dim))
+    index = torch.arange(count, device=device, dtype=torch.float32) + first
+    angle = index.unsqueeze(-1) * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+
+
+class XTransformerLayer(nn.Module):
+    """Self-attention over the tokens so far, cross-attention to the image, and an update of the tokens by the query."""
+
+    def __init__(
+        self,
+        self_attn: XLinearAttention,
+        cross_attn: XLinearAttention,
+        dim: int,
+        *,
+        dropout: float,
+        update: ConcatUpdate | None,
+        feed_forward: PostNormFeedForward | None,
+    ) -> None:
+        """Create the layer; update and feed_forward are None in the last one."""
+        super().__init__()
+        self.self_attn = self_attn
+        self.cross_attn = cross_attn
+        self.dropout = nn.Dropout(dropout)
+        self.kv_norm = nn.LayerNorm(dim)
+        self.query_norm = nn.LayerNorm(dim)
+        self.update = update
+        self.feed_forward = feed_forward
+
+    def forward(
+        self,
+        query: Float[Tensor, "B K T D"],
+        x: Float[Tensor, "B K T D"],
+        token_mask: Bool[Tensor, "B K T"],
+        cross_kv: KeyValue,
+        cross_attention_mask: Bool[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B K T D"], Float[Tensor, "B K T D"]]:
+        """Return query and tokens of all positions; token_mask: which tokens may be attended to."""
+        rows = x.flatten(0, 1)
+        attended = self.self_attn(query.flatten(0, 1), rows, rows, token_mask.flatten(0, 1), is_causal=True).values
+        # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
+        attended = attended.view_as(x).flatten(1, 2)
+        query, x, _ = self._cross_attend(attended, x.flatten(1, 2), cross_kv, cross_attention_mask)
+        return query.view(*token_mask.shape, -1), x.view(*token_mask.shape, -1)
+
+    def step(
+        self,
+        query: Float[Tensor, "B K D"],
+        x: Float[Tensor, "B K D"],
+        past_kv: KeyValue,
+        length: CacheLength,
+        token_mask: Bool[Tensor, "B K t"],
+        cross_kv: KeyValue,
+        cross_attention_mask: Bool[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B K D"], Float[Tensor, "B K D"], KeyValue, Float[Tensor, "B H K N"]]:
+        """Return query and token of one position, the extended keys and values, and the weights over the regions.
+
+        past_kv, length: keys and values of the tokens so far, and their number. token_mask: which of them, and of the
+        present token, may be attended to.
+        """
+        B, K, D = x.shape
+        token = x.view(B * K, 1, D)
+        key, value = self.self_attn.keys_values(token, token)
+        keys = append_kv(past_kv[0], key.unflatten(0, (B, K)), 3, length)
+        values = append_kv(past_kv[1], value.unflatten(0, (B, K)), 3, length)
+        queries = self.self_attn.queries(query.view(B * K, 1, D))
+        mask = token_mask.flatten(0, 1)
+        attended = self.self_attn.attend(queries, keys.flatten(0, 1), values.flatten(0, 1), mask).values
+        query, x, weights = self._cross_attend(attended.view(B, K, D), x, cross_kv, cross_attention_mask)
+        return query, x, (keys, values), weights
+
+    def _cross_attend(
+        self,
+        attended: Float[Tensor, "B Q D"],
+        x: Float[Tensor, "B Q D"],
+        cross_kv: KeyValue,
+        attention_mask: Bool[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"]]:
+        """Return query and tokens after cross-attention, and the weights; attended: output of self-attention."""
+        attended = x + self.dropout(attended)
+        queries = self.cross_attn.queries(self.kv_norm(attended))
+        image = self.cross_attn.attend(queries, *cross_kv, attention_mask)
+        assert image.weights is not None
+        query = self.query_norm(attended + self.dropout(image.values))
+        if self.update is not None and self.feed_forward is not None:
+            x = self.feed_forward(self.update(query, x))
+        return query, x, image.weights
+
+
+@dataclass(frozen=True, eq=False)
+class XTransformerState:
+    """Cache of the decoder: for each layer the keys and values of the tokens so far `(B, K, H, t, d)`.
+
+    length: number of tokens so far. image: factor of the first query for each image. token_mask: which tokens may be
+    attended to; sum_embeddings: the sum of their embeddings. attention: weights of the last step over the regions.
+    """
+
+    length: CacheLength
+    image: Float[Tensor, "B D"]
+    kv_cache: tuple[KeyValue, ...]
+    token_mask: Bool[Tensor, "B K t"]
+    sum_embeddings: Float[Tensor, "B K D"]
+    attention: Float[Tensor, "B K H N"] | None = None
+
+    def reorder(self, beams: Int[Tensor, "B K"]) -> XTransformerState:
+        """Return the state of rows `beams` of each image."""
+        return XTransformerState(
+            self.length,
+            self.image,
+            tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
+            gather_beams(self.token_mask, beams),
+            gather_beams(self.sum_embeddings, beams),
+            None if self.attention is None else gather_beams(self.attention, beams),
+        )
+
+
+class XTransformerDecoder(Decoder):
+    """A query of image and tokens passes through L layers; the logits read it before and after each of them."""
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        dim: int,
+        num_heads: int,
+        num_layers: int,
+        create_layer: Callable[[bool], XTransformerLayer],
+        act: nn.Module,
+        position_base: float,
+        word_dropout: float,
+        dropout: float,
+        output_dropout: float,
+    ) -> None:
+        """Create the modules; create_layer: returns a layer, given whether it is the last one."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.position_base = position_base
+        self.embedding = nn.Embedding(vocab_size, dim)
+        self.embedding_norm = nn.LayerNorm(dim)
+        self.word_dropout = nn.Dropout(word_dropout)
+        self.from_image = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
+        self.from_tokens = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(create_layer(layer == num_layers - 1) for layer in range(num_layers))
+        self.concat = nn.Linear((num_layers + 1) * dim, 2 * dim)
+        self.norm = nn.LayerNorm(dim)
+        self.output_dropout = nn.Dropout(output_dropout)
+        self.output = nn.Linear(dim, vocab_size)
+
+    @property
+    def _layers(self) -> list[XTransformerLayer]:
+        return cast("list[XTransformerLayer]", list(self.layers))
+
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
+        """Compute keys and values of the image for every layer, shared by all rows."""
+        cross_kv = tuple(layer.cross_attn.keys_values(memory.states, memory.states) for layer in self._layers)
+        return replace(memory, cross_kv=cross_kv)
+
+    def init_state(self, memory: Memory, num_rows: int) -> XTransformerState:
+        """Return empty caches."""
+        return self._init_state(memory, num_rows, 0, 0, memory.states.dtype)
+
+    def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> XTransformerState:
+        """Return caches of zeros for `max_length` tokens, and a mask that excludes all of them."""
+        length = torch.zeros((), dtype=torch.long, device=memory.mask.device)
+        return self._init_state(memory, num_rows, max_length, length, memory.cross_kv[0][0].dtype)
+
+    def _init_state(
+        self, memory: Memory, num_rows: int, capacity: int, length: CacheLength, dtype: torch.dtype
+    ) -> XTransformerState:
+        B, _, D = memory.states.shape
+        return XTransformerState(
+            length,
+            self.from_image(memory.global_feature),
+            empty_kv(memory, self.num_heads, num_rows, capacity, dtype),
+            memory.mask.new_zeros(B, num_rows, capacity),
+            memory.states.new_zeros(B, num_rows, D),
+        )
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: XTransformerState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], XTransformerState]:
+        """Decode one token of each row; only the cost of self-attention grows with the number of tokens."""
+        length = state.length
+        x = self._embed(tokens.unsqueeze(-1), length).squeeze(2)
+        real = (tokens != 0) | (length == 0)
+        token_mask = append_kv(state.token_mask, real.unsqueeze(-1), -1, length)
+        total = state.sum_embeddings + x * real.unsqueeze(-1)
+        query = self._query(state.image.unsqueeze(1), total / token_mask.sum(dim=-1, keepdim=True))
+        queries, next_cache, weights = [query], [], None
+        for layer, past_kv, cross_kv in zip(self._layers, state.kv_cache, memory.cross_kv, strict=True):
+            query, x, next_kv, weights = layer.step(query, x, past_kv, length, token_mask, cross_kv, memory.mask)
+            queries.append(query)
+            next_cache.append(next_kv)
+        attention = None if weights is None else weights.transpose(1, 2)
+        state = XTransformerState(length + 1, state.image, tuple(next_cache), token_mask, total, attention)
+        return self._gate(queries), state
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Decode all positions at once."""
+        x = self._embed(tokens, 0)
+        token_mask = tokens != 0
+        token_mask[..., 0] = True
+        totals = (x * token_mask.unsqueeze(-1)).cumsum(dim=2)
+        image = self.from_image(memory.global_feature)[:, None, None]
+        query = self._query(image, totals / token_mask.cumsum(dim=2).unsqueeze(-1))
+        queries = [query]
+        for layer, cross_kv in zip(self._layers, memory.cross_kv, strict=True):
+            query, x = layer(query, x, token_mask, cross_kv, memory.mask)
+            queries.append(query)
+        return self._gate(queries)
+
+    def _embed(self, tokens: Int[Tensor, "B K T"], first: CacheLength) -> Float[Tensor, "B K T D"]:
+        x = self.embedding(tokens)
+        D = x.shape[-1]
+        encodings = positions(first, tokens.shape[-1], D, self.position_base, x.device)
+        return self.word_dropout(self.embedding_norm(math.sqrt(D) * x + encodings.to(x.dtype)))
+
+    def _query(self, image: Float[Tensor, "*#rows D"], mean: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Return the first query: the product of the image and the mean of the tokens so far."""
+        return self.dropout(image * self.from_tokens(mean))
+
+    def _gate(self, queries: list[Float[Tensor, "*rows D"]]) -> Float[Tensor, "*rows V"]:
+        """Return the logits of the queries before and after each layer."""
+        return self.output(self.output_dropout(self.norm(F.glu(self.concat(torch.cat(queries, dim=-1))))))
