@@ -8,11 +8,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
+from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from PIL import Image
@@ -111,7 +112,6 @@ def _error(code: int, text: str) -> JSONResponse:
 
 def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping[str, Path]) -> None:
     infos = [_model_info(name, loaded) for name, loaded in models.items()]
-    texts = {"title": "Legenda"}
     data = {"models": [model.model_dump() for model in infos], "samples": list(samples)}
     page, reference = (
         render_html(
@@ -119,7 +119,7 @@ def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping
             styles=_STYLES,
             scripts=("dom.js", *scripts),
             data=data,
-            texts=texts,
+            texts={"title": "Legenda"},
             sources=_SOURCES,
         )
         for name, scripts in (
@@ -194,33 +194,37 @@ _Head = Annotated[int | None, Form(ge=0, description="the head to draw, by defau
 _ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for code in (411, 413, 422, 429, 503)}
 
 
+def _caption_request(
+    model: _Model = "",
+    beam_size: _Beam = 3,
+    num_captions: _Count = 1,
+    temperature: _Temperature = 0.0,
+    seed: _Seed = 0,
+) -> CaptionRequest:
+    return CaptionRequest(model, beam_size, num_captions, temperature, seed)
+
+
+_Settings = Annotated[CaptionRequest, Depends(_caption_request)]
+
+
 def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
-    async def generate(upload: UploadFile, request: CaptionRequest) -> tuple[Image.Image, list[CaptionAttention]]:
+    async def generate(upload: UploadFile, request: CaptionRequest) -> tuple[str, Image.Image, list[CaptionAttention]]:
+        """Return the name of the model, the image and its captions."""
+        request = replace(request, model=request.model or next(iter(models)))
         if request.model not in models:
             raise ConfigError(f"there is no model {request.model!r}; {did_you_mean(request.model, list(models))}")
         name = upload.filename or "the image"
         image = await asyncio.to_thread(_read_upload, await upload.read(), name)
         future = app.state.engine.submit(request, image, name)
-        return image, await asyncio.wrap_future(future)
-
-    first = next(iter(models))
+        return request.model, image, await asyncio.wrap_future(future)
 
     @app.post("/api/captions", responses=_ERRORS)
-    async def caption_image(
-        image: _Image,
-        model: _Model = "",
-        beam_size: _Beam = 3,
-        num_captions: _Count = 1,
-        temperature: _Temperature = 0.0,
-        seed: _Seed = 0,
-        heads: _Heads = False,
-    ) -> Captions:
+    async def caption_image(image: _Image, request: _Settings, heads: _Heads = False) -> Captions:
         """Captions of an image by one model, with the attention of every word."""
         start = time.monotonic()
-        request = CaptionRequest(model or first, beam_size, num_captions, temperature, seed)
-        _, captions = await generate(image, request)
+        model, _, captions = await generate(image, request)
         return Captions(
-            model=request.model,
+            model=model,
             boxes=_round(captions[0].boxes) if captions[0].has_boxes else None,
             captions=[_caption(caption, with_heads=heads) for caption in captions],
             seconds=round(time.monotonic() - start, 3),
@@ -231,20 +235,11 @@ def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
         response_class=Response,
         responses={200: {"content": {"image/png": {}}}, **_ERRORS},
     )
-    async def draw_attention(
-        image: _Image,
-        model: _Model = "",
-        beam_size: _Beam = 3,
-        num_captions: _Count = 1,
-        temperature: _Temperature = 0.0,
-        seed: _Seed = 0,
-        head: _Head = None,
-    ) -> Response:
+    async def draw_attention(image: _Image, request: _Settings, head: _Head = None) -> Response:
         """The captions as PNG, a tile with the attention of each word."""
-        request = CaptionRequest(model or first, beam_size, num_captions, temperature, seed)
-        pixels, captions = await generate(image, request)
+        model, pixels, captions = await generate(image, request)
         sheet = await asyncio.to_thread(
-            draw_caption_attention, pixels, captions, title=request.model, head=head, side=_SHEET_SIDE
+            draw_caption_attention, pixels, captions, title=model, head=head, side=_SHEET_SIDE
         )
         data = io.BytesIO()
         sheet.save(data, format="PNG")
