@@ -130,7 +130,7 @@ def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path
 
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "legenda.visualization.report.captions.predict_with_attention",
+        "legenda.visualization.report.build.predict_with_attention",
         lambda *_, **__: pytest.fail("all were captioned"),
     )
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")

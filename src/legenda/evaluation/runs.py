@@ -126,7 +126,12 @@ def describe_data(data: Data) -> dict[str, Any]:
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Return the folders by the shortest ends of their paths that differ; raise ConfigError for a repeated folder."""
+    """Return the folders by the shortest ends of their paths that differ.
+
+    Raise ConfigError for a repeated folder, and where there is none.
+    """
+    if not folders:
+        raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
     parts = [folder.resolve().parts for folder in folders]
     if len(set(parts)) < len(parts):
         raise ConfigError("one run folder is named twice; name each once")

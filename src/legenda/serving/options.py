@@ -33,7 +33,5 @@ class ServeOptions:
     """The largest accepted image, in MB."""
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
         if self.rate_limit < 1 or self.max_upload_mb < 1 or not 0 <= self.port < 65536:
             raise ConfigError("--rate-limit and --max-upload-mb must be 1 or more, and --port must lie in 0..65535")

@@ -48,8 +48,6 @@ class FigureImages:
 
 def open_runs(folders: Sequence[Path]) -> dict[str, CaptionerRun]:
     """Load the runs, with unique short names; raise ConfigError for none."""
-    if not folders:
-        raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
     return {name: load_captioner_run(folder) for name, folder in unique_run_names(folders).items()}
 
 

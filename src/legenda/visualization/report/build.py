@@ -6,19 +6,26 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.evaluation.runs import Run
+from legenda.errors import DataError
+from legenda.evaluation.progress import ProgressBar, no_progress_bar
+from legenda.evaluation.runs import CaptionerRun, Run
 from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
 from legenda.run_files import HISTORY
 from legenda.training.history import read_history
-from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention, write_sheet
+from legenda.visualization.caption_attention import (
+    CaptionAttention,
+    draw_caption_attention,
+    predict_with_attention,
+    write_sheet,
+)
 from legenda.visualization.overlay import average_heads
 from legenda.visualization.report import CaptionView, ExampleCard, ModelRun
 from legenda.visualization.report.encode_attention import encoded_size
@@ -31,16 +38,61 @@ _MAX_ATTENTION_CHARACTERS = 45_000
 
 
 @dataclass(frozen=True)
-class ScoredCaptions:
-    """The captions of a split by one run: corpus scores with intervals, and the CIDEr-D of each caption, by id."""
+class Scored:
+    """Predictions of a split by one run, by id, with scores by the keys of the report's columns, some with intervals.
 
-    captions: Mapping[str, str]
+    per_example: the score of each prediction, the CIDEr-D of a caption, by id.
+    """
+
+    predictions: Mapping[str, Any]
     scores: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]]
-    per_image: Mapping[str, float]
+    per_example: Mapping[str, float]
 
 
-def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> ScoredCaptions:
+def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
+    """Return the split of the first run; raise DataError unless all have the same examples, with references."""
+    first, split = next(iter(splits.items()))
+    for run, other in splits.items():
+        if other.ids != split.ids:
+            raise DataError(f"{runs[run].folder} has other {noun} in {name} than {runs[first].folder}; {remedy}")
+    missing = getattr(split, "missing_targets", None)
+    if missing is not None:
+        raise DataError(f"the data set has no {missing} of {name}, so nothing can be scored; choose another --split")
+    return split
+
+
+def predict_and_score(
+    runs: Mapping[str, CaptionerRun],
+    splits: Mapping[str, CaptionDataset],
+    beam_size: int,
+    *,
+    progress_bar: ProgressBar = no_progress_bar,
+) -> tuple[dict[str, dict[str, CaptionAttention]], dict[str, Scored]]:
+    """Return the captions of each run by id, from one beam search for each image, and their scores."""
+    captions = {
+        name: predict_with_attention(run, splits[name], beam_size, progress_bar=progress_bar)
+        for name, run in runs.items()
+    }
+    texts = {name: {key: caption.text for key, caption in by_id.items()} for name, by_id in captions.items()}
+    return captions, {name: score_with_intervals(texts[name], splits[name]) for name in runs}
+
+
+def common_footnotes(noun: str, shown: int, count: int) -> list[str]:
+    """Return the notes on intervals and on the choice of examples."""
+    notes = [
+        f"Intervals: percentile bootstrap over {noun}, 95 %, 1,000 resamples; they do not cover the variation between "
+        "training seeds."
+    ]
+    if shown < count:
+        notes.append(
+            f"{shown} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores and, for "
+            "several models, the largest differences between models; the others are evenly spaced."
+        )
+    return notes
+
+
+def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> Scored:
     """Return the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images."""
     references = dict(zip(split.ids, split.references, strict=True))
     metrics = evaluate(captions, references, metrics=WITHOUT_JAVA)
@@ -50,22 +102,12 @@ def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> 
         results.append(Scores(split.score(captions), single, documents=None, df=None))
     corpus = {name: value for result in results for name, value in result.corpus.items()}
     bounds = {name: found for result in results for name, found in intervals(result).items() if found is not None}
-    return ScoredCaptions(
+    return Scored(
         captions,
         corpus,
         {name: (found.low, found.high) for name, found in bounds.items()},
         {identity: values[RANKING_METRIC] or 0.0 for identity, values in metrics.per_image.items()},
     )
-
-
-class Scored(Protocol):
-    """Scores of a split by the keys of the report's columns, some with intervals."""
-
-    @property
-    def scores(self) -> Mapping[str, float | None]: ...
-
-    @property
-    def intervals(self) -> Mapping[str, tuple[float, float]]: ...
 
 
 def report_title(names: Sequence[str]) -> str:
@@ -130,7 +172,7 @@ def model_run(
         seconds=max((record.get("seconds", 0.0) for record in history), default=None),
         scores=scored.scores,
         curves={title: points for title, points in curves.items() if points},
-        configuration=json.loads(json.dumps(run.config)),
+        configuration=json.loads(json.dumps(run.config), parse_constant=str),  # infinities become text
         intervals=scored.intervals,
     )
 
@@ -140,7 +182,7 @@ def caption_card(
     image: ReportImage,
     references: Sequence[str],
     captions: Mapping[str, CaptionAttention],
-    scored: Mapping[str, ScoredCaptions],
+    scored: Mapping[str, Scored],
     *,
     with_heads: bool = True,
 ) -> ExampleCard:
@@ -158,7 +200,7 @@ def caption_card(
             caption.heads if with_heads and caption.has_boxes else caption.attention,
             verdict,
             reason,
-            scored[name].per_image[identity],
+            scored[name].per_example[identity],
             None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
         )
     return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import DataError
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
-from legenda.visualization.caption_attention import CaptionAttention, check_head, predict_with_attention
+from legenda.visualization.caption_attention import CaptionAttention, check_head
 from legenda.visualization.report import Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
     RANKING_METRIC,
-    ScoredCaptions,
+    Scored,
     caption_card,
+    common_footnotes,
+    common_split,
     count_models,
     describe_page,
     describe_run,
     format_scores,
     heads_fit_page_budget,
     model_run,
+    predict_and_score,
     report_title,
-    score_with_intervals,
     write_overlays,
 )
 from legenda.visualization.report.images import ReportImage, resolve_images
@@ -56,20 +57,14 @@ def write_caption_report(
     """
     data = [resolve_data(run, options.annotations, options.features) for run in runs.values()]
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
-    split = _common_split(runs, splits, options)
+    remedy = "report runs of the same data together, or name the data with --annotations and --features"
+    split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)
-    found = {
-        name: predict_with_attention(run, splits[name], options.beam_size, progress_bar=progress_bar)
-        for name, run in runs.items()
-    }
-    scored = {
-        name: score_with_intervals({identity: caption.text for identity, caption in captions.items()}, splits[name])
-        for name, captions in found.items()
-    }
+    found, scored = predict_and_score(runs, splits, options.beam_size, progress_bar=progress_bar)
     positions = select_examples(
-        [[scored[name].per_image[identity] for identity in split.ids] for name in runs], options.num_images
+        [[one.per_example[identity] for identity in split.ids] for one in scored.values()], options.num_images
     )
     captions: dict[int, Mapping[str, CaptionAttention]] = {
         position: {name: by_id[split.ids[position]] for name, by_id in found.items()} for position in positions
@@ -112,25 +107,7 @@ def write_caption_report(
     return "\n".join([*lines, describe_page(path, len(positions), "images")])
 
 
-def _common_split(
-    runs: Mapping[str, CaptionerRun], splits: Mapping[str, CaptionDataset], options: ReportOptions
-) -> CaptionDataset:
-    split = next(iter(splits.values()))
-    for name, other in splits.items():
-        if other.ids != split.ids:
-            raise DataError(
-                f"{runs[name].folder} has other images in {options.split} than {options.runs[0]}; report runs of the "
-                "same data together, or name the data with --annotations and --features"
-            )
-    if split.missing_targets is not None:
-        raise DataError(
-            f"the data set has no {split.missing_targets} of {options.split}, so nothing can be scored; choose another "
-            "--split"
-        )
-    return split
-
-
-def _columns(scored: Mapping[str, ScoredCaptions]) -> list[ScoreColumn]:
+def _columns(scored: Mapping[str, Scored]) -> list[ScoreColumn]:
     measured = {name for result in scored.values() for name in result.scores}
     return [
         ScoreColumn(name, name, description, percent=name in SCENE_METRICS)
@@ -149,16 +126,8 @@ def _footnotes(
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single heads take too much)"
     )
-    notes = [
-        "Intervals: percentile bootstrap over images, 95 %, 1,000 resamples; they do not cover the variation between "
-        "training seeds.",
-        f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.",
-    ]
-    if len(images) < count:
-        notes.append(
-            f"{len(images)} of {count:,} images are shown: a quarter each have the highest and the lowest scores and, "
-            "for several models, the largest differences between models; the others are evenly spaced."
-        )
+    notes = common_footnotes("images", len(images), count)
+    notes.insert(1, f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.")
     missing = sum(not image.found for image in images.values())
     if missing:
         folder = options.image_folder or "the folder of the annotations"

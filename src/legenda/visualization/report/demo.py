@@ -13,9 +13,8 @@ from legenda.datasets.scenes import FAMILIES, Scene, make_split
 from legenda.errors import DataError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
-from legenda.visualization.caption_attention import predict_with_attention
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
-from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_run, score_with_intervals
+from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_run, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
 from legenda.visualization.report.images import draw_scene_image
 
@@ -42,15 +41,11 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
         raise DataError(f"{next(iter(folders.values()))} was not trained on scenes; delete it and run the demo again")
     scenes = make_split("test", data.test, data.seed)
     split = scene_captions(scenes)
-    captions = {name: predict_with_attention(run, split, BEAM_SIZE) for name, run in runs.items()}
-    scored = {
-        name: score_with_intervals({identity: caption.text for identity, caption in by_id.items()}, split)
-        for name, by_id in captions.items()
-    }
+    captions, scored = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
     for name, result in scored.items():
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM_SIZE, "fast")}
         results_file = evaluation_path(folders[name], "test")
-        write_evaluation(results_file, settings, "captions", result.captions, partial(dict, result.scores))
+        write_evaluation(results_file, settings, "captions", result.predictions, partial(dict, result.scores))
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(

@@ -43,8 +43,6 @@ class ReportOptions:
     """The attention head that these sheets show, from 0; by default the mean of all. The page has all heads."""
 
     def __post_init__(self) -> None:
-        if not self.runs:
-            raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
         if self.num_images < 0:
             raise ConfigError(f"--num-images must be 0 or more, not {self.num_images}")
         if self.head is not None and self.overlays is None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import Run
 from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
-from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask
 from legenda.visualization.overlay import blank_canvas
 from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
+    Scored,
+    common_footnotes,
+    common_split,
     count_models,
     describe_page,
     describe_run,
@@ -32,30 +34,6 @@ _CANVAS_SIDE = 384
 """Pixels of the longer side of the canvas that replaces a missing image."""
 
 
-@dataclass(frozen=True)
-class _Evaluated:
-    predictions: Mapping[str, Any]
-    result: EvaluationResult
-
-    @property
-    def metrics(self) -> dict[str, MetricWithCI]:
-        """All metrics, those of groups too, by the keys of the report."""
-        groups = {
-            _group_key(title, group): metric
-            for title, members in self.result.groups.items()
-            for group, metric in members.items()
-        }
-        return {**self.result.scores, **groups}
-
-    @property
-    def scores(self) -> dict[str, float]:
-        return {name: metric.value for name, metric in self.metrics.items()}
-
-    @property
-    def intervals(self) -> dict[str, tuple[float, float]]:
-        return {name: metric.interval for name, metric in self.metrics.items()}
-
-
 def write_task_report(
     runs: Mapping[str, Run], options: ReportOptions, *, progress_bar: ProgressBar = no_progress_bar
 ) -> str:
@@ -66,28 +44,30 @@ def write_task_report(
     task = _common_task(runs)
     reject_captioner_options(next(iter(runs.values())), options, _CAPTION_OPTIONS)
     splits = {name: load_examples(run, options.split) for name, run in runs.items()}
-    split = _common_split(task, runs, splits, options)
-    evaluated: dict[str, _Evaluated] = {}
+    remedy = "report runs of the same data together"
+    split = common_split(runs, splits, options.split, task.noun, remedy)
+    results: dict[str, EvaluationResult] = {}
+    scored: dict[str, Scored] = {}
     for name, run in runs.items():
         predictions = predict(run, splits[name], options.beam_size, progress_bar=progress_bar)
-        evaluated[name] = _Evaluated(predictions, task.score_with_intervals(predictions, splits[name]))
+        results[name] = task.score_with_intervals(predictions, splits[name])
+        scored[name] = _to_scored(predictions, results[name])
     positions = select_examples(
-        [[one.result.per_example[identity] for identity in split.ids] for one in evaluated.values()],
-        options.num_images,
+        [[one.per_example[identity] for identity in split.ids] for one in scored.values()], options.num_images
     )
     predictions_by_run = {
         name: task.describe_predictions(
             run.model,
             splits[name],
             np.array(positions, np.int64),
-            evaluated[name].predictions,
-            evaluated[name].result.per_example,
+            scored[name].predictions,
+            scored[name].per_example,
         )
         for name, run in runs.items()
     }
     examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
     images = _find_images(next(iter(runs.values())), options, list(examples.values()))
-    first = next(iter(evaluated.values())).result
+    first = next(iter(results.values()))
     kinds = {example.kind for example in examples.values()} - {""}
     report = Report(
         title=report_title(list(runs)),
@@ -102,7 +82,7 @@ def write_task_report(
                 run,
                 name,
                 describe_run(run),
-                evaluated[name],
+                scored[name],
                 curve_metrics=[*task.metric_descriptions, *sorted(kinds)],
                 validation_noun=f"validation {task.noun}",
                 loss_title=task.loss_title,
@@ -123,7 +103,7 @@ def write_task_report(
         ],
     )
     path = write_report(report, options.out)
-    lines = [f"{name}: {format_scores(one, one.metrics)}" for name, one in evaluated.items()]
+    lines = [f"{name}: {format_scores(one, one.scores)}" for name, one in scored.items()]
     return "\n".join([*lines, describe_page(path, len(examples), task.noun)])
 
 
@@ -140,22 +120,16 @@ def _common_task(runs: Mapping[str, Run]) -> type[ReportedTask]:
     return task
 
 
-def _common_split(
-    task: type[ReportedTask], runs: Mapping[str, Run], splits: Mapping[str, Any], options: ReportOptions
-) -> Any:
-    split = next(iter(splits.values()))
-    missing = getattr(split, "missing_targets", None)
-    if missing is not None:
-        raise DataError(
-            f"the data set has no {missing} of {options.split}, so nothing can be scored; choose another --split"
-        )
-    for name, other in splits.items():
-        if other.ids != split.ids:
-            raise DataError(
-                f"{runs[name].folder} has other {task.noun} in {options.split} than {options.runs[0]}; report runs of "
-                "the same data together"
-            )
-    return split
+def _to_scored(predictions: Mapping[str, Any], result: EvaluationResult) -> Scored:
+    """Return all scores, those of groups too, by the keys of the report."""
+    groups = {_group_key(title, name): one for title, group in result.groups.items() for name, one in group.items()}
+    metrics = {**result.scores, **groups}
+    return Scored(
+        predictions,
+        {name: metric.value for name, metric in metrics.items()},
+        {name: metric.interval for name, metric in metrics.items()},
+        result.per_example,
+    )
 
 
 def _find_images(run: Run, options: ReportOptions, examples: Sequence[Example]) -> dict[str, ReportImage | None]:
@@ -202,16 +176,8 @@ def _footnotes(
     images: Mapping[str, ReportImage | None],
     result: EvaluationResult,
 ) -> list[str]:
-    notes = [
-        f"Intervals: bootstrap over {task.noun}, 95 %, 1,000 resamples; they do not cover the variation between "
-        "training seeds.",
-        *result.notes,
-    ]
-    if shown < count:
-        notes.append(
-            f"{shown} of {count:,} {task.noun} are shown: a quarter each have the best and the worst predictions and, "
-            "for several models, the largest differences between models; the others are evenly spaced."
-        )
+    notes = common_footnotes(task.noun, shown, count)
+    notes[1:1] = result.notes
     missing = sum(image is None for image in images.values())
     if missing:
         folder = options.image_folder or "the folders of the data"

@@ -22,8 +22,7 @@ _SCRIPTS = (
 def write_report(report: Report, path: str | Path) -> Path:
     """Write the report as one self-contained HTML file and return its path.
 
-    Raise DataError when models or columns share a name, when an example names an unknown model, has an unsupported
-    image, or boxes or attention weights of invalid shape or value, and when the file cannot be written.
+    Raise DataError for boxes or attention weights of invalid shape or value, and when the file cannot be written.
     """
     path = Path(path)
     page = render_html(
