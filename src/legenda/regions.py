@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -108,15 +108,15 @@ class Regions:
 
     def __getitem__(self, index: slice | Tensor) -> Regions:
         """Return the images selected by a slice or an index tensor."""
-        boxes = None if self.boxes is None else self.boxes[index]
-        vector = None if self.global_feature is None else self.global_feature[index]
-        return Regions(self.features[index], boxes, self.mask_or_ones[index], vector)
+        return self._map(lambda values: values[index])
 
     def to(self, device: torch.device | str) -> Regions:
         """Return the same regions on another device."""
-        boxes = None if self.boxes is None else self.boxes.to(device)
-        vector = None if self.global_feature is None else self.global_feature.to(device)
-        return Regions(self.features.to(device), boxes, self.mask_or_ones.to(device), vector)
+        return self._map(lambda values: values.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Regions:
+        fields = (self.features, self.boxes, self.mask, self.global_feature)
+        return Regions(*(None if values is None else change(values) for values in fields))
 
 
 def _check_no_empty_image(mask: Bool[Tensor, "B N"]) -> None:

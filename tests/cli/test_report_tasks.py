@@ -198,7 +198,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, ma
     refused = {
         f"{question_run} {captioner}": "was trained for vqa and",
         f"{question_run} --overlays {tmp_path}": "--overlays is for captioners",
-        f"{question_run} --split testA": "scenes have no split 'testA'",
+        f"{question_run} --split testA": "no split 'testA' of scenes",
         f"{question_run} {made('vqa', 'mcan', SceneQuestionsData(train=6, validation=2), 1)}": "other questions in val",
         f"{made('vqa', 'mcan', QUESTIONS, 2, imported={'kind': 'mcan'})}": "was imported without data",
     }

@@ -208,7 +208,8 @@ def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("dev", "no split 'dev'; choose from train, val, test"), ("test", "at least 1 scene, not 0")]
+    ("name", "message"),
+    [("dev", "no split 'dev' of scenes; choose from train, val, test"), ("test", "at least 1 example, not 0")],
 )
 def test_scenes_that_are_not_there_are_named(name, message):
     with pytest.raises(DataError, match=message):

@@ -125,12 +125,12 @@ def test_every_word_is_known_and_gives_the_sentence_back():
 
 @pytest.mark.parametrize("sizes", [{"test": 0}, {"test": 100_001}])
 def test_impossible_sizes_are_refused(sizes):
-    with pytest.raises(DataError, match="the split test takes 1 to 100000 numbers"):
+    with pytest.raises(DataError, match="the split test of number words takes 1 to 100000 examples"):
         NumberWordsData(**sizes).split("test")
 
 
 def test_unknown_splits_and_numbers_are_refused():
-    with pytest.raises(DataError, match="no split 'dev'; choose from train, val, test"):
+    with pytest.raises(DataError, match="no split 'dev' of number words; choose from train, val, test"):
         NumberWordsData().split("dev")
     with pytest.raises(DataError, match="from 0 to 999999, not to 1000000"):
         tavil(1_000_000)

@@ -106,7 +106,7 @@ def test_a_test_split_has_questions_but_no_score(vqa):
     assert (test.missing_targets, vqa.split("val").missing_targets) == ("answers", None)
     with pytest.raises(DataError, match="come without answers"):
         test.score({"300": "cat"})
-    with pytest.raises(DataError, match="VQA has no split 'dev'; choose from train, val, test, vg, test-dev"):
+    with pytest.raises(DataError, match="no split 'dev' of VQA; choose from train, val, test, vg, test-dev"):
         vqa.split("dev")
 
 
@@ -234,8 +234,8 @@ def test_the_words_and_answers_of_scenes_are_few():
 @pytest.mark.parametrize(
     ("data", "name", "problem"),
     [
-        (SceneQuestionsData(train=1), "dev", "scenes have no split 'dev'; choose from train, val, test"),
-        (SceneQuestionsData(train=0), "train", "the split train needs at least 1 scene, not 0"),
+        (SceneQuestionsData(train=1), "dev", "no split 'dev' of scenes; choose from train, val, test"),
+        (SceneQuestionsData(train=0), "train", "the split train of scenes takes at least 1 example, not 0"),
     ],
 )
 def test_splits_of_scenes_that_cannot_be(data, name, problem):

@@ -13,8 +13,8 @@ from legenda.datasets.scenes.dataset import SceneCounts
 from legenda.datasets.scenes.expressions import MOST_WORDS, refer
 from legenda.datasets.scenes.pixels import SIDE
 from legenda.datasets.scenes.reader import scene_reader
+from legenda.datasets.splits import choose_split
 from legenda.datasets.vqa import read_word_vectors
-from legenda.errors import DataError
 from legenda.features.concat import ConcatFeatureStore
 from legenda.text.vocabulary import QuestionVocabulary
 
@@ -41,7 +41,7 @@ class RefsData:
 
     def split(self, name: str) -> ExpressionDataset:
         """train, val, and testA and testB or test."""
-        return stored_expressions(_part(self._parts(), name, self.refs), ConcatFeatureStore.open(self.features))
+        return stored_expressions(choose_split(self._parts(), name, self.refs), ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Expression]]:
         return read_refs(self.refs, self.instances)
@@ -67,7 +67,8 @@ class EntitiesData:
 
     def split(self, name: str) -> ExpressionDataset:
         """train, val or test, where the file has their phrases."""
-        return stored_expressions(_part(self._parts(), name, self.phrases), ConcatFeatureStore.open(self.features))
+        part = choose_split(self._parts(), name, self.phrases)
+        return stored_expressions(part, ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Expression]]:
         return read_entities(self.phrases, self.annotations)
@@ -113,7 +114,7 @@ def _opened(
 ) -> ExpressionDataModule:
     """Return the parts train and val of what was read from `path`."""
     store = ConcatFeatureStore.open(features)
-    train, validation = (stored_expressions(_part(parts, name, path), store) for name in ("train", "val"))
+    train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
     vocabulary = _words(train.expressions)
     first = None if vectors is None else read_word_vectors(vectors, vocabulary.tokens)
     return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_text_length, first)
@@ -121,9 +122,3 @@ def _opened(
 
 def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:
     return QuestionVocabulary.build(expression.tokens for expression in expressions)
-
-
-def _part(parts: Mapping[str, list[Expression]], name: str, path: Path) -> list[Expression]:
-    if not parts.get(name):
-        raise DataError(f"{path} has no expressions in the split {name!r}; choose from {', '.join(parts)}")
-    return parts[name]

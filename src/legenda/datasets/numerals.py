@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from legenda.datasets.splits import SplitSizes, choose_split
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import DataError
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
@@ -32,18 +33,17 @@ _TENS = ("", "oskri", "ebri", "ushti", "almri", "drel", "ipri", "onri", "yarri",
 _RANKS = ("", "ung", "wem")
 _EMPTY = "vaal"
 
-_POOLS = {"test": (0, 100_000), "val": (100_000, 200_000), "train": (200_000, LARGEST + 1)}
+_POOLS = {"train": (200_000, LARGEST + 1), "val": (100_000, 200_000), "test": (0, 100_000)}
 """Which part of the shuffled numbers each split is taken from."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberWordsData:
+class NumberWordsData(SplitSizes):
     """How many numbers of each split, and the seed that shuffles them."""
 
     train: int = 20_000
     validation: int = 300
     test: int = 1_000
-    seed: int = 0
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Spell the numbers; every word is a piece."""
@@ -55,13 +55,8 @@ class NumberWordsData:
 
     def split(self, name: str) -> ParallelDataset:
         """Return the numbers of a split, which are their ids; no two splits of a seed share one."""
-        sizes = {"train": self.train, "val": self.validation, "test": self.test}
-        if name not in sizes:
-            raise DataError(f"number words have no split {name!r}; choose from {', '.join(sizes)}")
-        first, last = _POOLS[name]
-        if not 1 <= sizes[name] <= last - first:
-            raise DataError(f"the split {name} takes 1 to {last - first} numbers, not {sizes[name]}")
-        numbers = _shuffled(self.seed)[first : first + sizes[name]].tolist()
+        first, last = choose_split(_POOLS, name, "number words")
+        numbers = _shuffled(self.seed)[first : first + self.size(name, "number words", last - first)].tolist()
         return ParallelDataset(
             tuple(map(str, numbers)),
             tuple(map(tavil, numbers)),

@@ -13,6 +13,7 @@ from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
 from legenda.datasets.scenes.questions import MOST_WORDS, ask
 from legenda.datasets.scenes.reader import scene_reader
+from legenda.datasets.splits import choose_split
 from legenda.datasets.vqa import (
     PEOPLE,
     Question,
@@ -74,10 +75,8 @@ class VqaData:
 
     def split(self, name: str) -> QuestionDataset:
         """train, val, vg, test or test-dev; the last two come without answers."""
-        splits = (*_VOCAB_SPLITS, "test-dev")
-        if name not in splits:
-            raise DataError(f"VQA has no split {name!r}; choose from {', '.join(splits)}")
-        return stored_questions(self._part(name), ConcatFeatureStore.open(self.features))
+        read = choose_split(dict.fromkeys((*_VOCAB_SPLITS, "test-dev"), self._part), name, "VQA")
+        return stored_questions(read(name), ConcatFeatureStore.open(self.features))
 
     def _part(self, name: str) -> list[Question]:
         found = read_vqa(*self._files(name))
@@ -136,10 +135,8 @@ class DaquarData:
 
     def split(self, name: str) -> QuestionDataset:
         """train, val or test."""
-        parts = self._parts()
-        if name not in parts:
-            raise DataError(f"DAQUAR has no split {name!r}; choose from {', '.join(parts)}")
-        return stored_questions(parts[name], ConcatFeatureStore.open(self.features))
+        part = choose_split(self._parts(), name, "DAQUAR")
+        return stored_questions(part, ConcatFeatureStore.open(self.features))
 
     def _parts(self) -> dict[str, list[Question]]:
         questions = read_daquar(self.questions / "data.csv")

@@ -77,7 +77,7 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
             split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
     if not found:
         raise DataError(f"{path} holds no expressions; {_REFS}")
-    return found
+    return {split: expressions for split, expressions in found.items() if expressions}
 
 
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
@@ -130,7 +130,7 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
             raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
     if not any(found.values()):
         raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
-    return found
+    return {split: expressions for split, expressions in found.items() if expressions}
 
 
 def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from legenda.datasets.splits import choose_split
 from legenda.errors import DataError
 from legenda.io import verified
 from legenda.text import Vocabulary
@@ -115,9 +116,8 @@ class ParallelData:
     def split(self, name: str) -> ParallelDataset:
         """Return the pairs of a split: train, val or test."""
         names = {"train": self.train, "val": self.validation, "test": self.test}
-        if name not in names:
-            raise DataError(f"{self.folder} has no split {name!r}; choose from {', '.join(names)}")
-        files = [_file(self.folder, f"{names[name]}.{language}") for language in (self.source, self.target)]
+        stem = choose_split(names, name, self.folder)
+        files = [_file(self.folder, f"{stem}.{language}") for language in (self.source, self.target)]
         return replace(read_parallel(files[0], files[1]), tokenized=self.pieces == 0 or self.merges is not None)
 
 

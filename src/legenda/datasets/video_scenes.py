@@ -16,19 +16,18 @@ from legenda.datasets.scenes.video import (
     video_references,
     video_scores,
 )
-from legenda.errors import DataError
+from legenda.datasets.splits import SplitSizes
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovingScenesData:
+class MovingScenesData(SplitSizes):
     """The embedded moving scenes: how many of each split, and their seed."""
 
     train: int = 2_400
     validation: int = 120
     test: int = 300
-    seed: int = 0
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the frames and finds their things in the pixels."""
@@ -39,12 +38,10 @@ class MovingScenesData:
 
     def split(self, name: str) -> CaptionDataset:
         """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
-        counts = {"train": self.train, "val": self.validation, "test": self.test}
-        if name not in counts:
-            raise DataError(f"moving scenes have no split {name!r}; choose from {', '.join(counts)}")
-        if counts[name] < 1:
-            raise DataError(f"the split {name} needs at least 1 moving scene, not {counts[name]}")
-        scenes = {scene.id: scene for scene in (make_video_scene(name, i, self.seed) for i in range(counts[name]))}
+        scenes = {
+            scene.id: scene
+            for scene in (make_video_scene(name, i, self.seed) for i in range(self.size(name, "moving scenes")))
+        }
         features = torch.from_numpy(np.stack([video_features(scene) for scene in scenes.values()]))
 
         def read(positions: np.ndarray) -> Regions:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,8 +99,3 @@ def _flatten(features: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         height, width, channels = features.shape
         return features.reshape(height * width, channels), grid_boxes(height, width)
     return features, None
-
-
-def read_bytes(content: bytes, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the same of a file's content."""
-    return read_arrays(io.BytesIO(content), image, sizes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from legenda.features.folder import read_bytes
+from legenda.features.folder import read_arrays
 from legenda.features.per_image import PerImageStore
 from legenda.io import verified
 
@@ -29,7 +30,7 @@ class LmdbStore(PerImageStore):
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         with self._base.begin(buffers=True) as reading:
-            return read_bytes(reading.get(self._keys[image]), image, self.sizes)
+            return read_arrays(io.BytesIO(reading.get(self._keys[image])), image, self.sizes)
 
 
 def _open(path: Path) -> Any:

@@ -77,15 +77,8 @@ class BleuStatistics:
 
     def per_candidate(self) -> list[tuple[int, ...]]:
         """Return the matching and the possible n-grams of lengths 1 to 4 and the two lengths of each candidate."""
-        return list(
-            zip(
-                *self.correct.tolist(),
-                *self.possible.tolist(),
-                self.lengths.tolist(),
-                self.closest.tolist(),
-                strict=True,
-            )
-        )
+        columns = (*self.correct, *self.possible, self.lengths, self.closest)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def bleu(

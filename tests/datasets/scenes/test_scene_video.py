@@ -83,7 +83,7 @@ def test_splits_and_seeds_differ():
     train, test = data.split("train"), data.split("test")
     assert not set(train.references) & set(test.references) or train.ids != test.ids
     assert make_video_scene("train", 0, 1).things != make_video_scene("train", 0, 0).things
-    with pytest.raises(DataError, match="moving scenes have no split 'dev'; choose from train, val, test"):
+    with pytest.raises(DataError, match="no split 'dev' of moving scenes; choose from train, val, test"):
         data.split("dev")
-    with pytest.raises(DataError, match="the split val needs at least 1 moving scene, not 0"):
+    with pytest.raises(DataError, match="the split val of moving scenes takes at least 1 example, not 0"):
         MovingScenesData(validation=0).split("val")

@@ -7,7 +7,7 @@ import numpy as np
 from legenda.datasets.scenes.language import references
 from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.datasets.scenes.world import Scene, make_scene
-from legenda.errors import DataError
+from legenda.datasets.splits import SplitSizes
 
 MOST_THINGS = 7
 
@@ -43,19 +43,13 @@ def make_split(split: str, count: int, seed: int = 0) -> SceneSplit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SceneCounts:
+class SceneCounts(SplitSizes):
     """How many scenes each split has, and the seed of their worlds; no two splits or seeds share a scene."""
 
     train: int = 12_000
     validation: int = 300
     test: int = 600
-    seed: int = 0
 
     def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""
-        counts = {"train": self.train, "val": self.validation, "test": self.test}
-        if name not in counts:
-            raise DataError(f"scenes have no split {name!r}; choose from {', '.join(counts)}")
-        if counts[name] < 1:
-            raise DataError(f"the split {name} needs at least 1 scene, not {counts[name]}")
-        return make_split(name, counts[name], self.seed)
+        return make_split(name, self.size(name, "scenes"), self.seed)

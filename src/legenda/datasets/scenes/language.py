@@ -8,7 +8,7 @@ from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, ax
 
 Kind = tuple[str, str]
 
-_AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
+AXIS_WORDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,19 @@ def _a(thing: Thing) -> str:
     return f"{'an' if thing.color[0] in 'aeiou' else 'a'} {thing.color} {thing.shape}"
 
 
-def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
+def shuffled_pair(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
+    """Return the pair that the family is about, in random order."""
     return (scene.first, scene.second) if rng.random() < 0.5 else (scene.second, scene.first)
 
 
 def _stands(scene: Scene) -> str:
     axis = axis_of(scene.first, scene.second)
     assert axis is not None, scene.id
-    return _AXIS_WORDS[axis]
+    return AXIS_WORDS[axis]
 
 
 def _near(rng: random.Random, scene: Scene) -> list[str]:
-    pairs = [_shuffled(rng, scene) for _ in range(5)]
+    pairs = [shuffled_pair(rng, scene) for _ in range(5)]
     plain = [f"{_a(a)} {words} {_a(b)}" for words, (a, b) in zip(("next to", "close to"), pairs[:2], strict=True)]
     return plain + [f"{_a(a)} and {_a(b)} {_stands(scene)}" for a, b in pairs[2:]]
 
@@ -88,7 +89,7 @@ def _size(scene: Scene) -> list[str]:
 
 def _bind(rng: random.Random, scene: Scene) -> list[str]:
     color, stand = scene.first.color, _stands(scene)
-    a, b = _shuffled(rng, scene)
+    a, b = shuffled_pair(rng, scene)
     return [
         f"the two {color} things are {stand}",
         f"two {color} things {stand}",
@@ -101,8 +102,8 @@ def _bind(rng: random.Random, scene: Scene) -> list[str]:
 _COLOR = f"({'|'.join(COLORS)})"
 _SHAPE = f"({'|'.join(SHAPES)})"
 _THING = rf"an? {_COLOR} {_SHAPE}"
-_AXIS = f"({'|'.join(_AXIS_WORDS.values())})"
-_AXES: dict[str, Axis] = {words: axis for axis, words in _AXIS_WORDS.items()}
+_AXIS = f"({'|'.join(AXIS_WORDS.values())})"
+_AXES: dict[str, Axis] = {words: axis for axis, words in AXIS_WORDS.items()}
 
 _PAIR = re.compile(rf"{_THING} (?:next to|close to) {_THING}")
 _PAIR_AXIS = re.compile(rf"{_THING} and {_THING} {_AXIS}")

@@ -114,12 +114,8 @@ def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
 
 def _differs(pixels: np.ndarray, ground: np.ndarray) -> np.ndarray:
     """Where any channel is further than _CONTRAST from the ground."""
-    result = np.zeros(pixels.shape[:2], dtype=bool)
-    for channel, middle in enumerate(ground.tolist()):  # plain numbers keep the comparison in 8 bits
-        values = pixels[..., channel]
-        result |= values < max(middle - _CONTRAST, 0)
-        result |= values > min(middle + _CONTRAST, 255)
-    return result
+    pairs = [(pixels[..., channel], middle) for channel, middle in enumerate(ground.astype(np.uint8))]
+    return np.logical_or.reduce([np.maximum(x, y) - np.minimum(x, y) > _CONTRAST for x, y in pairs])
 
 
 def _patch(crop: np.ndarray, filled: np.ndarray) -> np.ndarray:

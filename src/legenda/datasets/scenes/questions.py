@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
+from legenda.datasets.scenes.language import AXIS_WORDS, shuffled_pair
 from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "colour", "shape"]
@@ -20,8 +21,6 @@ PER_SCENE = 4
 """Questions of one scene: three about what its family is about, one control."""
 MOST_WORDS = 10
 """Words of the longest question."""
-
-_STANDS: dict[Axis, str] = {"horizontal": "side by side", "vertical": "one above the other"}
 
 
 @dataclass(frozen=True)
@@ -59,15 +58,15 @@ def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
 
 def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     """Return questions about the neighbor, its color or shape, and whether it is a certain thing."""
-    thing, other = _shuffled(rng, scene)
+    thing, other = shuffled_pair(rng, scene)
     among = 1 / (len(scene.things) - 1)  # any of the others might be the one
     kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
-    thing, other = _shuffled(rng, scene)
+    thing, other = shuffled_pair(rng, scene)
     if rng.random() < 0.5:
         part = SceneQuestion(f"what colour is the thing next to the {_named(thing)}?", other.color, "near", among)
     else:
         part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
-    thing, other = _shuffled(rng, scene)
+    thing, other = shuffled_pair(rng, scene)
     true = rng.random() < 0.5
     asked = other if true else rng.choice([t for t in scene.things if t not in (thing, other)])
     words = [_named(thing), _named(asked)]
@@ -78,7 +77,7 @@ def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
 
 def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     large, small, shape = scene.first, scene.second, scene.first.shape
-    one, other = _shuffled(rng, scene)
+    one, other = shuffled_pair(rng, scene)
     word = rng.choice(("larger", "smaller"))
     true = (one == large) == (word == "larger")
     return [
@@ -91,17 +90,17 @@ def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
 def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     axis, color = axis_of(scene.first, scene.second), scene.first.color
     assert axis is not None, scene.id
-    one, other = _shuffled(rng, scene)
+    one, other = shuffled_pair(rng, scene)
     asked: Axis = rng.choice(("horizontal", "vertical"))
     return [
-        SceneQuestion(f"how do the two {color} things stand?", _STANDS[axis], "stand", 0.5),
+        SceneQuestion(f"how do the two {color} things stand?", AXIS_WORDS[axis], "stand", 0.5),
         SceneQuestion(
             f"how do the {one.shape} and the {other.shape} stand?",
-            _STANDS[axis],
+            AXIS_WORDS[axis],
             "stand",
             0.5,
         ),
-        SceneQuestion(f"are the two {color} things {_STANDS[asked]}?", _yes(asked == axis), "stand", 0.5),
+        SceneQuestion(f"are the two {color} things {AXIS_WORDS[asked]}?", _yes(asked == axis), "stand", 0.5),
     ]
 
 
@@ -128,10 +127,6 @@ def _only(rng: random.Random, scene: Scene, part: Literal["color", "shape"]) -> 
     """Return a thing whose color, or shape, is unique in the scene."""
     parts = [getattr(thing, part) for thing in scene.things]
     return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
-
-
-def _shuffled(rng: random.Random, scene: Scene) -> tuple[Thing, Thing]:
-    return (scene.first, scene.second) if rng.random() < 0.5 else (scene.second, scene.first)
 
 
 def _named(thing: Thing) -> str:
