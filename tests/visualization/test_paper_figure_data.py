@@ -110,7 +110,7 @@ def test_what_has_no_geometric_weight_is_refused():
         geometric_weights(_model("gsan"), 2, RATIOS)
     without = legenda.create_model("aoanet_base", vocab_size=9, feature_dim=6, dim=8, num_heads=2)
     assert count_layers(without) == 0
-    with pytest.raises(UserError, match="aoanet_base has no layers in its encoder"):
+    with pytest.raises(UserError, match="aoanet_base has no multi-head self-attention in its encoder"):
         attentions_of(without, 1)
     xlan = legenda.create_model("xlan", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=1)
     with pytest.raises(UserError, match="xlan has no multi-head self-attention"):
@@ -198,7 +198,7 @@ def test_z_of_absolute_positions_leaves_them_out_where_they_enter():
     ]
     expected = _softmax(scores[0] / scores[1])
     np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
-    assert model.encoder.absolute
+    assert model.encoder.absolute_geometry
 
 
 def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ _MIN_SCORE = 1e-12
 
 def count_layers(model: Captioner) -> int:
     """Return the number of encoder layers."""
-    return len(_layers(model))
+    return len(getattr(model.encoder, "layers", ()))
 
 
 def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
@@ -38,14 +36,11 @@ def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
 
     Raise ConfigError for an unknown layer, and where the encoder has no multi-head self-attention.
     """
-    layers = _layers(model)
-    if not layers:
-        raise ConfigError(
-            f"{model.name} has no layers in its encoder, so it has no self-attention; name a run of another model"
-        )
-    if not 1 <= layer <= len(layers):
+    layers = list(getattr(model.encoder, "layers", ()))
+    if layers and not 1 <= layer <= len(layers):
         raise ConfigError(f"{model.name} has no layer {layer}; choose from 1 to {len(layers)}")
-    found = [module for module in layers[layer - 1].modules() if isinstance(module, MultiHeadAttention)]
+    modules = layers[layer - 1].modules() if layers else ()
+    found = [module for module in modules if isinstance(module, MultiHeadAttention)]
     if not found:
         raise ConfigError(f"{model.name} has no multi-head self-attention in its encoder; name a run of another model")
     return found
@@ -55,14 +50,9 @@ def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
 def self_attention(model: Captioner, regions: Regions, layer: int) -> Float[np.ndarray, "M H N N"]:
     """Return the self-attention weights of one image in M branches and H heads of a layer (MD-SAN, Figure 4)."""
     attentions = attentions_of(model, layer)
-    inputs = [_inputs(model, attention, regions) for attention in attentions]
+    outputs = [attention(*_inputs(model, attention, regions), need_weights=True) for attention in attentions]
     real = regions.mask_or_ones[0]
-    found = []
-    for attention, arguments in zip(attentions, inputs, strict=True):
-        weights = attention(*arguments, need_weights=True).weights
-        assert weights is not None
-        found.append(weights[0][:, real][:, :, real])
-    return torch.stack(found).cpu().numpy()
+    return torch.stack([output.weights[0][:, real][:, :, real] for output in outputs]).cpu().numpy()
 
 
 def depends_on_features(model: Captioner, layer: int) -> bool:
@@ -112,15 +102,19 @@ def position_matrices(model: Captioner, regions: Regions, layer: int, branch: in
     if isinstance(attention.rescale, DistanceRescale):
         geometry = inputs[4]
         ratio = attention.rescale.factors(geometry.distance)[0]
-        if attention.score_bias is not None or getattr(model.encoder, "absolute", False):
+        if attention.score_bias is not None or getattr(model.encoder, "absolute_geometry", False):
             raise ConfigError(
                 f"{model.name} has both geometry and distances, for which Eq. 19 is undefined; name another run"
             )
     elif attention.score_bias is not None:
         ratio = _ratio(_scores(attention, inputs), _scores(attention, inputs, biased=False))
-    elif getattr(model.encoder, "absolute", False):
-        with _without_positions(model.encoder):
+    elif getattr(model.encoder, "absolute_geometry", False):
+        encoder: Any = model.encoder
+        encoder.absolute_geometry = False
+        try:
             without_positions = _inputs(model, attention, regions)
+        finally:
+            encoder.absolute_geometry = True
         ratio = _ratio(_scores(attention, inputs), _scores(attention, without_positions))
     else:
         raise ConfigError(
@@ -134,11 +128,6 @@ def distance_weights(model: Captioner, layer: int) -> list[list[float] | None]:
     """Return w of every head of each branch (MD-SAN, Eq. 7); negative: near regions get more weight; None without."""
     rescales = [attention.rescale for attention in attentions_of(model, layer)]
     return [found.weight.tolist() if isinstance(found, DistanceRescale) else None for found in rescales]
-
-
-def _layers(model: Captioner) -> Sequence[nn.Module]:
-    layers = getattr(model.encoder, "layers", ())
-    return list(layers)
 
 
 def _pairs(model: Captioner) -> PairGeometry:
@@ -182,11 +171,8 @@ def _mean_inputs(model: Captioner, bias: GeometryBias, contents: Regions | None)
 def _inputs(model: Captioner, module: nn.Module, regions: Regions) -> tuple[Any, ...]:
     """Return the arguments of a module of the encoder while these images are encoded."""
     calls: list[tuple[Any, ...]] = []
-    handle = module.register_forward_pre_hook(lambda _, arguments: calls.append(arguments))
-    try:
+    with module.register_forward_pre_hook(lambda _, arguments: calls.append(arguments)):
         model.eval().encode(regions)
-    finally:
-        handle.remove()
     return calls[0]
 
 
@@ -216,13 +202,3 @@ def _ratio(with_positions: Tensor, without: Tensor) -> Tensor:
     without = without.double()
     smallest = torch.where(without < 0, -_MIN_SCORE, _MIN_SCORE)
     return with_positions.double() / torch.where(without.abs() < _MIN_SCORE, smallest, without)
-
-
-@contextmanager
-def _without_positions(encoder: Any) -> Iterator[None]:
-    """Disable the position embeddings of an encoder."""
-    encoder.absolute = False
-    try:
-        yield
-    finally:
-        encoder.absolute = True

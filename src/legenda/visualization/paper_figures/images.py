@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from legenda.extractors import find_images, read_image, run_extractor
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
 from legenda.visualization.paper_figures.options import CaptionOptions, ImageOptions
+from legenda.visualization.report.build import common_split
 from legenda.visualization.report.images import ReportImage, no_verdict, resolve_images
 
 
@@ -83,12 +84,16 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
         datasets = {name: _file_dataset(opened, paths, options.extractor) for name, opened in runs.items()}
-        open_image = _file_images(paths)
+
+        def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:  # noqa: ARG001
+            return ReportImage(read_image(paths[position]), "", no_verdict)
+
     else:
         check_supported(options, ("extractor",), "is for image files; name some with --image-files")
         data = [resolve_data(opened, options.annotations, options.features) for opened in runs.values()]
         datasets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
-        titles = list(_common_ids(runs, datasets, options.split))
+        remedy = "draw runs of the same data together, or name images with --image-files"
+        titles = common_split(runs, datasets, options.split, "images", remedy).ids
         positions = _positions(titles, options, count)
         open_image = resolve_images(data[0], options.split, titles, positions, options.image_folder)
     datasets = {name: _with_boxes(opened, datasets[name]) for name, opened in runs.items()}
@@ -100,10 +105,6 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         image = open_image(position, first.boxes[0][first.mask_or_ones[0]].tolist())
         images.append(FigureImage(titles[position] + ("" if image.found else " (not found)"), image, regions))
     return FigureImages(tuple(images), datasets, tuple(positions))
-
-
-def _file_images(paths: Sequence[Path]) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
-    return lambda position, _: ReportImage(read_image(paths[position]), "", no_verdict)
 
 
 def _file_dataset(opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None) -> CaptionDataset:
@@ -121,20 +122,6 @@ def _file_dataset(opened: CaptionerRun, paths: Sequence[Path], extractor_name: s
         "the image files",
         extractor.name,
     )
-
-
-def _common_ids(
-    runs: Mapping[str, CaptionerRun], datasets: Mapping[str, CaptionDataset], split: str
-) -> tuple[str, ...]:
-    """Return the ids of the images, which must be the same for all runs."""
-    first = next(iter(datasets))
-    for name, other in datasets.items():
-        if other.ids != datasets[first].ids:
-            raise DataError(
-                f"{runs[name].folder} has other images in {split} than {runs[first].folder}; draw runs of the same "
-                "data together, or name images with --image-files"
-            )
-    return datasets[first].ids
 
 
 def _positions(ids: Sequence[str], options: ImageOptions, count: int) -> Sequence[int]:

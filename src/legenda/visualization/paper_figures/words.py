@@ -52,7 +52,8 @@ def aoanet_8(options: GateOptions) -> Figure:
 def xlan_5(options: RegionOptions) -> Figure:
     """Draw the region with the largest weight for each word (X-LAN, Figure 5)."""
     runs = open_runs(options.runs)
-    if not any(_is_x_linear(opened) for opened in runs.values()):
+    modules = (module for opened in runs.values() for module in opened.model.decoder.modules())
+    if not any(isinstance(module, XLinearAttention) for module in modules):
         raise ConfigError(
             f"{_first(runs)}, which has no X-Linear attention in its decoder; name a run of xlan or xtransformer too"
         )
@@ -65,10 +66,6 @@ def mdsan_7(options: HeatOptions) -> Figure:
     if not any(isinstance(opened.model.config, MdsanConfig) for opened in runs.values()):
         raise ConfigError(f"{_first(runs)}, which is not of MD-SAN's family; name a run of mdsan too")
     return _draw(runs, options, "MD-SAN, Figure 7: attention of each word", "heat")
-
-
-def _is_x_linear(opened: CaptionerRun) -> bool:
-    return any(isinstance(module, XLinearAttention) for module in opened.model.decoder.modules())
 
 
 def _first(runs: Mapping[str, CaptionerRun]) -> str:

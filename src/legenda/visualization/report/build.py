@@ -51,15 +51,19 @@ class Scored:
 
 
 def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
-    """Return the split of the first run; raise DataError unless all have the same examples, with references."""
+    """Return the split of the first run; raise DataError unless all have the same examples."""
     first, split = next(iter(splits.items()))
     for run, other in splits.items():
         if other.ids != split.ids:
             raise DataError(f"{runs[run].folder} has other {noun} in {name} than {runs[first].folder}; {remedy}")
+    return split
+
+
+def check_targets(split: Any, name: str) -> None:
+    """Raise DataError where a split has no references."""
     missing = getattr(split, "missing_targets", None)
     if missing is not None:
         raise DataError(f"the data set has no {missing} of {name}, so nothing can be scored; choose another --split")
-    return split
 
 
 def predict_and_score(

@@ -14,6 +14,7 @@ from legenda.visualization.report.build import (
     RANKING_METRIC,
     Scored,
     caption_card,
+    check_targets,
     common_footnotes,
     common_split,
     count_models,
@@ -59,6 +60,7 @@ def write_caption_report(
     splits = dict(zip(runs, (settings.split(options.split) for settings in data), strict=True))
     remedy = "report runs of the same data together, or name the data with --annotations and --features"
     split: CaptionDataset = common_split(runs, splits, options.split, "images", remedy)
+    check_targets(split, options.split)
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)

@@ -16,6 +16,7 @@ from legenda.visualization.overlay import blank_canvas
 from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
     Scored,
+    check_targets,
     common_footnotes,
     common_split,
     count_models,
@@ -46,6 +47,7 @@ def write_task_report(
     splits = {name: load_examples(run, options.split) for name, run in runs.items()}
     remedy = "report runs of the same data together"
     split = common_split(runs, splits, options.split, task.noun, remedy)
+    check_targets(split, options.split)
     results: dict[str, EvaluationResult] = {}
     scored: dict[str, Scored] = {}
     for name, run in runs.items():
