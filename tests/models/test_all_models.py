@@ -1,4 +1,4 @@
-"""What every model must hold, whatever its attention: one step is like all at once, and padding is nothing."""
+"""Laws of all models, whatever their attention: steps equal the parallel pass, and padding has no influence."""
 
 import copy
 import dataclasses
@@ -48,7 +48,35 @@ VARIANTS = {
     "a geometry per layer": ("ngsan", {"geometry_per_layer": True}),
     "unscaled geometry": ("gsan", {"geometry_scaled": False, "geometry": "content+query"}),
     "norms first": ("ngsan", {"norm_first": True}),
-    "norms first, absolute": ("transformer", {"norm_first": True, "geometry": "absolute"}),
+    "norms first, absolute": (
+        "transformer",
+        {"norm_first": True, "geometry": "absolute", "norm": "ln", "norm_on": "k"},
+    ),
+    "affine norms, unscaled geometry per layer": (
+        "transformer",
+        {"norm": "in_affine", "geometry": "content+query", "geometry_per_layer": True, "geometry_scaled": False},
+    ),
+    "halo windows, Chebyshev distances": (
+        "mdsan",
+        {
+            "window": "halo",
+            "distance": "chebyshev",
+            "distance_scaling": "linear",
+            "branch_layers": (1,),
+            "query_head_dim": 4,
+        },
+    ),
+    "Swin windows, relative geometry": (
+        "mdsan",
+        {
+            "window": "swin",
+            "distance": "euclidean",
+            "distance_scaling": "quadratic",
+            "distance_init": "one",
+            "talking_heads": True,
+            "geometry": "relative",
+        },
+    ),
 }
 # Any encoder with any attention, and any decoder: one line of configuration each.
 MIXED = {
@@ -61,25 +89,60 @@ MIXED = {
         {"attention": "x_linear", "geometry": "query", "branches": 2},
     ),
     "AoANet with geometry": ("aoanet", {"geometry": "query+content"}),
-    "AoANet with normalised queries": ("aoanet", {"norm": "in"}),
+    "AoANet with normalized queries": ("aoanet", {"norm": "in"}),
     "AoANet with distances and branches": ("aoanet", {"distance": "euclidean", "branches": 2, "branch_layers": (2,)}),
     "AoANet with X-Linear attention": ("aoanet", {"attention": "x_linear"}),
-    "AoANet with wide heads": ("aoanet", {"multi_head_scale": 2}),
-    "AoANet with batch norms": ("aoanet", {"use_bn": 2, "mean_feats": False}),
-    "MD-SAN with normalised queries": ("mdsan", {"norm": "in", "geometry": "query"}),
+    "AoANet with wide heads and batch norms": ("aoanet", {"multi_head_scale": 2, "use_bn": 2, "mean_feats": False}),
+    "MD-SAN with normalized queries": ("mdsan", {"norm": "in", "geometry": "query"}),
     "X-LAN's encoder, Transformer's decoder": (
         "xlan",
         {"decoder": {"name": "transformer", "num_layers": 2, "ff_dim": 24}},
     ),
-    "Transformer's encoder, X-LAN's decoder": ("transformer", {"decoder": {"name": "xlan", "mid_dim": 4}}),
+    "Transformer's encoder, X-LAN's decoder": (
+        "transformer",
+        {"norm": "bn", "decoder": {"name": "xlan", "mid_dim": 4}},
+    ),
     "NG-SAN's encoder, AoANet's decoder": ("ngsan", {"decoder": "aoanet"}),
     "AoANet's encoder, X-Transformer's decoder": (
         "aoanet",
         {"decoder": {"name": "xtransformer", "decoder_layers": 2, "mid_dim": 4}, "geometry": "key"},
     ),
-    "MD-SAN's encoder, Up-Down's decoder": ("mdsan", {"decoder": {"name": "updown", "additive_dim": 12}}),
+    "MD-SAN's encoder, Up-Down's decoder": (
+        "mdsan",
+        {"distance_scaling": "scalar", "decoder": {"name": "updown", "additive_dim": 12}},
+    ),
 }
 CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS | MIXED
+REPRESENTATIVES = {
+    "ngsan": "NG-SAN",
+    "aoanet": "AoANet",
+    "mdsan": "MD-SAN, Manhattan distances, dropped branches",
+    "xlan": "X-LAN",
+    "xtransformer": "X-Transformer",
+    "updown": "additive attention, context of a second LSTM",
+    "meshed": "cross-attention to all layers",
+    "aoanet_paper": "AoANet as printed",
+    "mdsan_paper": "MD-SAN as printed",
+    "xlan_paper": "X-LAN as printed, one head, no activations",
+    "xlan_base": "additive attention in X-LAN, relu",
+    "aoanet_refine": "refiner without attention on attention, feed-forward networks, linear context",
+    "aoanet_lstm_aoa": "second LSTM with attention on attention",
+    "mdsan_heads_drop": "dropped heads, heads of another size",
+    "none on qk, content+query+key": "all geometric biases, no norm",
+    "norms first, absolute": "norm_first, absolute geometry, layer norm of keys",
+    "affine norms, unscaled geometry per layer": "geometry_per_layer, geometry_scaled, affine instance norm",
+    "halo windows, Chebyshev distances": "window, distance, linear scaling, branch_layers, query_head_dim",
+    "Swin windows, relative geometry": "window, distance, quadratic scaling, distance_init, talking_heads",
+    "AoANet with wide heads and batch norms": "multi_head_scale, use_bn, mean_feats",
+    "AoANet with distances and branches": "options of attention in another family, branch_layers",
+    "X-Linear attention with geometry and branches": "attention = x_linear with its score bias",
+    "X-LAN's encoder, Transformer's decoder": "decoder without a global feature",
+    "Transformer's encoder, X-LAN's decoder": "decoder with a global feature, batch norm of queries",
+    "NG-SAN's encoder, AoANet's decoder": "decoder by its name alone",
+    "AoANet's encoder, X-Transformer's decoder": "decoder with options",
+    "MD-SAN's encoder, Up-Down's decoder": "scalar scaling",
+}
+"""The cases of `make test`, and why: the model of every paper and every value of an option once; others are slow."""
 
 
 @functools.cache
@@ -101,7 +164,9 @@ def _build(case: str) -> Captioner:
     return model.eval()
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(
+    params=[pytest.param(case, marks=[] if case in REPRESENTATIVES else [pytest.mark.slow]) for case in CASES]
+)
 def case(request) -> str:
     return request.param
 
