@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from legenda import Regions, UserError
+from legenda import Regions
 from legenda.attention import (
     ATTENTIONS,
     DISTANCES,
@@ -23,6 +23,7 @@ from legenda.attention import (
 from legenda.attention import multi_head as module
 from legenda.attention.geometry import RelativeBias, sinusoidal_box_embedding
 from legenda.attention.multi_branch import MultiBranchAttention
+from legenda.errors import LegendaError
 
 DIM, HEADS = 16, 2
 ALONE = {
@@ -134,7 +135,7 @@ def test_parameters_of_each(options, more):
 def test_heads_that_stay_side_by_side_are_as_wide_as_was_asked(options, draw_regions):
     attention, geometry = build(AttentionConfig(**options), output=False, inner_dim=24)
     assert attended(attention, geometry, double(draw_regions((6, 3), dim=DIM))).shape == (2, 6, 24)
-    with pytest.raises(UserError, match="branch_residual"):
+    with pytest.raises(LegendaError, match="branch_residual"):
         create_self_attention(
             AttentionConfig(branch_residual=True), DIM, HEADS, dropout=0.1, output=False, inner_dim=24
         )
@@ -217,7 +218,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"geometry": "relatif"}, "choose from none, absolute, relative, content, query, key"),
         ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
@@ -232,8 +233,8 @@ def test_relative_positions_multiply_the_weights_by_formula():
         ({"attention_heads": 3}, "multiple of attention_heads=3"),
     ],
 )
-def test_options_that_cannot_be(options, told):
-    with pytest.raises(UserError, match=told):
+def test_options_that_cannot_be(options, message):
+    with pytest.raises(LegendaError, match=message):
         AttentionConfig(**options).check(DIM)
 
 

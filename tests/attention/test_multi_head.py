@@ -130,14 +130,14 @@ def test_a_gpu_s_kernel_teaches_a_bias(dtype, error):
 @pytest.mark.parametrize(("masked", "is_causal"), [(False, False), (True, False), (False, True), (True, True)])
 def test_plain_attention_is_torchs(need_weights, masked, is_causal):
     ours = build()
-    theirs = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
+    reference = nn.MultiheadAttention(DIM, HEADS, batch_first=True, dtype=torch.float64).eval()
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
-        theirs.out_proj.load_state_dict(ours.output.state_dict())
+        reference.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
+        reference.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
+        reference.out_proj.load_state_dict(ours.output.state_dict())
     query, key, value = draw(3, 5, DIM), draw(3, 5, DIM, seed=1), draw(3, 5, DIM, seed=2)
     found = ours(query, key, value, MASK if masked else None, is_causal=is_causal, need_weights=need_weights)
-    values, weights = theirs(
+    values, weights = reference(
         query,
         key,
         value,

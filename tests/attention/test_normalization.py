@@ -24,13 +24,13 @@ def values(seed=0, images=3, regions=4, channels=5):
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("mask", [None, torch.ones(3, 4, dtype=torch.bool)])
 def test_instance_norm_is_torchs_where_all_regions_are_real(affine, mask):
-    ours, theirs = MaskedInstanceNorm(5, affine).double(), nn.InstanceNorm1d(5, affine=affine).double()
+    ours, reference = MaskedInstanceNorm(5, affine).double(), nn.InstanceNorm1d(5, affine=affine).double()
     if affine:
-        for own, other in ((ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+        for own, other in ((ours.weight, reference.weight), (ours.bias, reference.bias)):
             nn.init.normal_(own)
             other.data.copy_(own.data)
     x = values()
-    torch.testing.assert_close(ours(x, mask), theirs(x.transpose(1, 2)).transpose(1, 2), atol=1e-12, rtol=0)
+    torch.testing.assert_close(ours(x, mask), reference(x.transpose(1, 2)).transpose(1, 2), atol=1e-12, rtol=0)
     assert torch.equal(ours(x, mask), ours.eval()(x, mask))  # no running statistics
 
 
@@ -104,20 +104,20 @@ def test_instance_norm_kills_the_bias_of_the_queries(norm, dead):
 
 
 def test_batch_norm_is_torchs_over_the_real_regions():
-    ours, theirs = MaskedBatchNorm(5).double(), nn.BatchNorm1d(5).double()
+    ours, reference = MaskedBatchNorm(5).double(), nn.BatchNorm1d(5).double()
     nn.init.normal_(ours.weight)
     nn.init.normal_(ours.bias)
-    theirs.load_state_dict(ours.state_dict(), strict=False)
+    reference.load_state_dict(ours.state_dict(), strict=False)
     for seed in range(3):
         x = values(seed).masked_fill(~MASK.unsqueeze(-1), 1e6)
-        torch.testing.assert_close(ours(x, MASK)[MASK], theirs(x[MASK]))
-        torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-        torch.testing.assert_close(ours.running_var, theirs.running_var)
-    torch.testing.assert_close(ours(values()), theirs(values().flatten(0, 1)).view(3, 4, 5))  # without a mask
+        torch.testing.assert_close(ours(x, MASK)[MASK], reference(x[MASK]))
+        torch.testing.assert_close(ours.running_mean, reference.running_mean)
+        torch.testing.assert_close(ours.running_var, reference.running_var)
+    torch.testing.assert_close(ours(values()), reference(values().flatten(0, 1)).view(3, 4, 5))  # without a mask
     ours.eval()
-    theirs.eval()
+    reference.eval()
     kept = ours.running_mean.clone()
-    torch.testing.assert_close(ours(values(9), MASK), theirs(values(9).flatten(0, 1)).view(3, 4, 5))
+    torch.testing.assert_close(ours(values(9), MASK), reference(values(9).flatten(0, 1)).view(3, 4, 5))
     assert torch.equal(ours.running_mean, kept)
 
 

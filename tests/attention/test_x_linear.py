@@ -116,12 +116,12 @@ def test_first_gradients_are_the_same_where_second_ones_are_wanted(draw, bias):
     """Also where each query comes from the look before, so that keys and weights are read more than once."""
     block = build(mid_dim=3, bias=bias)
     query, regions = draw(B, 2, D).requires_grad_(), draw(B, S, D).requires_grad_()
-    looked = query
+    attended = query
     for _ in range(3):
-        looked = block(looked, regions, regions).values
+        attended = block(attended, regions, regions).values
     inputs = [query, regions, *block.parameters()]
-    expected = torch.autograd.grad(looked.square().sum(), inputs, retain_graph=True)
-    found = torch.autograd.grad(looked.square().sum(), inputs, create_graph=True)
+    expected = torch.autograd.grad(attended.square().sum(), inputs, retain_graph=True)
+    found = torch.autograd.grad(attended.square().sum(), inputs, create_graph=True)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
 

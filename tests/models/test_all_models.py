@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import legenda
-from legenda import Regions, UserError
+from legenda import Regions
 from legenda.attention import (
     AdditiveAttention,
     MaskedBatchNorm,
@@ -19,6 +19,7 @@ from legenda.attention import (
     XLinearAttention,
     pairs,
 )
+from legenda.errors import LegendaError
 from legenda.models import Captioner, describe_model
 
 VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
@@ -269,14 +270,14 @@ def test_boxes_are_read_where_they_are_asked_for(model, regions, tokens):
     assert (change > 1e-4) == model.needs_boxes
     without = Regions(regions.features, None, regions.mask_or_ones)
     if model.needs_boxes:
-        with pytest.raises(UserError, match="needs boxes"):
+        with pytest.raises(LegendaError, match="needs boxes"):
             model.encode(without)
     else:
         assert_close(model(without, tokens), model(regions, tokens), 0)
 
 
 def test_features_of_another_width_are_refused(model, draw_regions):
-    with pytest.raises(UserError, match=f"have 7 channels but {model.name} reads {FEATURES}"):
+    with pytest.raises(LegendaError, match=f"have 7 channels but {model.name} reads {FEATURES}"):
         model.encode(draw_regions(COUNTS, dim=7))
 
 
@@ -332,15 +333,15 @@ def test_a_saved_model_comes_back_the_same(model, regions, tokens, tmp_path):
 @torch.no_grad()
 def test_a_reordered_state_is_that_of_the_rows_it_names(model, regions, tokens):
     memory = model.encode(regions)
-    said, following = tokens[..., :3], tokens[..., 3]
-    _, state = run_steps(model, memory, said)
+    prefix, following = tokens[..., :3], tokens[..., 3]
+    _, state = run_steps(model, memory, prefix)
     expected, _ = model.decoder.step(following, state, memory)
     beams = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 0]])
     rows = beams.unsqueeze(-1).expand(-1, -1, 3)
     turned = state.reorder(beams)
     assert_close(turned.attention, state.attention[torch.arange(len(COUNTS)).unsqueeze(1), beams], 0)
     found, grown = model.decoder.step(following.gather(1, beams), turned, memory)
-    whole = torch.cat([said.gather(1, rows), following.gather(1, beams).unsqueeze(-1)], dim=-1)
+    whole = torch.cat([prefix.gather(1, rows), following.gather(1, beams).unsqueeze(-1)], dim=-1)
     assert_close(found, model.decoder(whole, memory)[:, :, -1])
     # Neither reorder nor step has touched the state they were given.
     assert_close(model.decoder.step(following, state, memory)[0], expected, 0)

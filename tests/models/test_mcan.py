@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from legenda import Regions, UserError
+from legenda import Regions
 from legenda.attention import MultiBranchAttention, MultiHeadAttention
+from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
 from legenda.models.co_attention import AttentionPool
 from legenda.models.grounding import Grounder, GroundingConfig
@@ -61,7 +62,7 @@ QUESTION = torch.tensor([[4, 9, 1, 0, 0], [2, 3, 4, 5, 6]])
 
 
 def test_mcan_small_has_the_parameters_of_the_release():
-    """51,640,891 beside 300 numbers for each of OpenVQA's 20,572 words; MD-SAN prints 57.81M (Table XIV)."""
+    """51,640,891 and 300 numbers for each of OpenVQA's 20,572 words; MD-SAN prints 57.81M (Table XIV)."""
     assert parameters("mcan") == 51_640_891 + 300 * 20_572 == 57_812_491
 
 
@@ -137,7 +138,7 @@ def test_words_have_an_order(regions):
 
 
 @pytest.mark.parametrize("options", [{"geometry": "query"}, ATTENTIONS[2]])
-def test_boxes_change_what_models_with_geometry_say(options, regions):
+def test_boxes_change_the_output_of_models_with_geometry(options, regions):
     moved = replace(regions, boxes=regions.boxes.roll(1, dims=1))
     with torch.no_grad():
         assert torch.equal(mcan()(regions, QUESTION), mcan()(moved, QUESTION))
@@ -175,7 +176,7 @@ def test_dropout_is_drawn_in_training_alone(regions):
         assert not torch.equal(model(regions, QUESTION), model(regions, QUESTION))
 
 
-def test_no_question_and_no_picture_give_numbers(regions):
+def test_an_empty_question_or_image_gives_finite_numbers(regions):
     model = mcan(geometry="query")
     with torch.no_grad():
         assert model(regions, torch.zeros_like(QUESTION)).isfinite().all()
@@ -205,14 +206,14 @@ def test_glimpses_stand_side_by_side():
     ],
 )
 def test_sizes_that_make_no_model(options, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         McanConfig(**{**SMALL, **options})
 
 
 def test_features_and_boxes_that_do_not_fit(regions):
-    with pytest.raises(UserError, match=r"have 5 channels but .* needs 6"):
+    with pytest.raises(LegendaError, match=r"have 5 channels but .* needs 6"):
         mcan()(Regions(torch.zeros(1, 2, 5)), QUESTION[:1])
-    with pytest.raises(UserError, match="needs boxes"):
+    with pytest.raises(LegendaError, match="needs boxes"):
         mcan(geometry="query")(Regions(regions.features), QUESTION)
 
 
@@ -238,12 +239,12 @@ def test_answers_are_words(speaking, regions):
     assert speaking.training
 
 
-def test_a_model_without_words_or_answers_says_so(regions):
+def test_a_model_without_vocabulary_or_answers_raises(regions):
     model = mcan()
-    with pytest.raises(UserError, match="no list of answers"):
+    with pytest.raises(LegendaError, match="no list of answers"):
         model.answer(regions, ["what", "is"])
     model.answers = ANSWERS
-    with pytest.raises(UserError, match="no vocabulary"):
+    with pytest.raises(LegendaError, match="no vocabulary"):
         model.answer(regions, ["what", "is"])
 
 
@@ -254,14 +255,14 @@ def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
     assert (loaded.vocabulary, loaded.answers, loaded.config) == (WORDS, ANSWERS, speaking.config)
     assert loaded.answer(regions, ["what", "is"]) == speaking.answer(regions, ["what", "is"])
     (tmp_path / "answers.txt").write_text("one\ntwo\n")
-    with pytest.raises(UserError, match=r"answers\.txt has 2 answers but the model has 3"):
+    with pytest.raises(LegendaError, match=r"answers\.txt has 2 answers but the model has 3"):
         load_any(tmp_path)
 
 
 @pytest.mark.parametrize("lacking", ["vocabulary", "answers"])
 def test_half_of_the_words_cannot_be_saved(speaking, tmp_path, lacking):
     setattr(speaking, lacking, None)
-    with pytest.raises(UserError, match=rf"but no model\.{lacking}; set both, or neither"):
+    with pytest.raises(LegendaError, match=rf"but no model\.{lacking}; set both, or neither"):
         speaking.save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

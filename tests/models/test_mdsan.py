@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import legenda
-from legenda import Regions, UserError
+from legenda import Regions
 from legenda.attention import sinusoids
 from legenda.decoding import beam_search
+from legenda.errors import LegendaError
 
 WORDS, FEATURES, DIM, HEADS = 11, 6, 16, 2
 SMALL = {"vocab_size": WORDS, "feature_dim": FEATURES, "dim": DIM, "num_heads": HEADS, "num_layers": 2, "ff_dim": 24}
@@ -73,12 +74,12 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 2)
     encoder.double().eval()
     decoder.double().eval()
-    for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
-        copy(ours, theirs, {"attention": "self_attn"}, ["attention", "feed_forward"])
-    for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
+    for layer, reference in zip(model.encoder.layers, encoder.layers, strict=True):
+        copy(layer, reference, {"attention": "self_attn"}, ["attention", "feed_forward"])
+    for layer, reference in zip(model.decoder.layers, decoder.layers, strict=True):
         copy(
-            ours,
-            theirs,
+            layer,
+            reference,
             {"self_attn": "self_attn", "cross_attn": "multihead_attn"},
             ["self_attn", "cross_attn", "feed_forward"],
         )
@@ -95,16 +96,16 @@ def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regi
     torch.testing.assert_close(model(regions, tokens).squeeze(1), model.decoder.output(decoded))
 
 
-def copy(ours, theirs, attentions, norms):
+def copy(layer, reference, attentions, norms):
     for own, other in attentions.items():
-        own, other = getattr(ours, own), getattr(theirs, other)
+        own, other = getattr(layer, own), getattr(reference, other)
         other.in_proj_weight.copy_(torch.cat([own.query.weight, own.key.weight, own.value.weight]))
         other.in_proj_bias.copy_(torch.cat([own.query.bias, own.key.bias, own.value.bias]))
         other.out_proj.load_state_dict(own.output.state_dict())
-    theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
+    reference.linear1.load_state_dict(layer.feed_forward[0].state_dict())
+    reference.linear2.load_state_dict(layer.feed_forward[3].state_dict())
     for number, name in enumerate(norms, start=1):
-        getattr(theirs, f"norm{number}").load_state_dict(getattr(ours, f"{name}_residual").norm.state_dict())
+        getattr(reference, f"norm{number}").load_state_dict(getattr(layer, f"{name}_residual").norm.state_dict())
 
 
 def test_what_the_readings_change():
@@ -124,7 +125,7 @@ def test_what_the_readings_change():
 
 
 @torch.no_grad()
-def test_words_do_not_hear_pads_and_nothing_follows_from_one(draw_regions):
+def test_tokens_do_not_attend_to_padding(draw_regions):
     model, plain = build("mdsan", pad_token_id=1), build("mdsan")
     regions = double(draw_regions((4, 3), dim=FEATURES))
     memory = model.encode(regions)
@@ -139,7 +140,7 @@ def test_words_do_not_hear_pads_and_nothing_follows_from_one(draw_regions):
 
 
 @torch.no_grad()
-def test_a_search_reorders_what_may_be_heard(draw_regions):
+def test_a_search_reorders_the_attention_mask(draw_regions):
     model = build("mdsan", pad_token_id=1)
     memory = model.encode(double(draw_regions((4, 3), dim=FEATURES)))
     tokens = torch.tensor([[[2, 1], [2, 5]]]).expand(2, -1, -1)
@@ -175,9 +176,9 @@ def test_a_caption_longer_than_the_table_of_positions(draw_regions):
     model = build("mdsan", positions=4)
     regions = double(draw_regions((2,), dim=FEATURES))
     assert model(regions, torch.zeros(1, 1, 3, dtype=torch.long)).shape == (1, 1, 3, WORDS)
-    with pytest.raises(UserError, match=r"positions for 3 tokens, not 4; .* positions=5"):
+    with pytest.raises(LegendaError, match=r"positions for 3 tokens, not 4; .* positions=5"):
         model(regions, torch.zeros(1, 1, 4, dtype=torch.long))
-    with pytest.raises(UserError, match="positions for 3 tokens"):
+    with pytest.raises(LegendaError, match="positions for 3 tokens"):
         beam_search(model, regions, beam_size=2, max_length=5)
     memory = model.encode(regions)
     assert model.decoder.init_static_state(memory, 2, 3) is not None
@@ -198,7 +199,7 @@ def test_a_caption_longer_than_the_table_of_positions(draw_regions):
         ("meshed", {"decoder": "transformer", "branches": 2, "distance": "euclidean"}),
     ],
 )
-def test_its_parts_in_other_models_and_theirs_in_it(name, options, draw_regions):
+def test_encoder_and_decoder_combine_with_those_of_other_models(name, options, draw_regions):
     model = build(name, **options)
     regions = double(draw_regions((4, 2), dim=FEATURES))
     tokens = torch.randint(WORDS, (2, 3, 4), generator=torch.Generator().manual_seed(0))
@@ -225,5 +226,5 @@ def test_a_grid_needs_no_boxes():
     model = build("mdsan")
     features, tokens = torch.randn(2, 49, FEATURES).double(), torch.zeros(2, 1, 3, dtype=torch.long)
     assert torch.equal(model(Regions(features), tokens), model(Regions.from_grid(features, 7, 7), tokens))
-    with pytest.raises(UserError, match="needs boxes"):
+    with pytest.raises(LegendaError, match="needs boxes"):
         model.encode(Regions(features[:, :48]))

@@ -1,4 +1,4 @@
-"""A model's folder: what is written, and what is told when any part of it is damaged."""
+"""A model's folder: the files that are written, and the errors of damaged ones."""
 
 import json
 
@@ -7,8 +7,8 @@ import safetensors.torch
 import torch
 
 import legenda
-from legenda import UserError
 from legenda.decoding import GenerationConfig
+from legenda.errors import LegendaError
 from legenda.text import Vocabulary
 
 WORDS = ("<end>", "<unk>", "a", "dog", "runs")
@@ -56,9 +56,9 @@ def test_its_rule_of_search_comes_back(tmp_path):
     )
     model.save(tmp_path)
     assert legenda.load(tmp_path).generation_config == model.generation_config
-    told = json.loads((tmp_path / "config.json").read_text())["model"]["generation_config"]
-    assert told.items() >= {"bos_token_id": 0, "eos_token_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
-    assert (told["suppress_tokens"], told["finished_beams"]) == ([1, 3], "release")
+    stored = json.loads((tmp_path / "config.json").read_text())["model"]["generation_config"]
+    assert stored.items() >= {"bos_token_id": 0, "eos_token_id": 0, "max_length": 7, "length_penalty": 0.5}.items()
+    assert (stored["suppress_tokens"], stored["finished_beams"]) == ([1, 3], "release")
 
 
 def test_a_model_without_words_is_saved_without_them(tmp_path, draw_regions):
@@ -66,7 +66,7 @@ def test_a_model_without_words_is_saved_without_them(tmp_path, draw_regions):
     loaded = legenda.load(model.save(tmp_path))
     assert not (tmp_path / "vocabulary.txt").exists()
     assert loaded.vocabulary is None
-    with pytest.raises(UserError, match="no vocabulary"):
+    with pytest.raises(LegendaError, match="no vocabulary"):
         loaded.caption(draw_regions((2,), dim=6))
 
 
@@ -79,15 +79,15 @@ def test_saving_again_replaces_everything(folder):
 
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     (tmp_path / "model").write_text("no folder")
-    with pytest.raises(UserError, match=r"vocabulary\.txt could not be written"):
+    with pytest.raises(LegendaError, match=r"vocabulary\.txt could not be written"):
         build().save(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    with pytest.raises(UserError, match="model is not a folder"):
+    with pytest.raises(LegendaError, match="model is not a folder"):
         legenda.load(tmp_path / "model")
 
 
 def test_no_folder(tmp_path):
-    with pytest.raises(UserError, match="runs is not a folder"):
+    with pytest.raises(LegendaError, match="runs is not a folder"):
         legenda.load(tmp_path / "runs")
 
 
@@ -178,15 +178,15 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("file", "damage"), DAMAGES)
-def test_damage_is_told_in_one_sentence_with_the_file(folder, file, damage):
+def test_damage_raises_one_sentence_with_the_file(folder, file, damage):
     damage(folder / file)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(LegendaError) as caught:
         legenda.load(folder)
     assert str(folder / file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_files_of_different_models_are_told(folder):
+def test_files_of_different_models_raise(folder):
     with_options(ff_dim=20)(folder / "config.json")
-    with pytest.raises(UserError, match=r"model\.safetensors holds .* the two files belong to different models"):
+    with pytest.raises(LegendaError, match=r"model\.safetensors holds .* the two files belong to different models"):
         legenda.load(folder)

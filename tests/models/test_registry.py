@@ -1,4 +1,4 @@
-"""Models by name: what each name fixes, and what is told when a name or an option is wrong."""
+"""Models by name: what each name fixes, and the errors of wrong names and options."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import legenda
-from legenda import UserError
+from legenda.errors import LegendaError
 from legenda.models import describe_model
 
 SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2, "ff_dim": 24}
@@ -65,16 +65,16 @@ def test_equal_seeds_give_equal_weights():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [("ngsaan", r"'ngsaan'; did you mean ngsan\?$"), ("", "choose from .*transformer"), ("???", "choose from .*ngsan")],
 )
-def test_an_unknown_name(name, told):
-    with pytest.raises(UserError, match=told):
+def test_an_unknown_name(name, message):
+    with pytest.raises(LegendaError, match=message):
         legenda.create_model(name, **SMALL)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"num_layer": 2}, r"no option 'num_layer'; did you mean num_layers\?$"),
         ({"zzz": 2}, "no option 'zzz'; choose from .*vocab_size"),
@@ -102,8 +102,8 @@ def test_an_unknown_name(name, told):
         ({"dropout": float("nan")}, "dropout"),
     ],
 )
-def test_an_option_that_is_wrong(options, told):
-    with pytest.raises(UserError, match=told) as caught:
+def test_an_option_that_is_wrong(options, message):
+    with pytest.raises(LegendaError, match=message) as caught:
         legenda.create_model("ngsan", **{**SMALL, **options})
     assert "\n" not in str(caught.value)
 
@@ -118,7 +118,7 @@ def test_a_whole_number_for_a_fraction_is_made_one(dropout):
 
 
 def test_the_number_of_words_must_be_given():
-    with pytest.raises(UserError, match="ngsan needs vocab_size"):
+    with pytest.raises(LegendaError, match="ngsan needs vocab_size"):
         legenda.create_model("ngsan")
 
 
@@ -154,6 +154,6 @@ def test_the_decoder_of_another_model(tmp_path):
     ],
 )
 def test_a_decoder_that_is_wrong(decoder, message):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(LegendaError) as caught:
         legenda.create_model("ngsan", **SMALL, decoder=decoder)
     assert message in str(caught.value)

@@ -26,15 +26,15 @@ def double(regions):
     return Regions(regions.features.double(), regions.boxes.double(), regions.mask_or_ones)
 
 
-def copy_attention(ours, theirs):
-    theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key.weight, ours.value.weight]))
-    theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key.bias, ours.value.bias]))
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
+def copy_attention(layer, reference):
+    reference.in_proj_weight.copy_(torch.cat([layer.query.weight, layer.key.weight, layer.value.weight]))
+    reference.in_proj_bias.copy_(torch.cat([layer.query.bias, layer.key.bias, layer.value.bias]))
+    reference.out_proj.load_state_dict(layer.output.state_dict())
 
 
-def copy_feed_forward(ours, theirs):
-    theirs.linear1.load_state_dict(ours.feed_forward[0].state_dict())
-    theirs.linear2.load_state_dict(ours.feed_forward[3].state_dict())
+def copy_feed_forward(layer, reference):
+    reference.linear1.load_state_dict(layer.feed_forward[0].state_dict())
+    reference.linear2.load_state_dict(layer.feed_forward[3].state_dict())
 
 
 @torch.no_grad()
@@ -49,18 +49,18 @@ def test_it_is_torchs_transformer(draw_regions, norm_first, absolute):
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), LAYERS, nn.LayerNorm(DIM))
     encoder.double().eval()
     decoder.double().eval()
-    for ours, theirs in zip(model.encoder.layers, encoder.layers, strict=True):
-        copy_attention(ours.attention, theirs.self_attn)
-        copy_feed_forward(ours, theirs)
-        theirs.norm1.load_state_dict(ours.attention_residual.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.feed_forward_residual.norm.state_dict())
-    for ours, theirs in zip(model.decoder.layers, decoder.layers, strict=True):
-        copy_attention(ours.self_attn, theirs.self_attn)
-        copy_attention(ours.cross_attn, theirs.multihead_attn)
-        copy_feed_forward(ours, theirs)
-        theirs.norm1.load_state_dict(ours.self_attn_residual.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.cross_attn_residual.norm.state_dict())
-        theirs.norm3.load_state_dict(ours.feed_forward_residual.norm.state_dict())
+    for layer, reference in zip(model.encoder.layers, encoder.layers, strict=True):
+        copy_attention(layer.attention, reference.self_attn)
+        copy_feed_forward(layer, reference)
+        reference.norm1.load_state_dict(layer.attention_residual.norm.state_dict())
+        reference.norm2.load_state_dict(layer.feed_forward_residual.norm.state_dict())
+    for layer, reference in zip(model.decoder.layers, decoder.layers, strict=True):
+        copy_attention(layer.self_attn, reference.self_attn)
+        copy_attention(layer.cross_attn, reference.multihead_attn)
+        copy_feed_forward(layer, reference)
+        reference.norm1.load_state_dict(layer.self_attn_residual.norm.state_dict())
+        reference.norm2.load_state_dict(layer.cross_attn_residual.norm.state_dict())
+        reference.norm3.load_state_dict(layer.feed_forward_residual.norm.state_dict())
     encoder.norm.load_state_dict(model.encoder.norm.state_dict())
     decoder.norm.load_state_dict(model.decoder.norm.state_dict())
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from legenda.decoding import beam_search
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.models.translator import Translator, TranslatorConfig
 from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
@@ -64,7 +64,7 @@ def test_the_order_of_words_matters_on_both_sides():
     assert (model(source, tokens)[..., -1, :] - swapped[..., -1, :]).abs().max() > 1e-3
 
 
-def test_no_word_hears_what_comes_after_it():
+def test_no_token_attends_to_later_ones():
     model = small()
     source = sentences((5,))
     one, other = torch.tensor([[[0, 3, 4, 5]]]), torch.tensor([[[0, 3, 9, 9]]])
@@ -157,20 +157,20 @@ def test_words_and_weights_are_saved_and_loaded(tmp_path):
     source, tokens = torch.tensor([[2, 5, 0]]), torch.tensor([[[0, 3]]])
     assert torch.equal(other(source, tokens), model(source, tokens))
     (tmp_path / "subwords.model").unlink()
-    with pytest.raises(UserError, match=r"subwords\.model does not exist"):
+    with pytest.raises(LegendaError, match=r"subwords\.model does not exist"):
         other.load_vocabulary(tmp_path)
 
 
 def test_words_without_subwords_are_not_saved(tmp_path):
     model = small(vocab_size=7)
     model.vocabulary = WORDS
-    with pytest.raises(UserError, match=r"has model\.vocabulary but no model\.subwords"):
+    with pytest.raises(LegendaError, match=r"has model\.vocabulary but no model\.subwords"):
         model.save_vocabulary(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"geometry": "query"}, "tokens of a sentence have no boxes"),
         ({"geometry": "absolute"}, "tokens of a sentence have no boxes"),
@@ -183,20 +183,20 @@ def test_words_without_subwords_are_not_saved(tmp_path):
         ({"inner_dropout": -0.1}, "inner_dropout=-0.1 must lie in 0..1"),
     ],
 )
-def test_what_no_translator_can_be_is_refused(options, told):
-    with pytest.raises(UserError, match=told):
+def test_what_no_translator_can_be_is_refused(options, message):
+    with pytest.raises(LegendaError, match=message):
         small(**options)
 
 
 def test_wrong_sentences_are_refused():
     model = small()
-    with pytest.raises(UserError, match="id 12 is outside a vocabulary of 12 tokens"):
+    with pytest.raises(LegendaError, match="id 12 is outside a vocabulary of 12 tokens"):
         model.encode(torch.tensor([[12, 0]]))
-    with pytest.raises(UserError, match="at least one token"):
+    with pytest.raises(LegendaError, match="at least one token"):
         model.encode(torch.tensor([[3, 0], [-1, -1]]))
-    with pytest.raises(UserError, match="at least one token"):
+    with pytest.raises(LegendaError, match="at least one token"):
         model.encode(torch.zeros(1, 0, dtype=torch.long))
-    with pytest.raises(UserError, match="has no subwords"):
+    with pytest.raises(LegendaError, match="has no subwords"):
         model.encode_text("a")
-    with pytest.raises(UserError, match="has no subwords"):
+    with pytest.raises(LegendaError, match="has no subwords"):
         model.decode_text([2])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda import UserError
 from legenda.attention import pairs
+from legenda.errors import LegendaError
 from legenda.models import Captioner
 from legenda.models.xlan import XLanConfig
 from legenda.models.xtransformer import XTransformerConfig
@@ -122,7 +122,7 @@ def update(part, attended, x):
     return part.norm(F.relu(wide @ part.linear.weight.T) + x)
 
 
-def test_an_end_inside_a_row_is_not_looked_at(draw_regions):
+def test_no_token_attends_to_an_end_inside_a_row(draw_regions):
     """X-Transformer masks id 0 after the first place (specification of the release, section 3.3)."""
     torch.manual_seed(0)
     model = Captioner(XTransformerConfig(**SMALL, ff_dim=24, decoder_layers=2)).eval()
@@ -176,5 +176,5 @@ def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monk
     ],
 )
 def test_wrong_options_are_refused(config, options, complaint):
-    with pytest.raises(UserError, match=complaint):
+    with pytest.raises(LegendaError, match=complaint):
         config(**{**SMALL, **options})
