@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+T = TypeVar("T")
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
@@ -25,6 +28,15 @@ def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
     from torch.distributed.fsdp import fully_shard
 
     return fully_shard(module, mesh=mesh["data_parallel"], reshard_after_forward=False)
+
+
+def all_gather(value: T) -> list[T]:
+    """Return the picklable values of all processes, in the order of their ranks; of this one without a launch."""
+    if not torch.distributed.is_initialized():
+        return [value]
+    gathered: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(gathered, value)
+    return gathered
 
 
 def full_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

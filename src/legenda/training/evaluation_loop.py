@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models.model import Model
 from legenda.tasks.base import Task, predict_split
+from legenda.training.distributed import all_gather
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -31,9 +31,7 @@ def validate(
     predictions = predict_split(task, model, split, local, beam_size=beam_size)
     if fabric.world_size == 1:
         return predictions, task.score(predictions, split)
-    full_tensors: list[dict[str, Any]] = [{} for _ in range(fabric.world_size)]
-    torch.distributed.all_gather_object(full_tensors, predictions)
-    merged = {id_: prediction for part in full_tensors for id_, prediction in part.items()}
+    merged = {id_: prediction for part in all_gather(predictions) for id_, prediction in part.items()}
     predictions = {id_: merged[id_] for id_ in split.ids}
     scores = task.score(predictions, split) if fabric.is_global_zero else {}
     return predictions, fabric.broadcast(scores)

@@ -98,20 +98,10 @@ def _launch(training: TrainingConfig, devices: int, nodes: int, strategy: Litera
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
 
     world_size = devices * nodes
-    fabric_strategy = "auto"
-    if world_size > 1:
-        fabric_strategy = (
-            "ddp"
-            if strategy == "ddp"
-            else ModelParallelStrategy(shard, data_parallel_size=world_size, tensor_parallel_size=1)
-        )
-    fabric = Fabric(
-        accelerator="auto",
-        devices=devices,
-        num_nodes=nodes,
-        precision=training.precision,
-        strategy=fabric_strategy,
-    )
+    fabric_strategy = "ddp" if world_size > 1 else "auto"
+    if world_size > 1 and strategy == "fsdp":
+        fabric_strategy = ModelParallelStrategy(shard, data_parallel_size=world_size, tensor_parallel_size=1)
+    fabric = Fabric(devices=devices, num_nodes=nodes, precision=training.precision, strategy=fabric_strategy)
     if world_size > 1:
         fabric.launch()
     return fabric

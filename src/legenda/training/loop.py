@@ -19,7 +19,7 @@ from legenda.tasks.base import Task
 from legenda.tasks.rewards import Reward
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import full_tensors, unsharded_params
+from legenda.training.distributed import all_gather, full_tensors, unsharded_params
 from legenda.training.evaluation_loop import validate
 from legenda.training.history import add_record, open_history
 from legenda.training.loggers import Logger, open_loggers
@@ -227,19 +227,12 @@ class TrainingLoop:
 
     def _save(self) -> None:
         """Write the state of all processes; the first process writes it."""
-        rng_states = self._all_gather(rng_state())
+        rng_states = all_gather(rng_state())
         self.progress.average_updates = self.average.num_updates
         self.progress.scaler = self.fabric.strategy.precision.state_dict()
         tensors = collect_state(self.model, self.stage.optimizer, rng_states=rng_states, average=self.average.values)
         if self.fabric.is_global_zero:
             save_state(self.folder, self.progress, tensors)
-
-    def _all_gather(self, state: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-        if self.fabric.world_size == 1:
-            return [state]
-        gathered: list[dict[str, torch.Tensor]] = [{} for _ in range(self.fabric.world_size)]
-        torch.distributed.all_gather_object(gathered, state)
-        return gathered
 
     def _load(self) -> None:
         self.progress = load_state(
