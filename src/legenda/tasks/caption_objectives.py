@@ -1,4 +1,4 @@
-"""Objectives of captioning: what they share, and cross-entropy."""
+"""Objectives of captioning: what they share, and cross-entropy with scheduled sampling."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.datasets.captions import EncodedCaptions
+from legenda.decoding.sampling import sample_token
 from legenda.models import Captioner
+from legenda.regions import Memory
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.objectives import PADDING, cross_entropy
-from legenda.tasks.scheduled_sampling import apply_scheduled_sampling
 
 
 class CaptionObjective(Objective):
@@ -67,3 +68,23 @@ def shift_right(captions: Int[Tensor, "B K T"], eos_token_id: int) -> tuple[Int[
     """Return inputs and targets of captions that begin with the begin token and are padded with -1."""
     inputs = captions[..., :-1]
     return inputs.masked_fill(inputs == PADDING, eos_token_id), captions[..., 1:]
+
+
+@torch.no_grad()
+def apply_scheduled_sampling(
+    model: Captioner, memory: Memory, inputs: Int[Tensor, "B K T"], probability: float
+) -> Int[Tensor, "B K T"]:
+    """Replace each token after the first, with the given probability, by a sample of the model.
+
+    A sample is drawn from the model's distribution after all earlier inputs of its row, replaced ones included (AoANet
+    and X-LAN as released). The gradient is then taken through one forward pass over these inputs, whereas the releases
+    sample within that pass; with dropout, the two see different masks.
+    """
+    B, K, T = inputs.shape
+    replaced = torch.rand(B, K, T, device=inputs.device) < probability
+    mixed = inputs.clone()
+    state = model.decoder.init_state(memory, K)
+    for t in range(T - 1):
+        logits, state = model.decoder.step(mixed[..., t], state, memory)
+        mixed[..., t + 1] = torch.where(replaced[..., t + 1], sample_token(logits), inputs[..., t + 1])
+    return mixed
