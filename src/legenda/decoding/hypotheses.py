@@ -38,13 +38,8 @@ class Hypotheses:
     def gather(self, beams: Int[Tensor, "B W"]) -> Hypotheses:
         """Return the hypotheses `beams` of each image."""
         index = beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[-1])
-        return Hypotheses(
-            self.tokens.gather(1, index),
-            self.log_probs.gather(1, index),
-            self.parent_beams.gather(1, index),
-            self.sum_log_probs.gather(1, beams),
-            self.lengths.gather(1, beams),
-        )
+        values = (getattr(self, field.name) for field in fields(self))
+        return Hypotheses(*(value.gather(1, index if value.dim() == 3 else beams) for value in values))
 
     def concat(self, other: Hypotheses) -> Hypotheses:
         """Return these hypotheses and then the others of the same images."""

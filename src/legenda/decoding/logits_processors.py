@@ -7,16 +7,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def suppress_tokens_(log_probs: Float[Tensor, "B K V"], token_ids: Int[Tensor, " tokens"]) -> None:
-    """Set the given tokens to -inf."""
-    log_probs.index_fill_(-1, token_ids, float("-inf"))
-
-
-def suppress_immediate_repeat_(log_probs: Float[Tensor, "B K V"], last_tokens: Int[Tensor, "B K"]) -> None:
-    """Set each row's last token to -inf."""
-    log_probs.scatter_(-1, last_tokens.unsqueeze(-1), float("-inf"))
-
-
 def forbid_last_tokens_(
     log_probs: Float[Tensor, "B K V"],
     last_tokens: Int[Tensor, "B K"],
@@ -26,11 +16,6 @@ def forbid_last_tokens_(
     """Set eos to -inf in the rows whose last token is one of `forbidden`."""
     is_forbidden = last_tokens.unsqueeze(-1).eq(forbidden).any(dim=-1)
     log_probs[..., eos_token_id].masked_fill_(is_forbidden, float("-inf"))
-
-
-def apply_temperature(log_probs: Float[Tensor, "B K V"], temperature: float) -> Float[Tensor, "B K V"]:
-    """Return the log-probabilities divided by the temperature and normalized again."""
-    return (log_probs / temperature).log_softmax(dim=-1)
 
 
 def penalize_repeated_trigrams(

@@ -8,12 +8,7 @@ from torch import Tensor
 
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.decoding.logits_processors import (
-    apply_temperature,
-    forbid_last_tokens_,
-    suppress_immediate_repeat_,
-    suppress_tokens_,
-)
+from legenda.decoding.logits_processors import forbid_last_tokens_
 from legenda.regions import Memory
 
 
@@ -57,11 +52,11 @@ class Stepper:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
         if self.started and self.temperature != 1:
-            log_probs = apply_temperature(log_probs, self.temperature)
+            log_probs = (log_probs / self.temperature).log_softmax(dim=-1)
         if self.suppressed is not None:
-            suppress_tokens_(log_probs, self.suppressed)
+            log_probs.index_fill_(-1, self.suppressed, float("-inf"))
         if self.started and self.config.no_immediate_repeat:
-            suppress_immediate_repeat_(log_probs, tokens)
+            log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
         if self.started and self.forbidden_last is not None:
             forbid_last_tokens_(log_probs, tokens, self.forbidden_last, self.config.eos_token_id)
         self.started = True
