@@ -111,7 +111,16 @@ def _error(code: int, text: str) -> JSONResponse:
 
 
 def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping[str, Path]) -> None:
-    infos = [_model_info(name, loaded) for name, loaded in models.items()]
+    infos = [
+        ModelInfo(
+            name=name,
+            architecture=loaded.run.model.name,
+            summary=describe_model(loaded.run.model.name).summary,
+            parameters=loaded.run.model.parameter_count,
+            extractor=loaded.extractor.name,
+        )
+        for name, loaded in models.items()
+    ]
     data = {"models": [model.model_dump() for model in infos], "samples": list(samples)}
     page, reference = (
         render_html(
@@ -170,17 +179,6 @@ def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping
         except OSError as error:
             raise HTTPException(404, f"the sample {name!r} can no longer be read") from error
         return Response(data, media_type=str(Image.MIME[kind]))
-
-
-def _model_info(name: str, loaded: LoadedModel) -> ModelInfo:
-    model = loaded.run.model
-    return ModelInfo(
-        name=name,
-        architecture=model.name,
-        summary=describe_model(model.name).summary,
-        parameters=model.parameter_count,
-        extractor=loaded.extractor.name,
-    )
 
 
 _Image = Annotated[UploadFile, File(description="the image: JPEG, PNG, WebP, GIF, BMP or TIFF")]

@@ -48,9 +48,9 @@ def serve(options: ServeOptions) -> None:
 
 def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
     """Return the extractor recorded in the run if it can be loaded, else the named one."""
-    if name is None:
-        return run.resolve_extractor(None)
     try:
         return run.resolve_extractor(None)
     except LegendaError:
+        if name is None:
+            raise
         return run.resolve_extractor(name)
