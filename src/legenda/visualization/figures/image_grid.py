@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,55 +53,36 @@ def draw_image_grid(blocks: Sequence[Block], *, title: str, footnote: str, colum
     columns = max(4, min(columns, widest))
     width = 2 * _MARGIN + columns * (_SIDE + _GAP) - _GAP
     characters = int(width * _CHARACTERS_PER_INCH)
-    plan = [
-        (block, [(row, _lines(row, columns), textwrap.wrap(row.heading, characters)) for row in block.rows])
-        for block in blocks
-    ]
-    notes, titles = textwrap.wrap(footnote, int(characters * 1.15)), textwrap.wrap(title, int(characters * 0.8))
-    height = 2 * _MARGIN + 0.26 * len(titles) + 0.16 * len(notes)
-    for block, rows in plan:
-        height += (0.3 if block.title else 0.0) + sum(
-            0.08 + len(heading) * _LINE + sum(_height(line) + _label_height(line) for line in lines)
-            for _, lines, heading in rows
-        )
+    lines: list[tuple[float, str | Sequence[Tile], dict[str, Any]]] = []  # height below its top, content, text style
+    lines += [(0.26, text, {"fontsize": 12, "color": INK}) for text in textwrap.wrap(title, int(characters * 0.8))]
+    for block in blocks:
+        if block.title:
+            lines += [(0.06, "", {}), (0.24, block.title, {"fontsize": 10.5, "color": INK, "weight": "bold"})]
+        for row in block.rows:
+            lines.append((0.08, "", {}))
+            lines += [(_LINE, text, {"fontsize": 9.5, "color": INK}) for text in textwrap.wrap(row.heading, characters)]
+            tile_lines = (row.tiles[first : first + columns] for first in range(0, len(row.tiles), columns))
+            lines += [(_height(tiles) + _label_height(tiles), tiles, {}) for tiles in tile_lines]
+    notes = textwrap.wrap(footnote, int(characters * 1.15))
+    lines += [(0.16, note, {"fontsize": 8, "color": FAINT}) for note in notes]
+    height = 2 * _MARGIN + sum(line_height for line_height, _, _ in lines)
     figure = new_figure(width, height)
     top = height - _MARGIN
-
-    def write(text: str, size: float, height_below: float, *, color: str = INK, weight: str = "normal") -> None:
-        nonlocal top
-        figure.text(_MARGIN / width, top / height, text, fontsize=size, va="top", color=color, weight=weight)
-        top -= height_below
-
-    for line in titles:
-        write(line, 12, 0.26)
-    for block, rows in plan:
-        if block.title:
-            top -= 0.06
-            write(block.title, 10.5, 0.24, weight="bold")
-        for _, lines, heading in rows:
-            top -= 0.08
-            for text in heading:
-                write(text, 9.5, _LINE)
-            for line in lines:
-                line_height = _height(line)
-                for column, tile in enumerate(line):
-                    left = _MARGIN + column * (_SIDE + _GAP)
-                    _draw_tile(
-                        figure, tile, (left / width, (top - line_height) / height, _SIDE / width, line_height / height)
-                    )
-                top -= line_height + _label_height(line)
-    for note in notes:
-        write(note, 8, 0.16, color=FAINT)
+    for line_height, content, style in lines:
+        if isinstance(content, str):
+            figure.text(_MARGIN / width, top / height, content, va="top", **style)
+        else:
+            bottom, tile_height = top - _height(content), _height(content)
+            for column, tile in enumerate(content):
+                left = _MARGIN + column * (_SIDE + _GAP)
+                _draw_tile(figure, tile, (left / width, bottom / height, _SIDE / width, tile_height / height))
+        top -= line_height
     return figure
 
 
 def shorten_label(text: str) -> str:
     """Return a label that fits below a tile."""
     return text if len(text) <= MAX_LABEL_LENGTH else f"{text[: MAX_LABEL_LENGTH - 1]}\u2026"
-
-
-def _lines(row: Row, columns: int) -> list[Sequence[Tile]]:
-    return [row.tiles[first : first + columns] for first in range(0, len(row.tiles), columns)]
 
 
 def _height(line: Sequence[Tile]) -> float:
