@@ -115,8 +115,8 @@ class Regions:
         return self._map(lambda values: values.to(device))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Regions:
-        fields = (self.features, self.boxes, self.mask, self.global_feature)
-        return Regions(*(None if values is None else change(values) for values in fields))
+        optional = (None if x is None else change(x) for x in (self.boxes, self.mask, self.global_feature))
+        return Regions(change(self.features), *optional)
 
 
 def _check_no_empty_image(mask: Bool[Tensor, "B N"]) -> None:

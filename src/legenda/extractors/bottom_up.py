@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -64,25 +65,17 @@ def _stage(blocks: int, inner: int, middle: int, stride: int, dilation: int = 1)
     return nn.Sequential(first, *(_Bottleneck(4 * middle, middle, 4 * middle, 1, dilation) for _ in range(blocks - 1)))
 
 
-class _Stem(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1 = _Conv(3, width, 7, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.max_pool2d(F.relu(self.conv1(x)), 3, 2, ceil_mode=True)
-
-
-class _Backbone(nn.Module):
-    def __init__(self, width: int, blocks: tuple[int, int, int]) -> None:
-        super().__init__()
-        self.stem = _Stem(width)
-        self.res2 = _stage(blocks[0], width, width, 1)
-        self.res3 = _stage(blocks[1], 4 * width, 2 * width, 2)
-        self.res4 = _stage(blocks[2], 8 * width, 4 * width, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.res4(self.res3(self.res2(self.stem(x))))
+def _backbone(width: int, blocks: tuple[int, ...]) -> nn.Sequential:
+    stem = OrderedDict[str, nn.Module](
+        conv1=_Conv(3, width, 7, 2), relu=nn.ReLU(), pool=nn.MaxPool2d(3, 2, ceil_mode=True)
+    )
+    stages = OrderedDict[str, nn.Module](
+        stem=nn.Sequential(stem),
+        res2=_stage(blocks[0], width, width, 1),
+        res3=_stage(blocks[1], 4 * width, 2 * width, 2),
+        res4=_stage(blocks[2], 8 * width, 4 * width, 2),
+    )
+    return nn.Sequential(stages)
 
 
 class _RPNHead(nn.Module):
@@ -113,12 +106,6 @@ class _BoxPredictor(nn.Module):
         self.attr_linear2 = nn.Linear(middle, attributes)
 
 
-class _RPN(nn.Module):
-    def __init__(self, inner: int, middle: int) -> None:
-        super().__init__()
-        self.rpn_head = _RPNHead(inner, middle)
-
-
 class _RoIHeads(nn.Module):
     def __init__(self, res5: nn.Sequential, box_predictor: _BoxPredictor) -> None:
         super().__init__()
@@ -140,8 +127,8 @@ class BottomUp(nn.Module):
         attribute_width: int = 512,
     ) -> None:
         super().__init__()
-        self.backbone = _Backbone(width, blocks[:3])
-        self.proposal_generator = _RPN(16 * width, rpn_width)
+        self.backbone = _backbone(width, blocks)
+        self.proposal_generator = nn.ModuleDict({"rpn_head": _RPNHead(16 * width, rpn_width)})
         res5 = _stage(blocks[3], 16 * width, 8 * width, 1, dilation=2)
         self.roi_heads = _RoIHeads(res5, _BoxPredictor(32 * width, classes, attributes, embedding, attribute_width))
 
@@ -168,7 +155,7 @@ class BottomUp(nn.Module):
 
     def _propose(self, maps: Tensor, size: torch.Size, scale: float) -> Tensor:
         """Return at most 300 boxes (n, 4) after non-maximum suppression."""
-        probs, deltas = self.proposal_generator.rpn_head(maps)
+        probs, deltas = self.proposal_generator["rpn_head"](maps)
         boxes = decode_deltas(grid_anchors(*maps.shape[-2:]).to(maps.device), deltas.float())
         height, width = size
         limit = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
