@@ -10,7 +10,6 @@ from legenda import Regions
 from legenda.attention import MultiBranchAttention, MultiHeadAttention
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
-from legenda.models.co_attention import AttentionPool
 from legenda.models.grounding import Grounder, GroundingConfig
 from legenda.models.mcan import Mcan, McanConfig
 from legenda.models.registry import build_model
@@ -186,7 +185,7 @@ def test_an_empty_question_or_image_gives_finite_numbers(regions):
 
 def test_glimpses_stand_side_by_side():
     config = McanConfig(**SMALL, glimpses=2)
-    pool, x = AttentionPool(config, 2).eval(), torch.randn(1, 4, 16)
+    pool, x = config.create_pool(2).eval(), torch.randn(1, 4, 16)
     pool.linear = torch.nn.Identity()
     with torch.no_grad():
         weights = pool.score(x).softmax(dim=1)

@@ -7,7 +7,7 @@ only, since tokens have no boxes, and more would exceed MD-SAN's number of param
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +20,7 @@ from legenda.attention import (
     AttentionConfig,
     Geometry,
     MultiHeadAttention,
+    PairGeometry,
     StdLayerNorm,
     create_pair_geometry,
     create_self_attention,
@@ -72,6 +73,28 @@ class CoAttentionConfig(AttentionConfig, Config):
             raise ConfigError("geometry='absolute' is for the Transformer; choose query, key or content")
         self.check(self.dim)
 
+    def create_backbone(self, *, bias: bool) -> CoAttention:
+        """Return the backbone; bias: whether the projections of all attentions have one."""
+        return CoAttention(
+            vocab_size=self.vocab_size,
+            feature_dim=self.feature_dim,
+            word_dim=self.word_dim,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            ff_dim=self.ff_dim,
+            dropout=self.dropout,
+            bias=bias,
+            create_attention=lambda layer: create_self_attention(
+                self, self.dim, self.num_heads, layer=layer, dropout=self.dropout, bias=bias
+            ),
+            create_geometry=lambda: create_pair_geometry(self, self.num_layers),
+        )
+
+    def create_pool(self, glimpses: int = 1) -> AttentionPool:
+        """Return a pooling of `glimpses` weighted sums."""
+        return AttentionPool(self.dim, self.pool_dim, self.pooled_dim, glimpses=glimpses, dropout=self.dropout)
+
 
 class StdResidual(Residual):
     """norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
@@ -102,12 +125,12 @@ class QuestionTokens:
 class SelfAttentionLayer(nn.Module):
     """Self-attention among tokens and a feed-forward network ("SA")."""
 
-    def __init__(self, config: CoAttentionConfig, *, bias: bool) -> None:
+    def __init__(self, dim: int, num_heads: int, *, ff_dim: int, dropout: float, bias: bool) -> None:
         super().__init__()
-        self.attention = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
-        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
-        self.attention_residual = StdResidual(config.dim, config.dropout)
-        self.feed_forward_residual = StdResidual(config.dim, config.dropout)
+        self.attention = MultiHeadAttention(dim, num_heads, dropout=dropout, bias=bias)
+        self.feed_forward = FeedForward(dim, ff_dim, dropout)
+        self.attention_residual = StdResidual(dim, dropout)
+        self.feed_forward_residual = StdResidual(dim, dropout)
 
     def forward(self, x: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
         """Return the states of the tokens after this layer."""
@@ -119,16 +142,17 @@ class SelfAttentionLayer(nn.Module):
 class GuidedAttentionLayer(nn.Module):
     """Self-attention among regions, attention from regions to tokens, and a feed-forward network ("SGA")."""
 
-    def __init__(self, config: CoAttentionConfig, layer: int, *, bias: bool) -> None:
+    def __init__(
+        self, attention: nn.Module, dim: int, num_heads: int, *, ff_dim: int, dropout: float, bias: bool
+    ) -> None:
+        """Create the layer; attention: that among regions."""
         super().__init__()
-        self.attention = create_self_attention(
-            config, config.dim, config.num_heads, layer=layer, dropout=config.dropout, bias=bias
-        )
-        self.cross_attn = MultiHeadAttention(config.dim, config.num_heads, dropout=config.dropout, bias=bias)
-        self.feed_forward = FeedForward(config.dim, config.ff_dim, config.dropout)
-        self.attention_residual = StdResidual(config.dim, config.dropout)
-        self.cross_attn_residual = StdResidual(config.dim, config.dropout)
-        self.feed_forward_residual = StdResidual(config.dim, config.dropout)
+        self.attention = attention
+        self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=dropout, bias=bias)
+        self.feed_forward = FeedForward(dim, ff_dim, dropout)
+        self.attention_residual = StdResidual(dim, dropout)
+        self.cross_attn_residual = StdResidual(dim, dropout)
+        self.feed_forward_residual = StdResidual(dim, dropout)
 
     def forward(
         self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, question: QuestionTokens
@@ -156,17 +180,38 @@ class CoAttention(nn.Module):
     Regions whose features are all 0 count as padding, as in the release, unless an image has no others.
     """
 
-    def __init__(self, config: CoAttentionConfig, *, bias: bool = True) -> None:
-        """bias: whether the projections of all attentions have one."""
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        feature_dim: int,
+        word_dim: int,
+        dim: int,
+        num_heads: int,
+        num_layers: int,
+        ff_dim: int,
+        dropout: float,
+        bias: bool,
+        create_attention: Callable[[int], nn.Module],
+        create_geometry: Callable[[], PairGeometry],
+    ) -> None:
+        """Create the layers; bias: whether the projections of all attentions have one.
+
+        create_attention: returns the attention among regions of a layer, counted from 0. create_geometry: returns the
+        module that computes the geometry of all layers.
+        """
         super().__init__()
-        self.embedding = nn.Embedding(config.vocab_size, config.word_dim)
-        self.lstm = nn.LSTM(config.word_dim, config.dim, batch_first=True)
-        self.input = nn.Linear(config.feature_dim, config.dim)
-        self.words = nn.ModuleList(SelfAttentionLayer(config, bias=bias) for _ in range(config.num_layers))
-        self.regions = nn.ModuleList(
-            GuidedAttentionLayer(config, layer, bias=bias) for layer in range(config.num_layers)
+        self.embedding = nn.Embedding(vocab_size, word_dim)
+        self.lstm = nn.LSTM(word_dim, dim, batch_first=True)
+        self.input = nn.Linear(feature_dim, dim)
+        self.words = nn.ModuleList(
+            SelfAttentionLayer(dim, num_heads, ff_dim=ff_dim, dropout=dropout, bias=bias) for _ in range(num_layers)
         )
-        self.geometry = create_pair_geometry(config, config.num_layers)
+        self.regions = nn.ModuleList(
+            GuidedAttentionLayer(create_attention(layer), dim, num_heads, ff_dim=ff_dim, dropout=dropout, bias=bias)
+            for layer in range(num_layers)
+        )
+        self.geometry = create_geometry()
 
     def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
         """Return the states of tokens and regions; question: token ids, padded with `PAD_ID`."""
@@ -186,15 +231,13 @@ class CoAttention(nn.Module):
 class AttentionPool(nn.Module):
     """Attention pooling: concatenated sums, weighted by a small network, and a linear layer ("AttFlat")."""
 
-    def __init__(self, config: CoAttentionConfig, glimpses: int = 1) -> None:
+    def __init__(self, dim: int, pool_dim: int, pooled_dim: int, *, glimpses: int, dropout: float) -> None:
+        """Create the networks; pool_dim: inner channels of the scores, pooled_dim: channels of the pooled vector."""
         super().__init__()
         self.score = nn.Sequential(
-            nn.Linear(config.dim, config.pool_dim),
-            nn.ReLU(),
-            nn.Dropout(config.dropout),
-            nn.Linear(config.pool_dim, glimpses),
+            nn.Linear(dim, pool_dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(pool_dim, glimpses)
         )
-        self.linear = nn.Linear(config.dim * glimpses, config.pooled_dim)
+        self.linear = nn.Linear(dim * glimpses, pooled_dim)
 
     def forward(self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B P"]:
         """Return the pooled vector; all positions get the same weight where the mask is empty."""
@@ -212,7 +255,7 @@ class CoAttentionModel(Model):
         super().__init__()
         self.config = config
         self.needs_boxes = config.needs_boxes
-        self.backbone = CoAttention(config, bias=bias)
+        self.backbone = config.create_backbone(bias=bias)
 
     def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
         """Return the output of the backbone.

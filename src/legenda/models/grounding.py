@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from legenda.attention import StdLayerNorm
 from legenda.errors import DataError
 from legenda.metrics.boxes import clip_boxes, decode_deltas
-from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
+from legenda.models.co_attention import CoAttentionConfig, CoAttentionModel
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 
@@ -36,7 +36,7 @@ class Grounder(CoAttentionModel):
 
     def __init__(self, config: GroundingConfig) -> None:
         super().__init__(config, bias=False)
-        self.pool_words = AttentionPool(config)
+        self.pool_words = config.create_pool()
         self.region = nn.Linear(config.dim, config.pooled_dim)
         self.norm = StdLayerNorm(config.pooled_dim)
         self.score = nn.Linear(config.pooled_dim, 1)

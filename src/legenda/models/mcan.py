@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
 from legenda.errors import CheckpointError, ConfigError
-from legenda.models.co_attention import AttentionPool, CoAttentionConfig, CoAttentionModel
+from legenda.models.co_attention import CoAttentionConfig, CoAttentionModel
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.run_files import ANSWERS
@@ -52,8 +52,8 @@ class Mcan(CoAttentionModel):
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)
-        self.pool_words = AttentionPool(config, config.glimpses)
-        self.pool_regions = AttentionPool(config, config.glimpses)
+        self.pool_words = config.create_pool(config.glimpses)
+        self.pool_regions = config.create_pool(config.glimpses)
         self.norm = StdLayerNorm(config.pooled_dim)
         self.output = nn.Linear(config.pooled_dim, config.answers)
 
