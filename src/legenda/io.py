@@ -9,6 +9,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar
@@ -63,15 +64,20 @@ def read_text(path: str | Path, hint: str = "check the path") -> str:
 
     Raises DataError with the file and the `hint` when that fails.
     """
-    path = Path(path)
     try:
-        if path.suffix == ".gz":
-            return verified(lambda: gzip.decompress(path.read_bytes()).decode(), path, hint)
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
+        return StringIO(read_bytes(path, hint).decode(), newline=None).read()  # with line feeds alone
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not a UTF-8 text file; {hint}") from error
+
+
+def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
+    """Read a file, decompressed if its name ends in .gz; raise DataError with the file and the `hint` otherwise."""
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
+    return verified(lambda: gzip.decompress(content), path, hint) if path.suffix == ".gz" else content
 
 
 def read_json(path: str | Path, hint: str = "check the path") -> Any:

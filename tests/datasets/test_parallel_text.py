@@ -116,7 +116,7 @@ def test_a_plain_file_goes_before_the_gzipped_one(folder, data):
 
 
 def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
-    with pytest.raises(DataError, match=r"val\.fr does not exist"):
+    with pytest.raises(DataError, match=r"val\.fr cannot be read"):
         replace(data, target="fr").split("val")
     (folder / "val.de.gz").write_bytes(b"no gzip")
     with pytest.raises(DataError, match=r"val\.de\.gz cannot be read"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from legenda.datasets.splits import choose_split
 from legenda.errors import DataError
-from legenda.io import verified
+from legenda.io import read_bytes
 from legenda.text import Vocabulary
 from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, SubwordTokenizer, build_subword_vocabulary
 
@@ -143,13 +142,8 @@ def _file(folder: Path, name: str) -> Path:
 
 def _lines(path: Path) -> Sequence[str]:
     """Return the lines of a file, each without the spaces around it."""
-
-    def read() -> bytes:
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
-
     lines = []
-    for number, line in enumerate(verified(read, path, _HINT).removesuffix(b"\n").split(b"\n"), start=1):
+    for number, line in enumerate(read_bytes(path, _HINT).removesuffix(b"\n").split(b"\n"), start=1):
         try:
             lines.append(line.decode().strip())
         except UnicodeDecodeError as error:

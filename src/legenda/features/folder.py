@@ -33,7 +33,6 @@ class FolderStore(PerImageStore):
     """A folder of .npz or .npy files, with boxes in pixels in the folder *_box next to a folder *_att."""
 
     threads: ClassVar[int] = 4
-    _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._names = verified(lambda: dict(_find_files(path)), path, _WANTED)
@@ -42,7 +41,7 @@ class FolderStore(PerImageStore):
         self._box_folder = box_folder if usable else None
         note = read_json(path / NOTE) if (path / NOTE).is_file() else {}
         extractor = str(note.get("extractor", UNNAMED)) if isinstance(note, dict) else UNNAMED
-        super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file)
+        super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         with (self.path / self._names[image]).open("rb") as file:

@@ -12,7 +12,7 @@ import math
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,8 +33,6 @@ _SAMPLE = 8
 class Hdf5Store(PerImageStore):
     """An HDF5 file; where it holds both kinds, `file.hdf5:grids` or `file.hdf5:features` chooses."""
 
-    _wanted: ClassVar[str] = _WANTED
-
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         import h5py
 
@@ -52,7 +50,7 @@ class Hdf5Store(PerImageStore):
         self._kind = kind
         self._boxed, self._sized = (frozenset(_with_ending(names, ending)) for ending in ("_boxes", "_size"))
         extractor = self._file.attrs.get("extractor", UNNAMED)
-        super().__init__(path, found[kind], extractor=str(extractor), sizes_file=sizes_file)
+        super().__init__(path, found[kind], extractor=str(extractor), sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         features = self._array(image, self._kind)

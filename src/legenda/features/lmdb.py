@@ -19,14 +19,13 @@ class LmdbStore(PerImageStore):
     """An LMDB data base, a folder with data.mdb or a single file; keys that begin with "__" are no images."""
 
     threads: ClassVar[int] = 4
-    _wanted: ClassVar[str] = _WANTED
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._base: Any = verified(lambda: _open(path), path, _WANTED)
         with self._base.begin() as reading:
             keys = [bytes(key) for key in reading.cursor().iternext(values=False)]
         self._keys = {_image(key): key for key in keys if not key.startswith(b"__")}
-        super().__init__(path, self._keys, sizes_file=sizes_file)
+        super().__init__(path, self._keys, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         with self._base.begin(buffers=True) as reading:

@@ -32,15 +32,12 @@ class PerImageStore(FeatureStore):
     """How many images of a batch are read at once, where reading does not hold the interpreter."""
 
     def __init__(
-        self, path: Path, ids: Iterable[str], *, extractor: str = UNNAMED, sizes_file: Path | None = None
+        self, path: Path, ids: Iterable[str], *, wanted: str, extractor: str = UNNAMED, sizes_file: Path | None = None
     ) -> None:
         super().__init__(path, ids, extractor)
         self._sizes_file = sizes_file
         if not self.ids:
-            raise DataError(f"{path} holds no features of any image; {self._wanted}")
-
-    _wanted: ClassVar[str] = ""
-    """What such a file must hold, for messages."""
+            raise DataError(f"{path} holds no features of any image; {wanted}")
 
     @abstractmethod
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:

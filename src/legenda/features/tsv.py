@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,11 +21,9 @@ _WANTED = "name a file with the columns image_id, image_w, image_h, num_boxes, b
 class TsvStore(PerImageStore):
     """A tab-separated file, whose lines are located when it is opened; `legenda convert` writes faster formats."""
 
-    _wanted: ClassVar[str] = _WANTED
-
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._lines = verified(lambda: _find_lines(path), path, _WANTED)
-        super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file)
+        super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         _, start, length = self._lines[self.index(image)]
