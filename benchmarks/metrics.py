@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import tyro
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.io import write_json
 from legenda.metrics.bleu import BleuStatistics
 from legenda.metrics.cider import DocumentFrequencies, cider_scores
@@ -271,5 +271,5 @@ def draw(references: dict[int, list[list[int]]]) -> tuple[np.ndarray, np.ndarray
 if __name__ == "__main__":
     try:
         main()
-    except UserError as error:
+    except LegendaError as error:
         sys.exit(str(error))

@@ -28,7 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
 from legenda.regions import Regions
@@ -115,7 +115,7 @@ def measure(
 ) -> dict[str, Any]:
     """Return the measurements of one model and task."""
     if task not in TASKS:
-        raise UserError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
+        raise LegendaError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     captioner, regions = make_captioner(model), make_regions(model, images)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda import UserError
+from legenda import LegendaError
 from legenda.config import check_types, describe_type, merge, to_json
 from legenda.plugins import Registry
 
@@ -86,16 +86,16 @@ def test_an_instance_keeps_what_is_not_changed():
     ],
 )
 def test_what_is_wrong_is_named_in_one_sentence(changes, message):
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(LegendaError) as caught:
         merge(Outer, changes, "outer")
     assert str(caught.value) == message
 
 
 def test_types_can_be_checked_where_a_configuration_is_made():
     check_types(Outer(size=1, layers=(1, 2), betas=(1, 0.5)), "outer")
-    with pytest.raises(UserError, match="outer takes layers as tuple of int, not \\[1\\]"):
+    with pytest.raises(LegendaError, match="outer takes layers as tuple of int, not \\[1\\]"):
         check_types(Outer(size=1, layers=[1]), "outer")
-    with pytest.raises(UserError, match="outer takes size as int, not '1'"):
+    with pytest.raises(LegendaError, match="outer takes size as int, not '1'"):
         check_types(Outer(size="1"), "outer")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.errors import nearest
+from legenda.errors import did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -15,5 +15,5 @@ from legenda.errors import nearest
     ],
 )
 def test_the_nearest_word_is_named_or_all_of_them_in_order(word, said):
-    assert nearest(word, ("train", "evaluate", "caption")) == said
-    assert nearest(word, iter({"evaluate": 1, "caption": 2, "train": 3})) == said
+    assert did_you_mean(word, ("train", "evaluate", "caption")) == said
+    assert did_you_mean(word, iter({"evaluate": 1, "caption": 2, "train": 3})) == said

@@ -5,7 +5,7 @@ from importlib import metadata
 
 import pytest
 
-from legenda import UserError, plugins
+from legenda import LegendaError, plugins
 from legenda.plugins import Registry, run_file
 
 
@@ -25,7 +25,7 @@ def test_parts_are_imported_when_first_used(registry):
 
 def test_an_unknown_name(registry):
     assert "tow" not in registry
-    with pytest.raises(UserError, match=r"^there is no number 'tow'; did you mean two\?$"):
+    with pytest.raises(LegendaError, match=r"^there is no number 'tow'; did you mean two\?$"):
         registry.get("tow")
 
 
@@ -38,7 +38,7 @@ def test_users_add_and_replace_their_own_parts_only(registry):
     assert registry.name_of(part) == "mine"
     registry.add("mine", 3)
     assert registry.get("mine") == 3
-    with pytest.raises(UserError, match="'two' belongs to the library"):
+    with pytest.raises(LegendaError, match="'two' belongs to the library"):
         registry.add("two", 3)
     assert registry.get("two") == 2
 
@@ -46,7 +46,7 @@ def test_users_add_and_replace_their_own_parts_only(registry):
 def test_the_name_of_a_part_that_was_not_imported_yet():
     registry = Registry("function", {"gray": "colorsys:rgb_to_hsv"})
     assert registry.name_of(colorsys.rgb_to_hsv) == "gray"
-    with pytest.raises(UserError, match="is not a registered function"):
+    with pytest.raises(LegendaError, match="is not a registered function"):
         registry.name_of(colorsys.hsv_to_rgb)
 
 
@@ -72,7 +72,7 @@ def test_entry_points_are_loaded_once_when_a_name_is_not_known(registry, monkeyp
 
 def test_an_entry_point_that_fails_is_named(registry, monkeypatch):
     _with_entry_point(monkeypatch, lambda: 1 / 0)
-    with pytest.raises(UserError, match=r"plugin their\.package cannot be loaded .ZeroDivisionError: division by zero"):
+    with pytest.raises(LegendaError, match=r"their\.package cannot be loaded .ZeroDivisionError: division by zero"):
         list(registry)
 
 
@@ -94,6 +94,6 @@ def test_a_file_that_fails_is_named(tmp_path, source, message):
     file = tmp_path / "mine.py"
     if source is not None:
         file.write_text(source)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(LegendaError, match=message) as caught:
         run_file(file)
     assert str(file) in str(caught.value)

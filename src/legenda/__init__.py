@@ -16,7 +16,6 @@ _NAMES = {
     "ConfigError": "legenda.errors",
     "DataError": "legenda.errors",
     "LegendaError": "legenda.errors",
-    "UserError": "legenda.errors",
 }
 _MODULES = (
     "attention",

@@ -24,14 +24,8 @@ class CheckpointError(LegendaError):
     """A run folder, a checkpoint or released weights are missing, damaged or do not fit the model."""
 
 
-UserError = LegendaError
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the closest known word, or lists all of them."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
-
-
-nearest = did_you_mean

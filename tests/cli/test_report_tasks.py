@@ -16,7 +16,7 @@ from legenda.cli.main import main
 from legenda.datasets.expression_configs import RefsData, SceneExpressionsData
 from legenda.datasets.numerals import NumberWordsData
 from legenda.datasets.question_configs import DaquarData, SceneQuestionsData
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.evaluation.runs import describe_data
 from legenda.features.writer import write_store
 from legenda.tasks.registry import TASKS
@@ -184,9 +184,9 @@ def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
         found = find_images_by_name(data, "test", ["image7", "9", "image8"], folder)
         sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "image8"))]
         assert sizes == [(8, 6), (6, 8), None]
-    with pytest.raises(UserError, match="val2014 holds none of the photographs, such as that of image7"):
+    with pytest.raises(LegendaError, match="val2014 holds none of the photographs, such as that of image7"):
         find_images_by_name(data, "test", ["image7"], photos / "val2014")
-    with pytest.raises(UserError, match="gone is not a folder"):
+    with pytest.raises(LegendaError, match="gone is not a folder"):
         find_images_by_name(data, "test", ["image7"], tmp_path / "gone")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import legenda
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.decoding import Ensemble, beam_search, greedy
 from legenda.importers.aoanet import load_aoanet
 from legenda.importers.weight_map import StateDictMapper
@@ -214,7 +214,7 @@ def without(weights, name):
     ],
 )
 def test_a_tensor_that_is_missing_left_over_or_misshapen_is_named(full, damage, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         legenda.importers.load("aoanet", damage(full.weights()), num_heads=HEADS)
 
 

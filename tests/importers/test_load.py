@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 import legenda
-from legenda import UserError
+from legenda import LegendaError
 from legenda.importers.unpickling import read_pickle
 from legenda.importers.vocab import load_vocab
 from legenda.text import Vocabulary
@@ -71,15 +71,15 @@ def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key
 )
 def test_a_file_that_is_no_checkpoint(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         legenda.importers.load("aoanet", tmp_path / name)
-    with pytest.raises(UserError, match=r"absent\.pth does not exist"):
+    with pytest.raises(LegendaError, match=r"absent\.pth does not exist"):
         legenda.importers.load("aoanet", tmp_path / "absent.pth")
 
 
 def test_a_checkpoint_without_tensors(tmp_path):
     torch.save({"epoch": 1}, tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"model\.pth contains no state dict"):
+    with pytest.raises(LegendaError, match=r"model\.pth contains no state dict"):
         legenda.importers.load("aoanet", tmp_path / "model.pth")
 
 
@@ -92,13 +92,13 @@ class Evil:
 
 def test_a_checkpoint_that_would_run_something_is_not_run(tmp_path):
     torch.save({"state_dict": Evil()}, tmp_path / "model.pth")
-    with pytest.raises(UserError, match=r"model\.pth cannot be read"):
+    with pytest.raises(LegendaError, match=r"model\.pth cannot be read"):
         legenda.importers.load("aoanet", tmp_path / "model.pth")
     assert not TRACE.exists()
 
 
 def test_an_unknown_kind_suggests_the_nearest():
-    with pytest.raises(UserError, match="no kind of weights 'aonet'; did you mean aoanet"):
+    with pytest.raises(LegendaError, match="no kind of weights 'aonet'; did you mean aoanet"):
         legenda.importers.load("aonet", {})
 
 
@@ -143,7 +143,7 @@ def test_anything_else_is_refused_before_it_is_imported(tmp_path, evil):
     except (pickle.PicklingError, AttributeError):
         path = tmp_path / "vocab.pkl"
         path.write_bytes(b"c__main__\nCounter\n.")
-    with pytest.raises(UserError, match=r"vocab\.pkl cannot be read \(it holds .* which is not plain data"):
+    with pytest.raises(LegendaError, match=r"vocab\.pkl cannot be read \(it holds .* which is not plain data"):
         read_pickle(path)
     assert not TRACE.exists()
 
@@ -151,7 +151,7 @@ def test_anything_else_is_refused_before_it_is_imported(tmp_path, evil):
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage"])
 def test_a_broken_pickle(tmp_path, content):
     (tmp_path / "infos.pkl").write_bytes(content)
-    with pytest.raises(UserError, match=r"infos\.pkl cannot be read"):
+    with pytest.raises(LegendaError, match=r"infos\.pkl cannot be read"):
         read_pickle(tmp_path / "infos.pkl")
 
 
@@ -200,7 +200,7 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
 def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_path):
     forged = b"\x80\x03cnumpy\nndarray\n(K\x01\x85cnumpy\ndtype\nX\x01\x00\x00\x00O\x85RC\x08" + bytes(8) + b"tR."
     (tmp_path / "infos.pkl").write_bytes(forged)
-    with pytest.raises(UserError, match="NumPy arrays of objects"):
+    with pytest.raises(LegendaError, match="NumPy arrays of objects"):
         read_pickle(tmp_path / "infos.pkl")
 
 
@@ -215,7 +215,7 @@ def test_an_array_of_objects_would_make_pointers_of_bytes_and_is_refused(tmp_pat
 )
 def test_a_file_that_is_no_vocabulary(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         load_vocab("aoanet", tmp_path / name)
 
 
@@ -230,5 +230,5 @@ def test_a_model_with_its_words_writes_captions(weights, tmp_path, draw_regions)
 
 def test_a_vocabulary_of_another_size_is_refused(weights, tmp_path):
     (tmp_path / "words.txt").write_text("a\nb\n")
-    with pytest.raises(UserError, match=r"the vocabulary has 3 tokens .* has 51"):
+    with pytest.raises(LegendaError, match=r"the vocabulary has 3 tokens .* has 51"):
         legenda.importers.load("aoanet", weights, vocabulary=tmp_path / "words.txt")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.decoding import beam_search, greedy
 from legenda.importers.mdsan import END, PAD, load_mdsan
 from legenda.importers.weight_map import StateDictMapper
@@ -229,7 +229,7 @@ def test_branches_in_some_layers_only(weights):
     assert model.encoder.layers[0].attention.drop == 0
     assert len(model.encoder.layers[1].attention.branches) == 3
     two = {name: value for name, value in weights.items() if not re.match(r"encoder\.layers\.0\.mhatts\.2", name)}
-    with pytest.raises(UserError, match=r"\[2, 3\] branches"):
+    with pytest.raises(LegendaError, match=r"\[2, 3\] branches"):
         load(two)
 
 
@@ -254,19 +254,19 @@ def test_wrappers_and_states_of_searches_are_passed_over(weights):
 )
 def test_the_tensor_that_is_wrong_is_named(weights, name):
     lacking = {key: value for key, value in weights.items() if key != name}
-    with pytest.raises(UserError, match=f"lacks {name}"):
+    with pytest.raises(LegendaError, match=f"lacks {name}"):
         load(lacking)
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(LegendaError, match=name):
         load(weights | {name: torch.zeros(3, 7)})
-    with pytest.raises(UserError, match=rf"holds {name}\.more"):
+    with pytest.raises(LegendaError, match=rf"holds {name}\.more"):
         load(weights | {f"{name}.more": torch.zeros(2)})
 
 
 def test_a_missing_layer_and_a_wrong_number_of_heads(weights):
     lacking = {name: value for name, value in weights.items() if not name.startswith("decoder.layers.1")}
-    with pytest.raises(UserError, match="2 layers in the encoder and 1 in the decoder"):
+    with pytest.raises(LegendaError, match="2 layers in the encoder and 1 in the decoder"):
         load(lacking)
-    with pytest.raises(UserError, match="num_heads=3"):
+    with pytest.raises(LegendaError, match="num_heads=3"):
         load_mdsan(StateDictMapper(weights, "the file"), num_heads=3)
-    with pytest.raises(UserError, match=r"attention\.W"):
+    with pytest.raises(LegendaError, match=r"attention\.W"):
         load_mdsan(StateDictMapper(weights, "the file"), num_heads=8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.decoding import beam_search, greedy
 from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import load_xlan
@@ -257,7 +257,7 @@ def test_a_norm_of_the_regions_stands_after_the_dropout_if_any(numbers, state, p
 def test_a_missing_tensor_is_named(state, kind, name):
     tensors = state(kind)
     del tensors[name]
-    with pytest.raises(UserError, match=f"released.pth lacks {name}"):
+    with pytest.raises(LegendaError, match=f"released.pth lacks {name}"):
         load(kind, tensors)
 
 
@@ -271,7 +271,7 @@ def test_a_missing_tensor_is_named(state, kind, name):
     ],
 )
 def test_a_tensor_too_many_is_named(state, kind, name):
-    with pytest.raises(UserError, match=f"released.pth holds {name}, which {kind} does not have"):
+    with pytest.raises(LegendaError, match=f"released.pth holds {name}, which {kind} does not have"):
         load(kind, state(kind) | {name: torch.zeros(32)})
 
 
@@ -287,18 +287,18 @@ def test_a_tensor_too_many_is_named(state, kind, name):
     ],
 )
 def test_a_misshapen_tensor_is_named(state, kind, name, shape):
-    with pytest.raises(UserError, match=f"released.pth holds {name}"):
+    with pytest.raises(LegendaError, match=f"released.pth holds {name}"):
         load(kind, state(kind) | {name: torch.zeros(shape)})
 
 
 def test_a_gap_between_layers_is_named(state):
     tensors = {n: v for n, v in state("xtransformer").items() if not n.startswith("encoder.layers.0.")}
-    with pytest.raises(UserError, match=r"lacks the tensors that begin with encoder.layers.0."):
+    with pytest.raises(LegendaError, match=r"lacks the tensors that begin with encoder.layers.0."):
         load("xtransformer", tensors)
 
 
 def test_a_wrong_number_of_heads_is_refused(state, kind):
-    with pytest.raises(UserError, match=r"for 4 heads, not 8; give 4"):
+    with pytest.raises(LegendaError, match=r"for 4 heads, not 8; give 4"):
         load(kind, state(kind), num_heads=8)
 
 
@@ -307,5 +307,5 @@ def test_another_length_of_the_table_means_other_waves(state):
     tensors[TABLE] = positions(0, 60, 32, 120.0, torch.device("cpu")).unsqueeze(0)
     assert load("xtransformer", tensors).config.position_base == 120
     tensors[TABLE] = positions(0, 60, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
-    with pytest.raises(UserError, match=f"holds {TABLE} that are not the sinusoids of 60 positions"):
+    with pytest.raises(LegendaError, match=f"holds {TABLE} that are not the sinusoids of 60 positions"):
         load("xtransformer", tensors)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.boxes import (
     DELTA_SCALE,
     box_iou,
@@ -118,5 +118,5 @@ def test_boxes_end_at_the_last_pixel():
 
 @pytest.mark.parametrize(("predicted", "truth"), [((0, 4), (0, 4)), ((2, 4), (3, 4))])
 def test_accuracy_needs_one_box_for_each(predicted, truth):
-    with pytest.raises(UserError, match="need one shape"):
+    with pytest.raises(LegendaError, match="must have the same shape"):
         grounding_accuracy(np.zeros(predicted), np.zeros(truth))

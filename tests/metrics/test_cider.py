@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.cider import DocumentFrequencies, cider, cider_d, cider_scores
 from legenda.metrics.ngrams import Corpus
 
@@ -33,7 +33,7 @@ def test_a_table_of_counts_is_a_source_of_frequencies():
     counts = {"a": 4, "b a": 3, "a a b c": 2, "a a b": 1, "b": 1, "d": 1}
     for ngram, documents in counts.items():
         assert frequencies.weight(tuple(ngram.split())) == pytest.approx(math.log(12 / documents))
-    with pytest.raises(UserError, match="more than 4 tokens"):
+    with pytest.raises(LegendaError, match="more than 4 tokens"):
         DocumentFrequencies.from_counts({tuple("abcde"): 1}, 2)
 
 
@@ -50,12 +50,12 @@ def test_frequencies_survive_a_file(tmp_path, tokens):
 
 
 def test_what_is_no_file_of_frequencies_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"none\.safetensors does not exist"):
+    with pytest.raises(LegendaError, match=r"none\.safetensors does not exist"):
         DocumentFrequencies.load(tmp_path / "none.safetensors")
     (tmp_path / "broken.safetensors").write_bytes(b"12345678")
-    with pytest.raises(UserError, match=r"broken\.safetensors cannot be read"):
+    with pytest.raises(LegendaError, match=r"broken\.safetensors cannot be read"):
         DocumentFrequencies.load(tmp_path / "broken.safetensors")
-    with pytest.raises(UserError, match="only strings and integers"):
+    with pytest.raises(LegendaError, match="only strings and integers"):
         DocumentFrequencies.from_references([[[("a", "b")]]]).save(tmp_path / "pairs.safetensors")
 
 

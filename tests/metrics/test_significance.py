@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, intervals
 from legenda.metrics.significance import _corpus_sums, _meteor
 
@@ -143,12 +143,12 @@ def test_the_order_of_images_does_not_matter():
 def test_what_cannot_be_compared_is_named():
     scores = scored(WORSE)
     fewer = evaluate({1: "a"}, {1: ["a"]}, metrics=WITHOUT_JAVA)
-    with pytest.raises(UserError, match="of different images"):
+    with pytest.raises(LegendaError, match="of different images"):
         compare(scores, fewer)
     other = evaluate(WORSE, REFERENCES, metrics=WITHOUT_JAVA, df={1: ["a"], 2: ["b"]})
-    with pytest.raises(UserError, match="other document frequencies"):
+    with pytest.raises(LegendaError, match="different document frequencies"):
         compare(scores, other)
-    with pytest.raises(UserError, match="resamples must be at least 1, not 0"):
+    with pytest.raises(LegendaError, match="resamples must be at least 1, not 0"):
         intervals(scores, resamples=0)
-    with pytest.raises(UserError, match="confidence must lie between 0 and 1"):
+    with pytest.raises(LegendaError, match="confidence must lie between 0 and 1"):
         intervals(scores, confidence=95)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics import Spice, SpiceScores, download_corenlp
 from legenda.metrics.spice import CORENLP, parse_spice
 
@@ -82,19 +82,19 @@ def test_modern_java_needs_an_engine(fake_java, jars):
     fake_java(JAVA.replace("VERSION", "25"))
     (jars / "nashorn-core-15.4.jar").unlink()
     with pytest.raises(
-        UserError, match="SPICE needs a JavaScript engine, which Java 25 lacks; add the jars of Nashorn"
+        LegendaError, match="SPICE needs a JavaScript engine, which Java 25 lacks; add the jars of Nashorn"
     ):
         Spice(jars)
 
 
 def test_the_folder_may_be_named_by_the_environment(fake_java, jars, monkeypatch):
     fake_java(JAVA.replace("VERSION", "17"))
-    with pytest.raises(UserError, match=r"SPICE needs a folder .*--download-spice FOLDER, then set LEGENDA_SPICE_JARS"):
+    with pytest.raises(LegendaError, match=r"SPICE needs .*--download-spice FOLDER, then set LEGENDA_SPICE_JARS"):
         Spice()
     monkeypatch.setenv("LEGENDA_SPICE_JARS", str(jars))
     assert Spice().jars == jars
     (jars / CORENLP[1]).unlink()
-    with pytest.raises(UserError, match=r"my jars lacks stanford-corenlp-3\.6\.0-models\.jar, which SPICE needs"):
+    with pytest.raises(LegendaError, match=r"my jars lacks stanford-corenlp-3\.6\.0-models\.jar, which SPICE needs"):
         Spice()
 
 
@@ -102,19 +102,19 @@ def test_failure_is_reported_with_its_reason(fake_java, jars):
     fake_java(
         JAVA.replace("import json, pathlib", "print('x.InaccessibleObjectException: y'); sys.exit(1)\nimport json")
     )
-    with pytest.raises(UserError, match="does not print a version"):
+    with pytest.raises(LegendaError, match="does not print a version"):
         Spice(jars)
     fake_java(
         "if sys.argv[1] == '-version': print('version \"17\"')\n"
         "else: sys.exit('at x\\nException in main: NullPointerException')"
     )
-    with pytest.raises(UserError, match=r"code 1 \(Exception in main: NullPointerException\)"):
+    with pytest.raises(LegendaError, match=r"code 1 \(Exception in main: NullPointerException\)"):
         Spice(jars).score(["a"], [["a"]])
 
 
 def test_a_run_that_takes_too_long_is_ended(fake_java, jars):
     fake_java("if sys.argv[1] == '-version': print('version \"17\"')\nelse: time.sleep(60)")
-    with pytest.raises(UserError, match=r"SPICE took more than 0\.5 seconds"):
+    with pytest.raises(LegendaError, match=r"SPICE took more than 0\.5 seconds"):
         Spice(jars, timeout=0.5).score(["a"], [["a"]])
 
 
@@ -134,7 +134,7 @@ def test_an_image_without_propositions_does_not_count():
     [[], {}, [{"image_id": 0}], [{"image_id": 0, "scores": {}}], [{"image_id": 1, "scores": {"All": {"f": 1}}}], [3]],
 )
 def test_output_without_an_image_is_reported(answer):
-    with pytest.raises(UserError, match="SPICE's output lacks a score"):
+    with pytest.raises(LegendaError, match="SPICE's output lacks a score"):
         parse_spice(answer, 1)
 
 
@@ -163,6 +163,6 @@ def test_failed_download_is_reported(tmp_path, kind):
         "no archive": ((tmp_path / "page.html").as_uri(), "did not return the archive"),
         "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not return the archive"),
     }[kind]
-    with pytest.raises(UserError, match=output):
+    with pytest.raises(LegendaError, match=output):
         download_corenlp(tmp_path / "jars", url=url, progress=lambda _done, _total: None)
     assert not list(tmp_path.glob("jars/*"))

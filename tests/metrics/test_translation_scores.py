@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.translation import compare_translations, score_translations
 
 pytest.importorskip("sacrebleu", reason="needs sacrebleu")
@@ -75,15 +75,15 @@ def test_margins_and_p_values():
 
 
 def test_what_cannot_be_scored_is_refused():
-    with pytest.raises(UserError, match="no translations"):
+    with pytest.raises(LegendaError, match="no translations"):
         score_translations({}, REFERENCES)
-    with pytest.raises(UserError, match="sentence x has no reference"):
+    with pytest.raises(LegendaError, match="sentence x has no reference"):
         score_translations({"x": "a"}, REFERENCES)
-    with pytest.raises(UserError, match="different sentences"):
+    with pytest.raises(LegendaError, match="different sentences"):
         compare_translations(GOOD, {"1": "a"}, REFERENCES)
 
 
 def test_a_missing_library_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(UserError, match=r"install it with pip install \"legenda\[translation\]\""):
+    with pytest.raises(LegendaError, match=r"install it with pip install \"legenda\[translation\]\""):
         score_translations({"1": "a"}, {"1": ("a",)})

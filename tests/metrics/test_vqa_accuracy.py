@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.metrics.vqa import Annotation, contractions, evaluate_vqa, normalize_answer, soft_targets, vqa_accuracy
 
 
@@ -121,7 +121,7 @@ ENTRY = {"question_id": 7, "answers": ["yes"] * 10, "question_type": "is the", "
 @pytest.mark.parametrize("key", ["answers", "question_type", "answer_type", "question_id"])
 def test_a_missing_key_is_named(key):
     entry = {name: value for name, value in ENTRY.items() if name != key}
-    with pytest.raises(UserError, match=rf"annotations\[0\] has no '{key}'"):
+    with pytest.raises(LegendaError, match=rf"annotations\[0\] has no '{key}'"):
         evaluate_vqa({7: "yes"}, [entry])
 
 
@@ -142,10 +142,10 @@ def test_a_missing_key_is_named(key):
     ],
 )
 def test_what_does_not_fit_is_named(predictions, annotations, problem):
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(LegendaError, match=problem):
         evaluate_vqa(predictions, annotations)
 
 
 def test_nobody_has_answered():
-    with pytest.raises(UserError, match="at least one annotated answer"):
+    with pytest.raises(LegendaError, match="at least one annotated answer"):
         vqa_accuracy("yes", [])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.datasets.expression_configs import SceneExpressionsData
 from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.datasets.refcoco import Expression
@@ -189,7 +189,7 @@ def test_the_true_box_is_right(task, data):
     ],
 )
 def test_what_is_no_model_or_loss_of_the_task(task, make, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         make(task)
 
 

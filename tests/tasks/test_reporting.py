@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.datasets.questions import QuestionDataset
 from legenda.datasets.vqa import Question
 from legenda.metrics.vqa import Annotation, evaluate_vqa
@@ -66,7 +66,7 @@ def test_scores_are_those_of_the_official_evaluation(split):
 
 def test_questions_without_answers_are_refused(split):
     missing_targets = QuestionDataset((Question("0", "image0", "why?", None),), split.read, "here", "nobody")
-    with pytest.raises(UserError, match="come without answers"):
+    with pytest.raises(LegendaError, match="come without answers"):
         Vqa.score_with_intervals({"0": "yes"}, missing_targets)
 
 

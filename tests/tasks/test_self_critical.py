@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import legenda
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
 from legenda.models.xtransformer import positions
@@ -341,5 +341,5 @@ def _arrays(name: str) -> dict[str, torch.Tensor]:
     ],
 )
 def test_settings_that_no_training_can_follow_are_refused(wrong, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         SelfCriticalConfig(**wrong)

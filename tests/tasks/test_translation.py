@@ -11,7 +11,7 @@ import torch
 
 from legenda.datasets.numerals import NumberWordsData
 from legenda.datasets.translation import ParallelDataModule, ParallelDataset
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import check_objective
 from legenda.tasks.config import ScheduledSamplingConfig
@@ -131,10 +131,10 @@ def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
 
 def test_other_objectives_are_refused(task):
     check_objective(task, TrainingConfig())
-    with pytest.raises(UserError, match=r"training\.objective='self_critical' is for captioning; translation takes"):
+    with pytest.raises(LegendaError, match=r"training\.objective='self_critical' is for captioning; translation takes"):
         check_objective(task, TrainingConfig(objective="self_critical"))
     with pytest.raises(
-        UserError, match=r"training\.scheduled_sampling is for captioning; leave it out for translation"
+        LegendaError, match=r"training\.scheduled_sampling is for captioning; leave it out for translation"
     ):
         check_objective(task, TrainingConfig(scheduled_sampling=ScheduledSamplingConfig(increment=0.1)))
 
@@ -219,7 +219,7 @@ def test_a_run_can_begin_with_the_words_of_another(run):
 
 
 def test_models_of_other_tasks_are_refused(task):
-    with pytest.raises(UserError, match="transformer is a model for captioning, not for translation; choose from"):
+    with pytest.raises(LegendaError, match="transformer is a model for captioning, not for translation; choose from"):
         task.create("transformer", {})
 
 

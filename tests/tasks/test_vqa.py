@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from legenda import Regions, UserError
+from legenda import LegendaError, Regions
 from legenda.datasets.question_configs import SceneQuestionsData
 from legenda.datasets.questions import QuestionDataModule, QuestionDataset
 from legenda.datasets.scenes import FEATURE_DIM
@@ -127,7 +127,7 @@ def test_first_word_vectors(data):
     vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
     mcan = create(Vqa(replace(data, vectors=vectors)))
     assert torch.equal(mcan.backbone.embedding.weight.data, torch.from_numpy(vectors))
-    with pytest.raises(UserError, match="the word vectors have 16 dimensions but mcan_gsa takes 20"):
+    with pytest.raises(LegendaError, match="the word vectors have 16 dimensions but mcan_gsa takes 20"):
         create(Vqa(replace(data, vectors=vectors)), word_dim=20)
 
 
@@ -143,12 +143,12 @@ def test_first_word_vectors(data):
     ],
 )
 def test_what_is_no_model_or_loss_of_the_task(task, make, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         make(task)
 
 
 def test_a_model_with_geometry_needs_boxes(data):
-    with pytest.raises(UserError, match="holds no boxes, which mcan_gsa needs"):
+    with pytest.raises(LegendaError, match="holds no boxes, which mcan_gsa needs"):
         create(Vqa(replace(data, has_boxes=False)))
 
 

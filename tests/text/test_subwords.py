@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.text import Vocabulary
 from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer, build_subword_vocabulary, load_subwords
 
@@ -52,7 +52,7 @@ def test_no_pieces_are_no_text(learned):
 
 @pytest.mark.parametrize("pieces", [5, 5000])
 def test_an_impossible_number_of_pieces_is_refused(pieces):
-    with pytest.raises(UserError, match=rf"{pieces} subwords cannot be learned from 8 lines .*data\.pieces"):
+    with pytest.raises(LegendaError, match=rf"{pieces} subwords cannot be learned from 8 lines .*data\.pieces"):
         SentencePieceTokenizer.train(LINES, pieces)
 
 
@@ -60,7 +60,7 @@ def test_an_impossible_number_of_pieces_is_refused(pieces):
     ("lines", "message"), [([], "no line of text to learn"), ([""], "cannot be learned from 1 lines")]
 )
 def test_no_text_is_refused(lines, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         SentencePieceTokenizer.train(lines, 60)
 
 
@@ -119,14 +119,14 @@ def test_counted_vocabulary():
 @pytest.mark.parametrize("content", [b"", b"no model", b"\xff\x00"])
 def test_a_file_that_is_neither_kind_is_refused(content, tmp_path):
     (tmp_path / "subwords.model").write_bytes(content)
-    with pytest.raises(UserError, match=r"subwords\.model cannot be read .*name the subwords\.model of a run"):
+    with pytest.raises(LegendaError, match=r"subwords\.model cannot be read .*name the subwords\.model of a run"):
         load_subwords(tmp_path / "subwords.model")
 
 
 def test_a_missing_file_and_a_broken_merge_are_refused(tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(LegendaError, match="does not exist"):
         load_subwords(tmp_path / "subwords.model")
-    with pytest.raises(UserError, match="'a b c' is no pair"):
+    with pytest.raises(LegendaError, match="'a b c' is no pair"):
         BPETokenizer("#version: 0.2\na b c\n")
 
 

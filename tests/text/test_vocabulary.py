@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.text import AnswerVocabulary, QuestionVocabulary, Vocabulary
 
 CAPTIONS = [["a", "red", "kite"], ["a", "kite"], ["a", "blue", "boat"], ["blue", "kite", "a"]]
@@ -44,7 +44,7 @@ def test_special_tokens_may_have_any_id():
 def test_encode_without_unk_token_raises():
     narrow = Vocabulary(("<end>", "a"))
     assert narrow.unk_token_id is None
-    with pytest.raises(UserError, match="'kite' is not in the vocabulary"):
+    with pytest.raises(LegendaError, match="'kite' is not in the vocabulary"):
         narrow.encode(["a", "kite"])
 
 
@@ -57,7 +57,7 @@ def test_decode_stops_at_eos(ids, text):
 
 @pytest.mark.parametrize("number", [-1, 4, 9487])
 def test_decode_raises_for_ids_out_of_range(number):
-    with pytest.raises(UserError, match=f"id {number} is out of range for a vocabulary of 4 tokens"):
+    with pytest.raises(LegendaError, match=f"id {number} is out of range for a vocabulary of 4 tokens"):
         Vocabulary(("<end>", "<unk>", "a", "kite")).decode([2, number])
 
 
@@ -91,18 +91,18 @@ def test_save_and_load(tmp_path):
 def test_load_names_the_invalid_line(tmp_path, text, problem):
     path = tmp_path / "some.txt"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"some\.txt is not a vocabulary: .*{problem}"):
+    with pytest.raises(LegendaError, match=rf"some\.txt is not a vocabulary: .*{problem}"):
         Vocabulary.load(path)
 
 
 def test_load_names_a_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.txt cannot be read"):
+    with pytest.raises(LegendaError, match=r"absent\.txt cannot be read"):
         Vocabulary.load(tmp_path / "absent.txt")
 
 
 @pytest.mark.parametrize("tokens", [("a", "b"), ("<end>", "<unk>", ""), ("<end>", "<unk>", "a\nb")])
 def test_constructor_raises_for_invalid_tokens(tokens):
-    with pytest.raises(UserError, match="are not a vocabulary"):
+    with pytest.raises(LegendaError, match="are not a vocabulary"):
         Vocabulary(tokens)
 
 
@@ -132,7 +132,7 @@ def test_question_vocabulary_save_and_load(tmp_path):
 def test_load_names_the_invalid_line_of_a_question_vocabulary(tmp_path, lines, problem):
     path = tmp_path / "vocabulary.txt"
     path.write_text(lines)
-    with pytest.raises(UserError, match=f"vocabulary.txt is not a vocabulary of questions: {problem}"):
+    with pytest.raises(LegendaError, match=f"vocabulary.txt is not a vocabulary of questions: {problem}"):
         QuestionVocabulary.load(path)
 
 
@@ -141,7 +141,7 @@ def test_answer_build_removes_rare_answers():
     assert AnswerVocabulary.build(answers, min_count=4).tokens == ("yes", "")
     assert AnswerVocabulary.build(answers, min_count=1).tokens == ("no", "yes", "", "2")
     assert len(AnswerVocabulary.build(["yes"] * 9)) == 1
-    with pytest.raises(UserError, match="there is no answer"):
+    with pytest.raises(LegendaError, match="there is no answer"):
         AnswerVocabulary.build(["yes"] * 8)
 
 
@@ -157,5 +157,5 @@ def test_answer_vocabulary_save_and_load(tmp_path, answers):
     ("answers", "problem"), [(("a", "b", "a"), "'a' is on lines 1 and 3"), (("a", "b\nc"), "contains a line break")]
 )
 def test_answer_vocabulary_raises_for_invalid_answers(answers, problem):
-    with pytest.raises(UserError, match=problem):
+    with pytest.raises(LegendaError, match=problem):
         AnswerVocabulary(answers)

@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.run_files import HISTORY, STATE
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, save_state
 from legenda.training.history import add_record, open_history, read_history
@@ -60,21 +60,21 @@ def test_one_file_is_written_and_it_holds_no_pickle(folder):
 def test_a_truncated_file_is_named(folder, keep):
     path = folder / STATE
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(UserError, match=f"{STATE}.*delete it to train from the start"):
+    with pytest.raises(LegendaError, match=f"{STATE}.*delete it to train from the start"):
         load_state(folder, *trained())
-    with pytest.raises(UserError, match=STATE):
+    with pytest.raises(LegendaError, match=STATE):
         read_progress(folder)
 
 
 def test_a_state_of_another_model_is_named(folder):
-    with pytest.raises(UserError, match=f"{STATE} is not a training state of this run"):
+    with pytest.raises(LegendaError, match=f"{STATE} is not a training state of this run"):
         load_state(folder, *trained(width=5))
 
 
 @pytest.mark.parametrize("metadata", [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}])
 def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
-    with pytest.raises(UserError, match=f"{STATE} is not a training state"):
+    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
         read_progress(tmp_path)
 
 
@@ -93,12 +93,12 @@ def test_a_last_line_that_was_cut_off_is_left_out_and_another_is_named(tmp_path)
     open_history(tmp_path, 20)
     assert (tmp_path / HISTORY).read_text() == f"{completed_run}\n"
     (tmp_path / HISTORY).write_text(f'{completed_run}\n{{"step": 4\n{completed_run}\n')
-    with pytest.raises(UserError, match=rf"{HISTORY} is damaged in line 2"):
+    with pytest.raises(LegendaError, match=rf"{HISTORY} is damaged in line 2"):
         read_history(tmp_path)
 
 
 @pytest.mark.parametrize("line", ["5", "[1, 2]", "null", '"step"', "{}", '{"step": null}'])
 def test_a_line_of_history_that_is_no_record_is_named(tmp_path, line):
     (tmp_path / HISTORY).write_text(f'{line}\n{{"step": 20}}\n')
-    with pytest.raises(UserError, match=rf"{HISTORY} is damaged in line 1; train the run again"):
+    with pytest.raises(LegendaError, match=rf"{HISTORY} is damaged in line 1; train the run again"):
         read_history(tmp_path)

@@ -18,7 +18,7 @@ from small_runs import DATA, TRAINING, Killed, assert_same, open_scenes, outcome
 
 import legenda
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.run_files import HISTORY, HISTORY_TABLE, STATE
 from legenda.training import StepDecay, TrainingConfig, is_finished
@@ -216,7 +216,7 @@ def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
     before = contents(tmp_path)
     assert not is_finished(tmp_path, "a test")
-    with pytest.raises(UserError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
+    with pytest.raises(LegendaError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
         run(tmp_path)
     assert before == contents(tmp_path)
 
@@ -242,21 +242,21 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
 )
 def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed):
     before = contents(completed_run)
-    with pytest.raises(UserError, match=r"holds a run with other settings; name another folder with --out, or delete"):
+    with pytest.raises(LegendaError, match=r"a run with other settings; name another folder with --out, or delete"):
         run(completed_run, **changed)
     assert before == contents(completed_run)
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
     (tmp_path / "letter.txt").write_text("dear all")
-    with pytest.raises(UserError, match="is not empty and holds no run"):
+    with pytest.raises(LegendaError, match="is not empty and holds no run"):
         run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run").write_text("dear all")
-    with pytest.raises(UserError, match=r"run is a file; name a folder with --out"):
+    with pytest.raises(LegendaError, match=r"run is a file; name a folder with --out"):
         run(tmp_path / "run")
     assert (tmp_path / "run").read_text() == "dear all"
 
@@ -270,9 +270,9 @@ def test_an_empty_folder_is_taken(tmp_path):
 def test_a_configuration_that_is_no_object_is_named(completed_run, tmp_path, content):
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run; delete the folder"):
+    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run; delete the folder"):
         is_finished(tmp_path, "a test")
-    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run; delete the folder"):
+    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run; delete the folder"):
         run(tmp_path)
 
 
@@ -280,19 +280,19 @@ def test_a_configuration_that_is_no_object_is_named(completed_run, tmp_path, con
 def test_a_damaged_file_of_the_run_is_named(completed_run, tmp_path, name):
     shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
     (tmp_path / name).write_bytes((completed_run / name).read_bytes()[:50])
-    with pytest.raises(UserError, match=name):
+    with pytest.raises(LegendaError, match=name):
         run(tmp_path)
 
 
 def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path):
     data = dataclasses.replace(DATA, has_boxes=False)
-    with pytest.raises(UserError, match="scenes holds no boxes, which ngsan needs"):
+    with pytest.raises(LegendaError, match="scenes holds no boxes, which ngsan needs"):
         run(tmp_path / "run", data=data)
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"training\.monitor='CIDEr' is not a validation score; did you mean CIDEr-D\?"):
+    with pytest.raises(LegendaError, match=r"monitor='CIDEr' is not a validation score; did you mean CIDEr-D\?"):
         run(tmp_path / "run", dataclasses.replace(TRAINING, monitor="CIDEr"))
     assert not (tmp_path / "run").exists()
 
@@ -339,7 +339,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
 
     split = CaptionDataset(DATA.train.ids, DATA.train.references, broken, "broken features", "scenes")
     with pytest.raises(
-        UserError,
+        LegendaError,
         match=r"is not finite at step \d, whose examples are in .*failed_batch\.safetensors; .*lower training",
     ):
         run(tmp_path / "run", dataclasses.replace(TRAINING, checkpoint_every=1), dataclasses.replace(DATA, train=split))
@@ -368,7 +368,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
     ],
 )
 def test_settings_that_no_training_can_follow_are_refused(wrong, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(LegendaError, match=message):
         TrainingConfig(**wrong)
 
 

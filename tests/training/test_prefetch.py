@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.training.prefetch import Prefetcher
 
 CPU = torch.device("cpu")
@@ -44,14 +44,14 @@ def test_the_next_batch_is_read_while_this_one_is_computed():
 def test_an_error_is_raised_where_its_batch_is_taken():
     def read(positions):
         if 2 in positions:
-            raise UserError("the features of image 2 are damaged; extract them again")
+            raise LegendaError("the features of image 2 are damaged; extract them again")
         return {"features": torch.from_numpy(positions)}
 
     reader = Prefetcher(read, CPU)
     reader.start(np.array([1, 2]))
     reader.start(np.array([3]))
     assert reader.next(np.array([3]))["features"].tolist() == [3]
-    with pytest.raises(UserError, match="image 2 are damaged"):
+    with pytest.raises(LegendaError, match="image 2 are damaged"):
         reader.next(np.array([1, 2]))
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.tasks.config import ScheduledSamplingConfig
 from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Noam, Plateau, StepDecay
 from legenda.training.schedules import InverseSqrt
@@ -116,7 +116,7 @@ def test_every_schedule_is_positive_at_its_defaults(kind):
 )
 def test_what_no_training_can_follow_is_refused(wrong):
     with pytest.raises(
-        UserError, match=r"training\.schedule needs learning_rate and decay above 0 and warmup_steps of 0 or more"
+        LegendaError, match=r"training\.schedule needs learning_rate and decay above 0 and warmup_steps of 0 or more"
     ):
         StepDecay(**wrong)
 
@@ -142,5 +142,5 @@ def test_what_no_training_can_follow_is_refused(wrong):
     ],
 )
 def test_what_no_schedule_can_follow_is_refused(kind, wrong):
-    with pytest.raises(UserError, match=r"training\.schedule"):
+    with pytest.raises(LegendaError, match=r"training\.schedule"):
         kind(**wrong)

@@ -15,7 +15,7 @@ import torch
 from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
 
 import legenda
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.run_files import HISTORY_TABLE, STATE
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
@@ -193,9 +193,9 @@ def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatc
 
 
 def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"training\.dropout names 'dim', which is not a dropout rate"):
+    with pytest.raises(LegendaError, match=r"training\.dropout names 'dim', which is not a dropout rate"):
         TrainingConfig(dropout={"dim": 3})
-    with pytest.raises(UserError, match=r"ngsan has no option 'aoa_dropout'; did you mean dropout\?"):
+    with pytest.raises(LegendaError, match=r"ngsan has no option 'aoa_dropout'; did you mean dropout\?"):
         run(tmp_path / "run", TRAINING, fine_tuning=replace(SECOND, dropout={"aoa_dropout": 0.1}))
     assert not (tmp_path / "run").exists()
 
@@ -213,7 +213,7 @@ def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp
 
 
 def test_a_model_of_another_size_cannot_be_started_from(completed_run, tmp_path):
-    with pytest.raises(UserError, match=r"model\.safetensors holds .* with shape"):
+    with pytest.raises(LegendaError, match=r"model\.safetensors holds .* with shape"):
         run(tmp_path / "run", SECOND, init_from=completed_run, ff_dim=32)
     assert not (tmp_path / "run").exists()
 
@@ -241,14 +241,14 @@ def test_self_critical_training_raises_the_reward(tmp_path):
 
 def test_an_unknown_reward_is_named(tmp_path):
     wrong = replace(SECOND, self_critical=SelfCriticalConfig(rewards={"CIDER-D": 1.0}))
-    with pytest.raises(UserError, match=r"rewards has no reward 'CIDER-D'; did you mean CIDEr-D\?"):
+    with pytest.raises(LegendaError, match=r"rewards has no reward 'CIDER-D'; did you mean CIDEr-D\?"):
         run(tmp_path / "run", wrong)
 
 
 def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
     wrong = replace(SECOND, self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
     for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
-        with pytest.raises(UserError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
+        with pytest.raises(LegendaError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
             run(tmp_path / "run", wrong, rewards={"mine": reward})
 
 
@@ -327,7 +327,7 @@ def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(safetensors.torch, "save_file", full)
-        with pytest.raises(UserError, match=r"state.safetensors could not be written \(No space left on device\)"):
+        with pytest.raises(LegendaError, match=r"state.safetensors could not be written \(No space left on device\)"):
             run(folder)
     assert read_progress(folder).step == 6
     assert not [path for path in folder.iterdir() if path.suffix == ".partial"]
@@ -349,7 +349,7 @@ def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "mkstemp", refused)
-        with pytest.raises(UserError, match=r"could not be written \(Permission denied\); free some space"):
+        with pytest.raises(LegendaError, match=r"could not be written \(Permission denied\); free some space"):
             run(folder)
     assert read_progress(folder).step == 6
     run(folder)

@@ -6,7 +6,7 @@ import torch
 
 import legenda
 from legenda.attention import MultiBranchAttention, absolute_geometry
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.visualization.paper_figures.data import (
     attentions_of,
@@ -88,7 +88,7 @@ def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, d
             phi += each.mean(axis=1)
     assert depends_on_features(model, 1)
     np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), phi[None], rtol=1e-5, atol=1e-5)
-    with pytest.raises(UserError, match="depend on the features"):
+    with pytest.raises(LegendaError, match="depend on the features"):
         geometric_weights(model, 1, RATIOS)
 
 
@@ -104,16 +104,16 @@ def test_each_layer_has_its_own_weight_and_each_branch_too():
 
 def test_what_has_no_geometric_weight_is_refused():
     for name, options in (("transformer", {}), ("mdsan_relpe", {"geometry_dim": 8}), ("mdsan", {})):
-        with pytest.raises(UserError, match=f"{name} has no geometric weights"):
+        with pytest.raises(LegendaError, match=f"{name} has no geometric weights"):
             geometric_weights(_model(name, **options), 1, RATIOS)
-    with pytest.raises(UserError, match="gsan has no layer 2; choose from 1 to 1"):
+    with pytest.raises(LegendaError, match="gsan has no layer 2; choose from 1 to 1"):
         geometric_weights(_model("gsan"), 2, RATIOS)
     without = legenda.create_model("aoanet_base", vocab_size=9, feature_dim=6, dim=8, num_heads=2)
     assert count_layers(without) == 0
-    with pytest.raises(UserError, match="aoanet_base has no multi-head self-attention in its encoder"):
+    with pytest.raises(LegendaError, match="aoanet_base has no multi-head self-attention in its encoder"):
         attentions_of(without, 1)
     xlan = legenda.create_model("xlan", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=1)
-    with pytest.raises(UserError, match="xlan has no multi-head self-attention"):
+    with pytest.raises(LegendaError, match="xlan has no multi-head self-attention"):
         self_attention(xlan, Regions(torch.randn(1, 3, 6)), 1)
 
 
@@ -212,9 +212,9 @@ def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):
 
 
 def test_z_needs_positions_and_one_kind_of_them():
-    with pytest.raises(UserError, match="transformer has no positions in its encoder"):
+    with pytest.raises(LegendaError, match="transformer has no positions in its encoder"):
         position_matrices(_model("transformer"), _grid(2, 2), 1, 1)
-    with pytest.raises(UserError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
+    with pytest.raises(LegendaError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
         position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
-    with pytest.raises(UserError, match="both geometry and distances"):
+    with pytest.raises(LegendaError, match="both geometry and distances"):
         position_matrices(_model("mdsan_dsa", geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)

@@ -1,7 +1,8 @@
-"""Intervals of scores, and whether one set of captions is better than another: resampling by images.
+"""Confidence intervals of scores and significance of differences between two sets of captions, by resampling images.
 
-Metrics that are means over images are resampled by scipy.stats. BLEU and METEOR are not means: what each image adds to
-their sums (matches, lengths) is resampled here, so that no caption is scored twice. Document frequencies stay fixed.
+Metrics that are means over images are resampled by scipy.stats. BLEU and METEOR are not means: the statistics
+of each image (matches, lengths) are resampled here, so that no caption is scored twice. Document frequencies
+stay fixed.
 
 Sources: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, for percentile intervals; Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", 2004, for the paired bootstrap; Noreen, "Computer-Intensive
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from legenda.errors import UserError
+from legenda.errors import ConfigError, DataError
 from legenda.metrics.evaluation import BLEU, Scores
 
 _AT_ONCE = 4_000_000  # weights held in memory at a time
@@ -28,7 +29,7 @@ _DELTA, _ALPHA, _BETA, _GAMMA = 0.75, 0.85, 0.20, 0.60
 
 @dataclass(frozen=True)
 class Interval:
-    """The interval that holds a score with the confidence asked for."""
+    """A confidence interval of a score."""
 
     low: float
     high: float
@@ -38,7 +39,7 @@ class Interval:
 class Difference:
     """A first set's score minus a second one's, its interval, and p.
 
-    p: how often chance alone, swapping the two captions of each image or not, makes a difference as great, in 0..1.
+    p: the probability of a difference at least as large when the two captions of each image are swapped at random.
     """
 
     difference: float
@@ -49,7 +50,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What a metric sums over images, (images, parts), and its score of such sums, (..., parts) to (...)."""
+    """The statistics of each image, (images, parts), and the score of their sums, (..., parts) to (...)."""
 
     sums: np.ndarray
     score: Callable[[np.ndarray], np.ndarray]
@@ -60,8 +61,8 @@ def intervals(
 ) -> dict[str, Interval | None]:
     """Return the bootstrap interval of each corpus score: percentiles over `resamples` draws of as many images.
 
-    Images without a score of a metric are left out of its mean. A metric that was not computed has None. Raises
-    UserError for settings out of range.
+    Images without a score of a metric are left out of its mean. A metric that was not computed has None. Raise
+    ConfigError for settings out of range.
     """
     _check_settings(resamples, confidence)
     corpus = _corpus_sums(scores)
@@ -86,17 +87,17 @@ def compare(
 
     The interval is that of a paired bootstrap: both sets are scored on the same draws of images. p is the two-sided one
     of approximate randomization: in each of `resamples` rounds the two captions of every image are swapped or not, by a
-    fair coin; p is the share of rounds, the observed one included, whose difference is at least as great (the exact
-    share over all ways to swap a mean, where these are no more than `resamples`). It is not corrected for several
+    fair coin; p is the fraction of rounds, the observed one included, whose difference is at least as large (the exact
+    fraction over all ways to swap a mean, where these are no more than `resamples`). It is not corrected for several
     metrics. Images without a score in either set are left out of a mean.
 
-    Raises UserError where the two have other images, metrics or document frequencies, and for settings out of range.
+    Raise DataError where the two have different images or document frequencies, ConfigError for settings out of range.
     """
     _check_settings(resamples, confidence)
     if set(first.per_image) != set(second.per_image):
-        raise UserError("the two sets of captions are of different images; score both on the same ones")
+        raise DataError("the two sets of captions are of different images; score both on the same ones")
     if (first.documents, first.df) != (second.documents, second.df):
-        raise UserError("the two sets were scored with other document frequencies; score both against the same")
+        raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
     order = {image: position for position, image in enumerate(second.per_image)}
     positions = np.array([order[image] for image in first.per_image])
     found: dict[str, Difference | None] = dict.fromkeys(first.corpus)
@@ -170,18 +171,18 @@ def _compare_sums(
     found = {}
     for name, sums in b.items():
         observed = float(a[name].score(a[name].sums.sum(0)) - a[name].score(sums.sum(0)))
-        # Sums in another order differ in the last digits; a round that swaps like with like is as great.
-        as_great = int((np.abs(swapped[name]) >= abs(observed) - 1e-12).sum())
+        # Sums in another order differ in the last digits.
+        as_large = int((np.abs(swapped[name]) >= abs(observed) - 1e-12).sum())
         interval = _interval(drawn[name], confidence)
-        found[name] = Difference(observed, interval.low, interval.high, (1 + as_great) / (1 + resamples))
+        found[name] = Difference(observed, interval.low, interval.high, (1 + as_large) / (1 + resamples))
     return found
 
 
 def _check_settings(resamples: int, confidence: float) -> None:
     if resamples < 1:
-        raise UserError(f"resamples must be at least 1, not {resamples}")
+        raise ConfigError(f"resamples must be at least 1, not {resamples}")
     if not 0 < confidence < 1:
-        raise UserError(f"confidence must lie between 0 and 1, not at {confidence}")
+        raise ConfigError(f"confidence must lie between 0 and 1, not at {confidence}")
 
 
 def _interval(drawn: np.ndarray, confidence: float) -> Interval:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.errors import UserError
+from legenda.errors import LegendaError
 from legenda.visualization.figures import (
     CaptionRow,
     Curve,
@@ -69,7 +69,7 @@ def test_a_curve_is_the_mean_of_its_runs_within_their_band():
 
 
 def test_a_curve_needs_a_value_for_each_epoch():
-    with pytest.raises(UserError, match=r"nsan needs values \(runs, 3 epochs\), not \(2,\)"):
+    with pytest.raises(LegendaError, match=r"nsan needs values \(runs, 3 epochs\), not \(2,\)"):
         draw_curves([Curve("nsan", [1, 2, 3], np.array([1.0, 2.0]))], score="s", title="t")
 
 
@@ -110,7 +110,7 @@ def test_a_constant_surface_is_drawn_and_an_invalid_one_raises():
     low, high = _surfaces(np.ones((2, 5, 5))).axes[0].collections[0].get_clim()
     assert (low, high) == (0.5, 1.5)
     for wrong in (np.ones((2, 5, 4)), np.full((2, 5, 5), np.nan)):
-        with pytest.raises(UserError, match="needs finite values"):
+        with pytest.raises(LegendaError, match="needs finite values"):
             _surfaces(wrong)
 
 
@@ -173,7 +173,7 @@ def test_a_marked_region_is_outlined_in_every_tile():
 
 
 def test_words_that_do_not_fit_their_attention_are_refused():
-    with pytest.raises(UserError, match=r"xlan: 1 words and 2 boxes need as much attention, not \(2, 2\)"):
+    with pytest.raises(LegendaError, match=r"xlan: 1 words and 2 boxes need as much attention, not \(2, 2\)"):
         draw_word_rows([_words(words=("a",))], title="t", footnote="f", style="heat")
 
 
@@ -206,7 +206,7 @@ def test_matrices_stand_in_rows_with_their_range_and_regions_are_numbered():
 @pytest.mark.parametrize("wrong", [np.ones((2, 2, 3)), np.ones((1, 2, 2)), np.full((2, 2, 2), np.inf)])
 def test_matrices_must_be_square_finite_and_one_for_each_head(wrong):
     model = WeightMatrices("mdsan", wrong, ["head 0", "head 1"])
-    with pytest.raises(UserError, match="mdsan needs a finite square matrix for each of 2 heads"):
+    with pytest.raises(LegendaError, match="mdsan needs a finite square matrix for each of 2 heads"):
         draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
 
 
@@ -222,15 +222,15 @@ def test_the_same_data_make_the_same_file(tmp_path, suffix, begins):
 
 
 def test_an_unsupported_file_raises_one_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"a\.jpg has no supported figure format; use one of \.png, \.svg, \.pdf"):
+    with pytest.raises(LegendaError, match=r"a\.jpg has no supported figure format; use one of \.png, \.svg, \.pdf"):
         check_target("a.jpg")
     (tmp_path / "file").write_text("")
     figure = draw_curves([Curve("nsan", [1, 2], np.array([[1.0, 2.0]]))], score="s", title="t")
-    with pytest.raises(UserError, match="could not be written"):
+    with pytest.raises(LegendaError, match="could not be written"):
         save_figure(figure, tmp_path / "file" / "a.png")
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r'pip install "legenda\[figures\]"'):
+    with pytest.raises(LegendaError, match=r'pip install "legenda\[figures\]"'):
         draw_curves([Curve("nsan", [1], np.array([[1.0]]))], score="s", title="t")

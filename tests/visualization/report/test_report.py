@@ -136,6 +136,18 @@ def test_curves_are_sorted_and_keep_gaps(report, tmp_path):
     assert data["runs"][0]["curves"] == {"training loss": [[1, 3.5], [2, None], [3, 2.5]]}
 
 
+def test_configurations_become_json(report, tmp_path):
+    configuration = {"path": Path("runs/a"), 3: (1, 2.5, None, True), "limit": math.inf, "rate": np.float64(0.5)}
+    run = replace(report.runs[0], configuration=configuration)
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert data["runs"][0]["configuration"] == {
+        "path": str(Path("runs/a")),
+        "3": [1, 2.5, None, True],
+        "limit": "inf",
+        "rate": 0.5,
+    }
+
+
 def test_examples_hold_image_boxes_and_weights(report, tmp_path):
     example = report.examples[3]
     written = _data(_write(report, tmp_path))["examples"][3]
@@ -181,9 +193,12 @@ def test_invalid_attention_weights_raise(report, tmp_path, weight):
 @pytest.mark.parametrize(
     "boxes",
     [
+        [[0, 0, 1]] * 4,
+        [0.1, 0.2, 0.3, 0.4],
         [[0, 0, 1.1, 1]] * 4,
         [[0.5, 0, 0.2, 1]] * 4,
         [[0, math.nan, 1, 1]] * 4,
+        [["a"] * 4],
     ],
 )
 def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
@@ -196,6 +211,30 @@ def test_boxes_with_rounding_errors_are_clipped(report, tmp_path):
     example = replace(report.examples[0], boxes=[[-1e-7, 0, 1 + 1e-7, 1]] * 4)
     data = _data(_write(replace(report, examples=[example]), tmp_path))
     assert data["examples"][0]["boxes"] == [[0, 0, 1, 1]] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda report: {"runs": []}, "no model"),  # noqa: ARG005
+        (lambda report: {"runs": [report.runs[0]] * 2}, "two models called 'transformer'"),
+        (lambda report: {"columns": [report.columns[0]] * 2}, "two score columns called 'pair'"),
+        (lambda report: {"runs": report.runs[:1]}, "'test-0000' has a caption of 'ngsan'"),
+        (lambda report: {"examples": [replace(report.examples[0], image=b"")]}, "'test-0000' has no image"),
+        (
+            lambda report: {"examples": [replace(report.examples[0], media_type="image/svg+xml")]},
+            r"'test-0000' has no image that a browser shows \(image/svg\+xml",
+        ),
+        (
+            lambda report: {"runs": [replace(report.runs[0], curves={"truth": [(math.nan, 1.0)]}), report.runs[1]]},
+            "curve 'truth' of model 'transformer'",
+        ),
+    ],
+)
+def test_invalid_content_raises(report, tmp_path, change, message):
+    with pytest.raises(DataError, match=message):
+        write_report(replace(report, **change(report)), tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
 
 
 def _luminance(color: str) -> float:

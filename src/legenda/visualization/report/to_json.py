@@ -2,8 +2,7 @@
 
 import base64
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,24 @@ from legenda.errors import DataError
 from legenda.visualization.report.content import CaptionView, ExampleCard, ModelRun, Report
 from legenda.visualization.report.encode_attention import encode_attention
 
+_MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """Return the data that the page's script reads; raise DataError for invalid boxes or attention weights."""
+    """Return the data that the page's script reads; raise DataError, naming model or example, for invalid content."""
+    if not report.runs:
+        raise DataError(f"the report {report.title!r} has no model; give it at least one ModelRun")
+    names = [run.name for run in report.runs]
+    _check_unique(names, "models", report.title)
     keys = [column.key for column in report.columns]
     keys += [key for breakdown in report.breakdowns for key, _, _ in breakdown.rows]
-    names = [run.name for run in report.runs]
+    _check_unique(keys, "score columns", report.title)
     return {
-        "columns": [asdict(column) for column in report.columns],
+        "columns": [
+            {"key": column.key, "label": column.label, "explanation": column.explanation, "percent": column.percent}
+            for column in report.columns
+        ],
         "breakdowns": [
             {
                 "title": breakdown.title,
@@ -31,46 +38,77 @@ def report_to_json(report: Report) -> dict[str, Any]:
         ],
         "runs": [_run_json(run, keys) for run in report.runs],
         "examples": [_example_json(example, names) for example in report.examples],
-        "footnotes": report.footnotes,
+        "footnotes": list(report.footnotes),
         "scoreName": report.score_name,
         "noun": report.noun,
-        "verdicts": report.verdicts,
+        "verdicts": list(report.verdicts),
     }
+
+
+def _check_unique(names: Sequence[str], what: str, title: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"the report {title!r} has two {what} called {name!r}; give each a unique name")
 
 
 def _run_json(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
     return {
-        **vars(run),
+        "name": run.name,
+        "description": run.description,
+        "parameters": run.parameters,
         "seconds": _finite(run.seconds),
         "scores": {key: _finite(run.scores.get(key)) for key in keys},
         "intervals": {
-            key: [float(low), float(high)]
+            key: [_finite(low), _finite(high)]
             for key, (low, high) in run.intervals.items()
             if math.isfinite(low) and math.isfinite(high)
         },
-        "curves": {
-            name: [[float(step), _finite(value)] for step, value in sorted(points, key=lambda point: point[0])]
-            for name, points in run.curves.items()
-        },
+        "curves": {name: _curve_json(points, name, run.name) for name, points in run.curves.items()},
+        "configuration": _config_json(run.configuration),
     }
+
+
+def _curve_json(points: Sequence[tuple[float, float]], name: str, run: str) -> list[list[float | None]]:
+    if not all(math.isfinite(step) for step, _ in points):
+        raise DataError(f"curve {name!r} of model {run!r} has a step that is not finite; give finite step numbers")
+    return [[float(step), _finite(value)] for step, value in sorted(points, key=lambda point: point[0])]
 
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def _config_json(value: Any) -> Any:
+    """Return a configuration value in JSON types; paths, classes and infinities become text."""
+    match value:
+        case Mapping():
+            return {str(key): _config_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_config_json(item) for item in value]
+        case bool() | int() | str() | None:
+            return value
+        case float() if math.isfinite(value):
+            return float(value)
+        case _:
+            return str(value)
+
+
 def _example_json(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
     where = f"example {example.id!r}"
+    unknown = [name for name in example.captions if name not in names]
+    if unknown:
+        raise DataError(
+            f"{where} has a caption of {unknown[0]!r}, which is not a model of the report; add its ModelRun"
+        )
     boxes = _checked_boxes(example.boxes, where)
-    image = example.image
     return {
         "id": example.id,
         "kind": example.kind,
-        "image": image and f"data:{example.media_type};base64,{base64.b64encode(image).decode()}",
-        "boxes": boxes,
+        "image": None if example.image is None else _image_json(example.image, example.media_type, where),
+        "boxes": np.round(boxes, 4).tolist(),
         "box": _box_json(example.box, where),
-        "facts": example.facts,
-        "references": example.references,
+        "facts": [list(fact) for fact in example.facts],
+        "references": list(example.references),
         "captions": {
             name: _caption_json(example.captions[name], len(boxes), f"{where}, model {name!r}")
             for name in names
@@ -79,29 +117,42 @@ def _example_json(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _image_json(image: bytes, media_type: str, where: str) -> str:
+    if not image or media_type not in _MEDIA_TYPES:
+        raise DataError(
+            f"{where} has no image that a browser shows ({media_type}, {len(image)} bytes); "
+            f"give the bytes of an image file and one of {', '.join(_MEDIA_TYPES)}"
+        )
+    return f"data:{media_type};base64,{base64.b64encode(image).decode()}"
+
+
 def _box_json(box: Sequence[float] | None, where: str) -> list[float] | None:
-    return None if box is None else _checked_boxes([box], where)[0]
+    return None if box is None else np.round(_checked_boxes([box], where)[0], 4).tolist()
 
 
-def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> list[list[float]]:
-    """Return the boxes clipped to 0..1, with four decimals."""
-    array = np.asarray(boxes, dtype=np.float64).reshape(len(boxes), 4)
+def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
+    """Return the boxes as (N, 4) floats clipped to 0..1."""
+    try:
+        array = np.asarray(boxes, dtype=np.float64).reshape(len(boxes), 4)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where} has boxes that are not rows of four numbers; give x1 y1 x2 y2 for each") from error
     inside = (array >= -_BOX_TOLERANCE) & (array <= 1 + _BOX_TOLERANCE)  # False for NaN
     ordered = array[:, :2] <= array[:, 2:]
     if not (inside.all() and ordered.all()):
         raise DataError(f"{where} has a box outside 0..1 or with x1 > x2 or y1 > y2; divide by the size of the image")
-    return array.clip(0, 1).round(4).tolist()
+    return array.clip(0, 1)
 
 
 def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
     attention = heads = None
     boxes = None if caption.boxes is None else _checked_boxes(caption.boxes, where)
+    regions = regions if boxes is None else len(boxes)
     if caption.attention is not None:
         weights = np.asarray(caption.attention, dtype=np.float64)
-        expected = (len(caption.words), regions if boxes is None else len(boxes))
-        if weights.ndim not in (2, 3) or (weights.shape[0], weights.shape[-1]) != expected:
+        expected = (len(caption.words), regions)
+        if weights.ndim not in (2, 3) or (weights.shape[0], weights.shape[-1]) != expected or 0 in weights.shape[1:-1]:
             raise DataError(
-                f"{where}: attention has the shape {weights.shape}, but {expected[0]} words over {expected[1]} regions "
+                f"{where}: attention has the shape {weights.shape}, but {expected[0]} words over {regions} regions "
                 f"need {expected}, or (words, heads, regions); give one row for each word and one column for each box"
             )
         if not (np.isfinite(weights).all() and (weights >= 0).all()):
@@ -109,10 +160,12 @@ def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, A
         heads = encode_attention(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
         attention = np.round(weights if weights.ndim == 2 else weights.mean(axis=1), 4).tolist()
     return {
-        **vars(caption),
+        "words": list(caption.words),
         "attention": attention,
         "heads": heads,
+        "verdict": caption.verdict,
+        "note": caption.note,
         "score": _finite(caption.score),
-        "boxes": boxes,
+        "boxes": None if boxes is None else np.round(boxes, 4).tolist(),
         "box": _box_json(caption.box, where),
     }
