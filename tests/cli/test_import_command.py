@@ -52,7 +52,7 @@ def test_it_says_what_it_made_and_what_comes_next(run_command, folder):
     assert code == 0
     assert "aoanet" in out
     assert "51 words" in out
-    assert "next: legenda caption PICTURES" in out
+    assert "next: legenda caption IMAGES" in out
     code, out, err = run_command(line)
     assert (code, out) == (2, "")
     assert "holds a run already" in err

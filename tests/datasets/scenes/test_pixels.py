@@ -72,8 +72,8 @@ def test_no_two_kinds_look_alike():
     """The nearest two, of one shape or one colour, differ by more than a tenth of what usual kinds differ by."""
     patches = np.stack([patch(kind, 0.1) for kind in KINDS])
     assert len(np.unique(patches, axis=0)) == len(KINDS) == 72
-    did_you_mean = min(distance(a, b) for a, b in combinations(patches, 2))
-    assert did_you_mean > 0.08
+    nearest = min(distance(a, b) for a, b in combinations(patches, 2))
+    assert nearest > 0.08
 
 
 def test_a_patch_depends_on_the_kind_only():
