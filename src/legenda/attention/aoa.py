@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import Dropout
+
 
 class AttentionOnAttention(nn.Module):
     """I * sigmoid(G), with information I and gate G both linear in the attended values and the query (Eqs. 2 to 6).
@@ -15,7 +17,7 @@ class AttentionOnAttention(nn.Module):
     def __init__(self, attended_dim: int, query_dim: int, dim: int, *, dropout: float = 0.0) -> None:
         """Create the linear map; dropout: of the attended values and the query before it."""
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.linear = nn.Linear(attended_dim + query_dim, 2 * dim)
 
     def forward(self, attended: Float[Tensor, "*rows A"], query: Float[Tensor, "*rows Q"]) -> Float[Tensor, "*rows D"]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput
 
@@ -19,7 +20,7 @@ class Branch(nn.Module):
         super().__init__()
         self.attention = attention
         self.norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self,

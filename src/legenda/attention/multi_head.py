@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import dropout
 from legenda.attention.geometry import Geometry
 
 
@@ -103,9 +104,9 @@ class MultiHeadAttention(nn.Module):
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
         mask = within_window(attention_mask, geometry)
         plain = self.rescale is None and self.mix_scores is None
-        # on CPUs the kernel gives no gradient to a bias
-        fusable = bias is None or bias.device.type != "cpu" or not bias.requires_grad
-        if plain and fusable and not need_weights:
+        # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
+        unfused = q.device.type == "cpu" and (self._drops() or (bias is not None and bias.requires_grad))
+        if plain and not unfused and not need_weights:
             return self._fused(self._split(q), keys, values, mask, is_causal, bias)
         return self._explicit(self._split(q), keys, values, mask, is_causal, bias, geometry)
 
@@ -135,9 +136,12 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool = False,
     ) -> AttentionOutput:
         """Attend with projected queries, keys and values, in a module without the optional submodules."""
-        if need_weights:
+        if need_weights or (queries.device.type == "cpu" and self._drops()):
             return self._explicit(queries, keys, values, attention_mask, False, None, None)
         return self._fused(queries, keys, values, attention_mask, False, None)
+
+    def _drops(self) -> bool:
+        return self.training and self.dropout > 0
 
     def _fused(
         self,
@@ -183,7 +187,7 @@ class MultiHeadAttention(nn.Module):
         weights = scores.softmax(dim=-1)
         if self.mix_weights is not None:
             weights = _mix_heads(self.mix_weights, weights)
-        dropped = F.dropout(weights, self.dropout, self.training)
+        dropped = dropout(weights, self.dropout, self.training)
         return AttentionOutput(self._merge(dropped @ values), weights)
 
     def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
+from legenda.attention.dropout import dropout
+
 _BLOCK_SIZE = {"cpu": 2**19}
 _DEFAULT_BLOCK_SIZE = 2**26
 """Products q * k that are computed at once: on CPUs as many as the L2 cache holds."""
@@ -40,7 +42,7 @@ def score_pairs(
     queries, keys, mean_weights = queries.to(dtype), keys.to(dtype), mean_weights.to(dtype)
     if torch.compiler.is_compiling():  # the number of blocks depends on sizes that are dynamic in an exported graph
         shape = (queries.shape[2], *queries.shape[:2], keys.shape[2], len(embed.weight))
-        kept = F.dropout(queries.new_ones(shape), rate) if rate else None
+        kept = dropout(queries.new_ones(shape), rate) if rate else None
         return score_pairs_reference(queries, keys, *maps, mean_weights, kept)
     return _ScoredPairs.apply(queries, keys, *maps, mean_weights, rate, torch.is_grad_enabled())
 
@@ -108,7 +110,7 @@ class _ScoredPairs(Function):
             products = by_query[t, b] * full[b]
             out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
             torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
-            F.dropout(out.relu_(), rate, inplace=True)
+            dropout(out.relu_(), rate, inplace=True)
             scores[t, b] = (out.view(-1, c) @ score_proj[0]).view(out.shape[:-1])
             means[t, b] = (mean_weights[t, b].unsqueeze(-2) @ out).squeeze(-2)
         if score_proj_bias is not None:

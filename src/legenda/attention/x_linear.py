@@ -7,6 +7,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
 from legenda.attention.pairs import score_pairs
@@ -62,7 +63,7 @@ class XLinearAttention(nn.Module):
         self.pair = nn.Linear(head_dim, mid_dim, bias=bias)
         self.spatial = nn.Linear(mid_dim, 1, bias=bias)
         self.channel = nn.Linear(mid_dim, head_dim, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.score_bias = score_bias
         self.rescale = rescale
 

@@ -25,6 +25,7 @@ from legenda.attention import (
     create_pair_geometry,
     create_self_attention,
 )
+from legenda.attention.dropout import Dropout
 from legenda.errors import ConfigError, DataError
 from legenda.models.layers import FeedForward, Residual
 from legenda.models.model import Config, Model
@@ -234,9 +235,7 @@ class AttentionPool(nn.Module):
     def __init__(self, dim: int, pool_dim: int, pooled_dim: int, *, glimpses: int, dropout: float) -> None:
         """Create the networks; pool_dim: inner channels of the scores, pooled_dim: channels of the pooled vector."""
         super().__init__()
-        self.score = nn.Sequential(
-            nn.Linear(dim, pool_dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(pool_dim, glimpses)
-        )
+        self.score = nn.Sequential(nn.Linear(dim, pool_dim), nn.ReLU(), Dropout(dropout), nn.Linear(pool_dim, glimpses))
         self.linear = nn.Linear(dim * glimpses, pooled_dim)
 
     def forward(self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B P"]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from legenda.attention.dropout import Dropout
+
 
 class FeedForward(nn.Sequential):
     """Two linear layers with a ReLU between them, applied to each position."""
 
     def __init__(self, dim: int, ff_dim: int, dropout: float) -> None:
-        super().__init__(nn.Linear(dim, ff_dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(ff_dim, dim))
+        super().__init__(nn.Linear(dim, ff_dim), nn.ReLU(), Dropout(dropout), nn.Linear(ff_dim, dim))
 
 
 class Residual(nn.Module):
@@ -20,7 +22,7 @@ class Residual(nn.Module):
         """Create the connection; norm: `nn.LayerNorm(dim)` by default."""
         super().__init__()
         self.norm = nn.LayerNorm(dim) if norm is None else norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 
     def pre(self, x: Tensor) -> Tensor:

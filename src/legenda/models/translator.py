@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import AttentionConfig, Geometry, create_self_attention
+from legenda.attention.dropout import Dropout
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.models.layers import init_xavier_uniform_
@@ -108,7 +109,7 @@ class TokenEncoder(nn.Module):
     ) -> None:
         """Create the layers; create_attention: returns the self-attention of a layer, counted from 0."""
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(
                 create_attention(layer),

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import ConfigError
@@ -122,7 +123,7 @@ class ConcatUpdate(nn.Module):
     def __init__(self, dim: int, *, bias: bool, dropout: float) -> None:
         super().__init__()
         self.linear = nn.Linear(2 * dim, dim, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, attended: Float[Tensor, "*#rows D"], x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
@@ -146,7 +147,7 @@ class XLinearLayer(nn.Module):
         """Create the layer; update_keys: None where the values are also the keys, as released."""
         super().__init__()
         self.attention = attention
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.update_values = update_values
         self.update_keys = update_keys
 
@@ -194,7 +195,7 @@ class XLinearEncoder(Encoder):
         self.act = act
         self.norm = nn.LayerNorm(dim) if input_norm else nn.Identity()
         self.norm_first = ff_dim is not None
-        self.dropout = nn.Dropout(input_dropout)
+        self.dropout = Dropout(input_dropout)
         self.layers = nn.ModuleList(
             XLinearLayer(
                 create_block(),

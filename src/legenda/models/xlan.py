@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from legenda.attention import AttentionOutput
 from legenda.attention.additive import AdditiveAttention
+from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, XLinearAttention, create_act
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import gather_beams
@@ -131,17 +132,17 @@ class XLanDecoder(Decoder):
         self.dim = dim
         self.embedding = nn.Embedding(vocab_size, dim)
         self.act = act
-        self.word_dropout = nn.Dropout(word_dropout)
-        self.context_dropout = nn.Dropout(context_dropout)
+        self.word_dropout = Dropout(word_dropout)
+        self.context_dropout = Dropout(context_dropout)
         # as released the LSTM reads the sum of global feature and context, so both have the same weights
         self.lstm = WordLSTM(dim, dim if as_released else 2 * dim, dim)
         self.attention = nn.ModuleList(create_attention() for _ in range(num_layers))
-        self.dropout = nn.Dropout(attention_dropout)
+        self.dropout = Dropout(attention_dropout)
         self.concat = None
         if as_released:
             self.concat = nn.Sequential(nn.Linear((num_layers + 1) * dim, dim), nn.LayerNorm(dim))
         self.to_context = nn.Linear(2 * dim, 2 * dim)
-        self.output_dropout = nn.Dropout(output_dropout)
+        self.output_dropout = Dropout(output_dropout)
         self.output = nn.Linear(dim, vocab_size)
 
     @property

@@ -17,6 +17,7 @@ from legenda.attention import (
     MultiHeadAttention,
     StdLayerNorm,
 )
+from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import gather_beams
 from legenda.models.lstm import WordLSTM
@@ -77,8 +78,8 @@ class AoANetDecoder(Decoder):
         self.dim = dim
         self.as_printed = as_printed
         self.embedding = nn.Embedding(vocab_size, word_dim)
-        self.dropout = nn.Dropout(dropout)
-        self.context_dropout = nn.Dropout(context_dropout)
+        self.dropout = Dropout(dropout)
+        self.context_dropout = Dropout(context_dropout)
         self.lstm = WordLSTM(word_dim, dim, dim)
         self.query_norm = StdLayerNorm(dim) if num_heads is not None and not as_printed else None
         self.attention = (

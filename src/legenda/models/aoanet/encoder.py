@@ -18,6 +18,7 @@ from legenda.attention import (
     PairGeometry,
     StdLayerNorm,
 )
+from legenda.attention.dropout import Dropout
 from legenda.models.encoder import Encoder
 from legenda.models.layers import FeedForward
 from legenda.models.lstm import run_packed_lstm
@@ -53,7 +54,7 @@ class RefinerLayer(nn.Module):
         self.aoa = (
             None if aoa_dropout is None else AttentionOnAttention(attended_dim, query_dim, dim, dropout=aoa_dropout)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feed_forward = None if ff_dim is None else FeedForward(dim, ff_dim, dropout)
         self.feed_forward_norm = ff_norm
 
@@ -110,7 +111,7 @@ class AoANetEncoder(Encoder):
         self.input_norm = MaskedBatchNorm(feature_dim) if use_bn else None
         self.input = nn.Linear(feature_dim, dim)
         self.embedded_norm = MaskedBatchNorm(dim) if use_bn == 2 else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.frames = nn.LSTM(dim, dim // 2, batch_first=True, bidirectional=True) if recurrent else None
         self.layers = nn.ModuleList(create_layer(layer) for layer in range(num_layers))
         self.norm = StdLayerNorm(dim) if num_layers and not as_printed else None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import MultiHeadAttention, sinusoids
+from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
@@ -182,7 +183,7 @@ class TransformerDecoder(Decoder):
         self.num_heads = num_heads
         self.pad_token_id = pad_token_id
         self.embedding = nn.Embedding(vocab_size, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             self._create_layer(
                 num_layers,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention import Geometry, PairGeometry, absolute_geometry, sinusoids
+from legenda.attention.dropout import Dropout
 from legenda.models.encoder import Encoder
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
 from legenda.regions import Memory, Regions, masked_mean
@@ -74,7 +75,7 @@ class TransformerEncoder(Encoder):
         self.needs_boxes = needs_boxes
         self.absolute_geometry, self.ordered = absolute_geometry, ordered
         self.input = nn.Linear(feature_dim, dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderLayer(
                 create_attention(layer),

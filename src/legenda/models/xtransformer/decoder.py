@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
@@ -52,7 +53,7 @@ class XTransformerLayer(nn.Module):
         super().__init__()
         self.self_attn = self_attn
         self.cross_attn = cross_attn
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.kv_norm = nn.LayerNorm(dim)
         self.query_norm = nn.LayerNorm(dim)
         self.update = update
@@ -168,14 +169,14 @@ class XTransformerDecoder(Decoder):
         self.position_base = position_base
         self.embedding = nn.Embedding(vocab_size, dim)
         self.embedding_norm = nn.LayerNorm(dim)
-        self.word_dropout = nn.Dropout(word_dropout)
+        self.word_dropout = Dropout(word_dropout)
         self.from_image = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
         self.from_tokens = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(create_layer(layer == num_layers - 1) for layer in range(num_layers))
         self.concat = nn.Linear((num_layers + 1) * dim, 2 * dim)
         self.norm = nn.LayerNorm(dim)
-        self.output_dropout = nn.Dropout(output_dropout)
+        self.output_dropout = Dropout(output_dropout)
         self.output = nn.Linear(dim, vocab_size)
 
     @property
