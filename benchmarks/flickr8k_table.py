@@ -12,9 +12,9 @@ from pathlib import Path
 from legenda.evaluation.caption_files import read_predictions, read_references
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import WITHOUT_JAVA
-from legenda.recipes.flickr8k import flickr8k_recipes
+from legenda.recipes import all_recipes
 
-MODELS = tuple(recipe.model for recipe in flickr8k_recipes().values())
+MODELS = tuple(recipe.model for name, recipe in all_recipes().items() if name.startswith("flickr8k."))
 SHOWN = ("BLEU-1", "BLEU-4", "ROUGE-L", "CIDEr-D")
 SAMPLES = 8
 

@@ -6,10 +6,9 @@ import torch
 from legenda.datasets.expression_configs import SceneExpressionsData
 from legenda.datasets.question_configs import SceneQuestionsData, VqaData
 from legenda.models.registry import build_model, describe_model
-from legenda.recipes.grounding import grounding_recipes
-from legenda.recipes.vqa import vqa_recipes
+from legenda.recipes import all_recipes
 
-RECIPES = vqa_recipes() | grounding_recipes()
+RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task.name in ("vqa", "grounding")}
 
 
 @pytest.mark.parametrize("name", RECIPES)

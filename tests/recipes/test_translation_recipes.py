@@ -3,9 +3,9 @@
 import pytest
 
 from legenda.models.registry import build_model
-from legenda.recipes.translation import translation_recipes
+from legenda.recipes import all_recipes
 
-RECIPES = translation_recipes()
+RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task.name == "translation"}
 
 
 def test_names():

@@ -14,13 +14,14 @@ from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.datasets.refcoco import Expression
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
-from legenda.recipes.vqa import SCENE_SIZES
+from legenda.recipes import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import TrainingConfig, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_vg.safetensors"
+SCENE_SIZES = get_recipe("grounding.scenes").model_overrides
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
 
 

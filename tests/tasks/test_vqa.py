@@ -16,13 +16,14 @@ from legenda.datasets.vqa import Question
 from legenda.importers import load as load_released
 from legenda.metrics.vqa import Annotation
 from legenda.models.checkpoint import load_any
-from legenda.recipes.vqa import SCENE_SIZES, mcan_rates
+from legenda.recipes import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig, train
 
 RELEASED = Path(__file__).parents[1] / "importers" / "data" / "mcan_a.safetensors"
+SCENE_SIZES = get_recipe("grounding.scenes").model_overrides
 SIZES = {**SCENE_SIZES, "dim": 32, "word_dim": 16, "num_layers": 1, "ff_dim": 32, "pool_dim": 16, "pooled_dim": 32}
 
 
@@ -191,12 +192,13 @@ def test_more_questions_than_are_worked_through_at_once(task):
 
 
 @pytest.mark.parametrize(
-    ("base", "last_steps"),
+    ("recipe", "last_steps"),
     [
-        (1e-4, [2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6]),
-        (7e-5, [1.75e-5, 3.5e-5, 5.25e-5, *[7e-5] * 7, 1.4e-5, 1.4e-5, 2.8e-6]),
+        ("vqa2.mcan_small", [2.5e-5, 5e-5, 7.5e-5, *[1e-4] * 7, 2e-5, 2e-5, 4e-6]),
+        ("vqa2.mcan_large", [1.75e-5, 3.5e-5, 5.25e-5, *[7e-5] * 7, 1.4e-5, 1.4e-5, 2.8e-6]),
     ],
 )
-def test_the_rates_of_the_release(base, last_steps):
+def test_the_rates_of_the_release(recipe, last_steps):
     """What the release's optimiser has in the last step of each of 13 epochs, from the fixtures."""
-    assert [mcan_rates(base).at(0, epoch) for epoch in range(1, 14)] == pytest.approx(last_steps)
+    schedule = get_recipe(recipe).stages[0].schedule
+    assert [schedule.at(0, epoch) for epoch in range(1, 14)] == pytest.approx(last_steps)
