@@ -16,6 +16,7 @@ _ROOT = Path(legenda.__file__).parent
 _ORDER = (
     "errors",
     "io",
+    "lazy",
     "run_files",
     "plugins",
     "config",
@@ -135,11 +136,11 @@ def test_files_have_one_subject():
     assert too_long == {}
 
 
-def _loaded(*arguments: str) -> set[str]:
-    """Return the top-level packages that a fresh interpreter has loaded."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True, timeout=60
-    )
+def _loaded(*arguments: str, code: int = 0) -> set[str]:
+    """Return the top-level packages that a fresh interpreter has loaded; code: the exit code that it should have."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
 
@@ -158,6 +159,22 @@ def test_light_commands_load_neither_torch_nor_numpy(arguments):
     loaded = _loaded(*arguments)
     assert "legenda" in loaded
     assert not loaded & {"torch", "numpy", "scipy", "PIL", "matplotlib", "transformers", "tyro", "rich"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("train scenes.ngsan --training.epoch 3", 2),
+        ("train vqa2.mcan_gsa --model.dimension 8", 2),
+        ("train wmt14.nsa --help", 0),
+        ("recipes", 0),
+        ("caption --beam-sise 3", 2),
+    ],
+)
+def test_options_are_parsed_before_torch_is_loaded(arguments, code):
+    loaded = _loaded("-m", "legenda", *arguments.split(), code=code)
+    assert "tyro" in loaded
+    assert not loaded & {"torch", "scipy", "matplotlib", "transformers"}
 
 
 @pytest.mark.parametrize("package", ["metrics", "features", "extractors", "visualization"])

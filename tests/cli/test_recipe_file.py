@@ -27,7 +27,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.datasets.registry import DATASETS
 from legenda.models import register_model
 from legenda.models.encoder import Encoder
-from legenda.models.transformer import TransformerConfig
+from legenda.models.transformer.config import TransformerConfig
 from legenda.recipes import Recipe
 from legenda.regions import Memory
 from legenda.tasks.captioning import Captioning
@@ -91,7 +91,7 @@ mine = Recipe(
     model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "bonus": 0.5},
     data=FewScenes(train=12, validation=3, test=3),
     stages=(TrainingConfig(epochs=1, batch_size=6, schedule=Constant(learning_rate=1e-3)),),
-    task=MyCaptioning,
+    task="my_captioning",
 )
 '''
 SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from legenda.attention import pairs
 from legenda.errors import LegendaError
 from legenda.models import Captioner
-from legenda.models.xlan import XLanConfig
-from legenda.models.xtransformer import XTransformerConfig
+from legenda.models.x_linear_config import XLanConfig
+from legenda.models.xtransformer.config import XTransformerConfig
 
 WORDS = 9488
 PAPER = {"reading": "paper", "num_heads": 1, "alpha": 1.0, "region_act": "none", "word_act": "none"}

@@ -8,14 +8,14 @@ from legenda.datasets.question_configs import SceneQuestionsData, VqaData
 from legenda.models.registry import build_model, describe_model
 from legenda.recipes import all_recipes
 
-RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task.name in ("vqa", "grounding")}
+RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task in ("vqa", "grounding")}
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_builds_its_model(name):
     recipe = RECIPES[name]
     assert recipe.name == name
-    assert recipe.task.name == describe_model(recipe.model).task
+    assert recipe.task == describe_model(recipe.model).task
     assert recipe.stages[0].monitor == "accuracy"
     with torch.device("meta"):
         config = build_model(recipe.model, {**recipe.model_overrides, "vocab_size": 30, "feature_dim": 12}).config

@@ -5,7 +5,7 @@ import pytest
 from legenda.models.registry import build_model
 from legenda.recipes import all_recipes
 
-RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task.name == "translation"}
+RECIPES = {name: recipe for name, recipe in all_recipes().items() if recipe.task == "translation"}
 
 
 def test_names():

@@ -14,7 +14,7 @@ import legenda
 from legenda import LegendaError, Regions
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
-from legenda.models.xtransformer import positions
+from legenda.models.xtransformer.decoder import positions
 from legenda.tasks import advantages, cross_entropy, policy_gradient
 from legenda.tasks.base import Batch
 from legenda.tasks.caption_objectives import CrossEntropy

@@ -1,24 +1,48 @@
 """Attention: one file per mechanism, equations numbered as in the papers."""
 
-from legenda.attention.additive import AdditiveAttention
-from legenda.attention.aoa import AttentionOnAttention
-from legenda.attention.builders import create_pair_geometry, create_self_attention
-from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig
-from legenda.attention.distance import DISTANCES, DistanceRescale
-from legenda.attention.geometry import (
-    Geometry,
-    GeometryBias,
-    GeometryEmbedding,
-    absolute_geometry,
-    relative_geometry,
-    sinusoids,
+from typing import TYPE_CHECKING
+
+from legenda.attention.config import AttentionConfig
+from legenda.attention.registries import ATTENTIONS, DISTANCES, GEOMETRIES, NORMS, WINDOWS
+from legenda.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from legenda.attention.additive import AdditiveAttention
+    from legenda.attention.aoa import AttentionOnAttention
+    from legenda.attention.builders import create_pair_geometry, create_self_attention
+    from legenda.attention.distance import DistanceRescale
+    from legenda.attention.geometry import (
+        Geometry,
+        GeometryBias,
+        GeometryEmbedding,
+        absolute_geometry,
+        relative_geometry,
+        sinusoids,
+    )
+    from legenda.attention.multi_branch import MultiBranchAttention
+    from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
+    from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+    from legenda.attention.pair_geometry import PairGeometry
+    from legenda.attention.x_linear import XLinearAttention
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "additive": ["AdditiveAttention"],
+        "aoa": ["AttentionOnAttention"],
+        "builders": ["create_pair_geometry", "create_self_attention"],
+        "distance": ["DistanceRescale"],
+        "geometry": [
+            *("Geometry", "GeometryBias", "GeometryEmbedding"),
+            *("absolute_geometry", "relative_geometry", "sinusoids"),
+        ],
+        "multi_branch": ["MultiBranchAttention"],
+        "multi_head": ["AttentionOutput", "MultiHeadAttention"],
+        "normalization": ["MaskedBatchNorm", "MaskedInstanceNorm", "StdLayerNorm", "create_norm"],
+        "pair_geometry": ["PairGeometry"],
+        "x_linear": ["XLinearAttention"],
+    },
 )
-from legenda.attention.multi_branch import MultiBranchAttention
-from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
-from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
-from legenda.attention.pair_geometry import PairGeometry
-from legenda.attention.windows import WINDOWS
-from legenda.attention.x_linear import XLinearAttention
 
 __all__ = [
     "ATTENTIONS",

@@ -1,44 +1,23 @@
-"""Options of the self-attention among regions, and the registered attentions and geometries."""
+"""Options of the self-attention among regions; importing them needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-from torch import nn
-
-from legenda.attention.distance import Distance, DistanceInit, DistanceRescale, Scaling
-from legenda.attention.geometry import BIASES, Bias, GeometryBias, RelativeBias, geometric_biases
-from legenda.attention.multi_head import MultiHeadAttention
-from legenda.attention.normalization import Norm, NormOn, create_norm
-from legenda.attention.windows import Window
-from legenda.attention.x_linear import XLinearAttention
+from legenda.attention.registries import (
+    ATTENTIONS,
+    DISTANCES,
+    GEOMETRIES,
+    NORMS,
+    WINDOWS,
+    Bias,
+    DistanceInit,
+    NormOn,
+    Scaling,
+    geometric_biases,
+)
 from legenda.errors import ConfigError
-from legenda.plugins import Registry
-
-ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
-    "attention",
-    {
-        "multi_head": "legenda.attention.config:create_multi_head",
-        "x_linear": "legenda.attention.config:create_x_linear",
-    },
-)
-"""Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as
-in `create_self_attention`, that return a module with the call of `MultiHeadAttention`."""
-
-GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
-    "geometry",
-    {
-        "none": "legenda.attention.config:no_bias",
-        "absolute": "legenda.attention.config:no_bias",
-        "relative": "legenda.attention.config:create_relative_bias",
-        **dict.fromkeys(BIASES, "legenda.attention.config:create_geometry_bias"),
-    },
-)
-"""Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,
-a module called with queries, keys and `Geometry`. For a geometry of a user's own `Geometry.embedded` holds the features
-of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +26,7 @@ class AttentionConfig:
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
     """multi_head (dot products), x_linear (no norm, no head options and no other width), or one that is registered."""
-    norm: Norm = "none"
+    norm: Annotated[str, NORMS] = "none"
     """Normalization inside the encoder's attention (NG-SAN, Table 2)."""
     norm_on: NormOn = "q"
     """Whether it normalizes queries, keys or both (NG-SAN, Table 3)."""
@@ -60,7 +39,7 @@ class AttentionConfig:
     """A geometry embedding for each layer instead of one for all."""
     geometry_scaled: bool = True
     """The geometric bias is divided by sqrt(d_k) like Q K^T; False leaves it outside."""
-    distance: Distance = "none"
+    distance: Annotated[str, DISTANCES] = "none"
     """Distance by which the scores are rescaled (MD-SAN, Eq. 6 and Table VII)."""
     distance_scaling: Scaling = "sigmoid"
     """Factor of a head as a function of the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
@@ -68,7 +47,7 @@ class AttentionConfig:
     """Initialization of this function: as in the released training, or w = 1 and v = 0."""
     grid_size: int = 7
     """Cells along each side of an image whose regions are no grid; distances and windows are in cells."""
-    window: Window = "none"
+    window: Annotated[str, WINDOWS] = "none"
     """Local windows of attention (MD-SAN, Table IX)."""
     window_size: int = 4
     """Side of a window or of a block, in cells."""
@@ -138,87 +117,3 @@ class AttentionConfig:
     def branches_of(self, layer: int) -> int:
         """Return the number of branches of a layer, counted from 0."""
         return self.branches if not self.branch_layers or layer + 1 in self.branch_layers else 1
-
-
-def create_multi_head(
-    options: AttentionConfig,
-    dim: int,
-    num_heads: int,
-    *,
-    dropout: float,
-    inner_dim: int | None,
-    output: bool,
-    bias: bool,
-) -> MultiHeadAttention:
-    """Return scaled dot-product attention in heads, with the norms, biases and sizes that the options name."""
-    heads = options.attention_heads or num_heads
-    expected = dim if inner_dim is None else inner_dim
-    width = heads * options.head_dim if options.head_dim else expected
-    head_dim = options.query_head_dim or width // heads
-    attention = MultiHeadAttention(
-        dim,
-        heads,
-        dropout=dropout,
-        inner_dim=width,
-        query_dim=heads * head_dim,
-        output=output,
-        bias=bias,
-        talking=options.talking_heads,
-        drop_head=options.drop_head,
-        query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
-        key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
-        score_bias=_create_bias(options, dim, heads, head_dim),
-        rescale=_create_rescale(options, heads),
-    )
-    if not output and width != expected:
-        attention.output = nn.Linear(width, expected)
-    return attention
-
-
-def create_x_linear(
-    options: AttentionConfig,
-    dim: int,
-    num_heads: int,
-    *,
-    dropout: float,
-    inner_dim: int | None,
-    output: bool,  # noqa: ARG001
-    bias: bool,  # noqa: ARG001
-) -> XLinearAttention:
-    """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
-    if inner_dim not in (None, dim):
-        raise ConfigError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
-    return XLinearAttention(
-        dim,
-        num_heads,
-        dropout=dropout,
-        score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
-        rescale=_create_rescale(options, num_heads),
-    )
-
-
-def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | None:
-    if options.distance == "none":
-        return None
-    return DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
-
-
-def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
-    create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
-    return create(options, dim, num_heads, head_dim)
-
-
-def no_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> None:
-    """Return no bias, for geometries that the scores do not read."""
-
-
-def create_relative_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
-    """Return the bias of relative position embedding (MD-SAN, Table VII)."""
-    return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
-
-
-def create_geometry_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
-    """Return NG-SAN's bias, or the sum of several (NG-SAN, Table 4)."""
-    return GeometryBias(
-        dim, num_heads, options.geometry_dim, options.biases, head_dim=head_dim, scaled=options.geometry_scaled
-    )

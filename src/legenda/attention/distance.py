@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry
-from legenda.plugins import Registry
-
-Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
-DistanceInit = Literal["xavier", "one"]
+from legenda.attention.registries import DISTANCES, DistanceInit, Scaling
 
 MAX_DISTANCE = 2.0
 """Upper bound of the rescaled distance in the piecewise functions (Eqs. 17 and 18)."""
@@ -37,14 +31,6 @@ def euclidean(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
 def chebyshev(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
     """Return the larger of both differences."""
     return differences.amax(dim=-1)
-
-
-DISTANCES: Registry[Callable[[Tensor], Tensor | None]] = Registry(
-    "distance", {"none": no_distance, "manhattan": manhattan, "euclidean": euclidean, "chebyshev": chebyshev}
-)
-"""Distances by name: functions from the absolute differences of columns and rows of each pair to its distance."""
-
-Distance = Annotated[str, DISTANCES]
 
 
 def pair_distances(positions: Float[Tensor, "B N 2"], distance: str) -> Float[Tensor, "B N N"] | None:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Bias = Literal["content", "query", "key"]
-BIASES: tuple[Bias, ...] = ("content", "query", "key")
-
-
-def geometric_biases(geometry: str) -> tuple[Bias, ...]:
-    """Return the biases that a geometry names, such as "query+key"; empty where it names others."""
-    parts = geometry.split("+")
-    return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
-
+from legenda.attention.registries import Bias
 
 MIN_EXTENT = 1e-3
 """Lower bound of relative distances and box sides, so that every logarithm is finite."""

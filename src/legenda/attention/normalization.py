@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Literal
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.plugins import Registry
-
-NormOn = Literal["q", "k", "qk"]
+from legenda.attention.registries import NORMS
 
 EPS = 1e-5
 
@@ -118,19 +112,9 @@ def no_norm(dim: int) -> None:
     """Return no module, for the norm "none"."""
 
 
-NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
-    "norm",
-    {
-        "none": no_norm,
-        "in": MaskedInstanceNorm,
-        "in_affine": partial(MaskedInstanceNorm, affine=True),
-        "ln": RowLayerNorm,
-        "bn": MaskedBatchNorm,
-    },
-)
-"""Norms by name: functions from a number of channels to a module called with x `(B, N, C)` and mask `(B, N)`."""
-
-Norm = Annotated[str, NORMS]
+def affine_instance_norm(dim: int) -> MaskedInstanceNorm:
+    """Return instance normalization with a scale and a shift for each channel."""
+    return MaskedInstanceNorm(dim, affine=True)
 
 
 def create_norm(norm: str, dim: int) -> nn.Module | None:

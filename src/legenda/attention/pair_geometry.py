@@ -8,11 +8,11 @@ from legenda.attention.distance import pair_distances
 from legenda.attention.geometry import (
     Geometry,
     GeometryEmbedding,
-    geometric_biases,
     grid_positions,
     relative_geometry,
     sinusoidal_box_embedding,
 )
+from legenda.attention.registries import geometric_biases
 from legenda.attention.windows import local_windows
 from legenda.regions import Regions
 

@@ -1,12 +1,9 @@
 """Local windows: regions attend only to regions near them, as in Swin and HaloNet (MD-SAN, Table IX)."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
-
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from legenda.plugins import Registry
+from legenda.attention.registries import WINDOWS
 
 
 def swin_windows(positions: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
@@ -42,15 +39,6 @@ def shifted_windows(positions: Tensor, size: int, halo: int) -> tuple[Tensor, Te
 def blocks_with_halo(positions: Tensor, size: int, halo: int) -> tuple[Tensor, Tensor]:
     """Return HaloNet's windows, which are the same in all layers."""
     return (halo_windows(positions, size, halo),) * 2
-
-
-WINDOWS: Registry[Callable[[Tensor, int, int], tuple[Any, Any]]] = Registry(
-    "window", {"none": no_windows, "swin": shifted_windows, "halo": blocks_with_halo}
-)
-"""Windows by name: from positions `(B, N, 2)` in cells, size and halo to what may be attended to, `(B, N, N)`, in the
-first and every other layer and in the layers between."""
-
-Window = Annotated[str, WINDOWS]
 
 
 def local_windows(

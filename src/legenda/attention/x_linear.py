@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,8 +9,7 @@ from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
 from legenda.attention.pairs import score_pairs
-
-Act = Literal["celu", "relu", "none"]
+from legenda.attention.registries import Act
 
 
 def create_act(act: Act, alpha: float) -> nn.Module:

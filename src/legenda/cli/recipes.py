@@ -28,15 +28,10 @@ def run(arguments: Sequence[str]) -> None:
 
     user_recipes = None if options.recipe_file is None else read_recipes(options.recipe_file)
     if options.name is not None:
-        print(json.dumps(dataclasses.asdict(get_recipe(options.name, user_recipes)), indent=2, default=_to_text))
+        print(json.dumps(dataclasses.asdict(get_recipe(options.name, user_recipes)), indent=2, default=str))
         return
     recipes = all_recipes() if user_recipes is None else user_recipes.recipes
     width = max(map(len, recipes), default=0)
     for name, recipe in recipes.items():
         print(f"{name:<{width}}  {recipe.summary}")
     print("\nlegenda recipes NAME prints one in full; legenda train NAME trains it.")
-
-
-def _to_text(value: object) -> str:
-    """Return a task by its name, and other values that JSON lacks, such as paths, as text."""
-    return str(getattr(value, "name", value) if isinstance(value, type) else value)

@@ -9,12 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
-import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from legenda.datasets.annotations import Restval, read_annotations
 from legenda.datasets.karpathy import CaptionedImage
@@ -23,9 +20,16 @@ from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.tokens import TokenizedCaptions
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore
+from legenda.features.concat import RegionReader, read_regions
 from legenda.features.open import open_features
-from legenda.regions import Regions
 from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int
+    from torch import Tensor
+
+    from legenda.regions import Regions
 
 Scorer = Callable[[Mapping[str, str]], dict[str, float | None]]
 
@@ -46,7 +50,7 @@ class CaptionDataset:
 
     ids: tuple[str, ...]
     references: tuple[tuple[str, ...], ...]
-    read: Callable[[np.ndarray], Regions]
+    read: RegionReader
     source: str
     extractor: str
     score: Scorer | None = None
@@ -187,8 +191,7 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
     slots = np.array([store.index(name) for name in names])
 
     def read(positions: np.ndarray) -> Regions:
-        packed = store.read(slots[positions])
-        return Regions.from_numpy(packed.features, packed.boxes, packed.mask)
+        return read_regions(store, slots[positions])
 
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
     return CaptionDataset(ids, captions, read, str(path), store.extractor)
@@ -223,6 +226,8 @@ class EncodedCaptions:
     @staticmethod
     def of(split: CaptionDataset, vocabulary: Vocabulary, max_caption_length: int) -> EncodedCaptions:
         """Captions cut at `max_caption_length` words; captions without tokens are left out."""
+        import torch
+
         rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
         if not counts.all():
             name = split.ids[int(counts.argmin())]
@@ -231,6 +236,8 @@ class EncodedCaptions:
 
     def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:
         """`rows` captions of each image, all different while there are enough, padded with -1 to the longest."""
+        import torch
+
         chosen = torch.from_numpy(images)
         R = self.tokens.shape[1]
         draw = torch.rand(len(images), R, generator=generator)

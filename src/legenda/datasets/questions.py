@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from legenda.datasets.vqa import Question
 from legenda.errors import DataError
@@ -18,6 +16,10 @@ from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
 from legenda.text.encoding import encode_tokens
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +129,8 @@ class EncodedQuestions:
 
     def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
         """Return the soft target of each answer, 0 to 1, for the questions at these positions."""
+        import torch
+
         rows = np.zeros((len(positions), self.answer_count), np.float32)
         for row, position in zip(rows, positions, strict=True):
             answers = slice(*self.offsets[position : position + 2])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.datasets.scenes.video import (
@@ -17,8 +17,10 @@ from legenda.datasets.scenes.video import (
     video_scores,
 )
 from legenda.datasets.splits import SplitSizes
-from legenda.regions import Regions
 from legenda.text import Vocabulary
+
+if TYPE_CHECKING:
+    from legenda.regions import Regions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +44,12 @@ class MovingScenesData(SplitSizes):
             scene.id: scene
             for scene in (make_video_scene(name, i, self.seed) for i in range(self.size(name, "moving scenes")))
         }
-        features = torch.from_numpy(np.stack([video_features(scene) for scene in scenes.values()]))
+        from legenda.regions import Regions
+
+        features = np.stack([video_features(scene) for scene in scenes.values()])
 
         def read(positions: np.ndarray) -> Regions:
-            return Regions(features[torch.from_numpy(positions)])
+            return Regions.from_numpy(features[positions])
 
         def score(captions: Mapping[str, str]) -> dict[str, float | None]:
             return video_scores(captions, scenes)

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore
 from legenda.features.detections import DetectionStore
 from legenda.features.open import open_features
-from legenda.regions import Regions
 
-RegionReader = Callable[[np.ndarray], Regions]
+if TYPE_CHECKING:
+    from legenda.regions import Regions
+
+RegionReader = Callable[[np.ndarray], "Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
 
 
@@ -80,10 +82,14 @@ class ConcatFeatureStore:
         def read(positions: np.ndarray) -> Regions:
             unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
             parts = [
-                _regions(store, unique[unique[:, 0] == number, 1])
+                read_regions(store, unique[unique[:, 0] == number, 1])
                 for number, store in enumerate(self.stores)
                 if (unique[:, 0] == number).any()
             ]
+            import torch
+
+            from legenda.regions import Regions
+
             return Regions.stack(parts)[torch.from_numpy(row.reshape(-1))]
 
         return read
@@ -117,6 +123,9 @@ def _boxed(store: FeatureStore) -> str:
     return f"with{'' if store.has_boxes else 'out'} boxes"
 
 
-def _regions(store: FeatureStore, positions: np.ndarray) -> Regions:
+def read_regions(store: FeatureStore, positions: np.ndarray) -> Regions:
+    """Return the Regions of the images at these positions of a store."""
+    from legenda.regions import Regions
+
     packed = store.read(positions)
     return Regions.from_numpy(packed.features, packed.boxes, packed.mask)

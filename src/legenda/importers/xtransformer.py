@@ -10,7 +10,7 @@ from legenda.errors import CheckpointError
 from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import map_block, map_regions, region_norm, sizes
 from legenda.models import Captioner, create_model
-from legenda.models.xtransformer import positions
+from legenda.models.xtransformer.decoder import positions
 
 
 def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:

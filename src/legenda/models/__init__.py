@@ -1,7 +1,8 @@
 """The models, one file per paper, and their registry. Names are imported when first used, so listing needs no torch."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from legenda.lazy import lazy_names
 
 if TYPE_CHECKING:
     from legenda.models.captioner import Captioner
@@ -9,15 +10,15 @@ if TYPE_CHECKING:
     from legenda.models.config import ModelConfig
     from legenda.models.registry import create_model, describe_model, list_models, register_model
 
-_MODULES = {
-    "Captioner": "captioner",
-    "ModelConfig": "config",
-    "create_model": "registry",
-    "describe_model": "registry",
-    "list_models": "registry",
-    "load": "checkpoint",
-    "register_model": "registry",
-}
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "captioner": ["Captioner"],
+        "checkpoint": ["load"],
+        "config": ["ModelConfig"],
+        "registry": ["create_model", "describe_model", "list_models", "register_model"],
+    },
+)
 
 __all__ = [
     "Captioner",
@@ -28,9 +29,3 @@ __all__ = [
     "load",
     "register_model",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"legenda.models.{_MODULES[name]}"), name)
-    raise AttributeError(f"module 'legenda.models' has no attribute {name!r}")

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import (
-    AttentionConfig,
     Geometry,
     MultiHeadAttention,
     PairGeometry,
@@ -27,8 +25,9 @@ from legenda.attention import (
 )
 from legenda.attention.dropout import Dropout
 from legenda.errors import ConfigError, DataError
+from legenda.models.co_attention_config import CoAttentionConfig
 from legenda.models.layers import FeedForward, Residual
-from legenda.models.model import Config, Model
+from legenda.models.model import Model
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_files import VOCABULARY
 from legenda.text.encoding import encode_tokens
@@ -36,65 +35,6 @@ from legenda.text.vocabulary import QuestionVocabulary
 
 PAD_ID = 0
 """The id that pads questions."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoAttentionConfig(AttentionConfig, Config):
-    """Sizes of the backbone; the attention options are those of the self-attention among regions."""
-
-    feature_dim: int = 2048
-    """Channels of a region feature."""
-    word_dim: int = 300
-    """Channels of a word embedding."""
-    dim: int = 512
-    """Channels inside the model."""
-    num_heads: int = 8
-    num_layers: int = 6
-    """Layers of the text encoder, and of the region encoder."""
-    ff_dim: int = 2048
-    """Inner channels of the feed-forward networks."""
-    pool_dim: int = 512
-    """Inner channels of the networks that score tokens and regions for pooling."""
-    pooled_dim: int = 1024
-    """Channels of the pooled question and of the pooled image."""
-    max_text_length: int = 14
-    """Texts are truncated to this many tokens."""
-    dropout: float = 0.1
-    """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
-
-    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
-
-    def __post_init__(self) -> None:
-        sizes = ("feature_dim", "word_dim", "dim", "num_heads", "num_layers", "ff_dim", "pool_dim", "pooled_dim")
-        self.require_positive(*sizes, "max_text_length", "geometry_dim")
-        self.require_probabilities("dropout")
-        if self.dim % self.num_heads:
-            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
-        if self.geometry == "absolute":
-            raise ConfigError("geometry='absolute' is for the Transformer; choose query, key or content")
-        self.check(self.dim)
-
-    def create_backbone(self, *, bias: bool) -> CoAttention:
-        """Return the backbone; bias: whether the projections of all attentions have one."""
-        return CoAttention(
-            vocab_size=self.vocab_size,
-            feature_dim=self.feature_dim,
-            word_dim=self.word_dim,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_dim=self.ff_dim,
-            dropout=self.dropout,
-            bias=bias,
-            create_attention=lambda layer: create_self_attention(
-                self, self.dim, self.num_heads, layer=layer, dropout=self.dropout, bias=bias
-            ),
-            create_geometry=lambda: create_pair_geometry(self, self.num_layers),
-        )
-
-    def create_pool(self, glimpses: int = 1) -> AttentionPool:
-        """Return a pooling of `glimpses` weighted sums."""
-        return AttentionPool(self.dim, self.pool_dim, self.pooled_dim, glimpses=glimpses, dropout=self.dropout)
 
 
 class StdResidual(Residual):
@@ -254,7 +194,7 @@ class CoAttentionModel(Model):
         super().__init__()
         self.config = config
         self.needs_boxes = config.needs_boxes
-        self.backbone = config.create_backbone(bias=bias)
+        self.backbone = _create_backbone(config, bias)
 
     def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
         """Return the output of the backbone.
@@ -287,3 +227,27 @@ class CoAttentionModel(Model):
     def load_vocabulary(self, folder: Path) -> None:
         """Read the vocabulary of questions."""
         self.vocabulary = QuestionVocabulary.load(folder / VOCABULARY)
+
+
+def create_pool(config: CoAttentionConfig, glimpses: int = 1) -> AttentionPool:
+    """Return a pooling of `glimpses` weighted sums."""
+    return AttentionPool(config.dim, config.pool_dim, config.pooled_dim, glimpses=glimpses, dropout=config.dropout)
+
+
+def _create_backbone(config: CoAttentionConfig, bias: bool) -> CoAttention:
+    """Return the backbone; bias: whether the projections of all attentions have one."""
+    return CoAttention(
+        vocab_size=config.vocab_size,
+        feature_dim=config.feature_dim,
+        word_dim=config.word_dim,
+        dim=config.dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        bias=bias,
+        create_attention=lambda layer: create_self_attention(
+            config, config.dim, config.num_heads, layer=layer, dropout=config.dropout, bias=bias
+        ),
+        create_geometry=lambda: create_pair_geometry(config, config.num_layers),
+    )

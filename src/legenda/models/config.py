@@ -1,15 +1,51 @@
-"""The base class of the configurations of captioners."""
+"""The base classes of the configurations of models; importing them needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.generation_config import GenerationConfig
-from legenda.models.encoder import Encoder
-from legenda.models.model import Config
+from legenda.errors import ConfigError
+from legenda.plugins import resolve
+
+if TYPE_CHECKING:
+    from legenda.decoding.decoder import Decoder
+    from legenda.decoding.generation_config import GenerationConfig
+    from legenda.models.encoder import Encoder
+    from legenda.models.model import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of every model.
+
+    derived: the fields that follow from the data, which no recipe and no command line sets.
+    """
+
+    vocab_size: int
+    """Tokens of the vocabulary, special tokens included."""
+
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim")
+
+    model_class: ClassVar[str] = ""
+    """The class of models other than captioners, as "module:attribute"; it is called with the configuration."""
+
+    def build(self) -> Model:
+        """Return a new model with random weights, for models other than captioners."""
+        return resolve(self.model_class)(self)
+
+    def require_positive(self, *names: str) -> None:
+        """Raise ConfigError unless the size of the vocabulary and the named fields are at least 1."""
+        for name in ("vocab_size", *names):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    def require_probabilities(self, *names: str) -> None:
+        """Raise ConfigError unless each named field is a probability below 1."""
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +70,8 @@ class ModelConfig(Config):
     @property
     def generation_config(self) -> GenerationConfig:
         """The defaults of generation in the release of the decoder."""
+        from legenda.decoding.generation_config import GenerationConfig
+
         return GenerationConfig()
 
     def require_positive(self, *names: str) -> None:

@@ -6,7 +6,6 @@ As in MILVLG/mmnas (Yu et al., 2020), whose setting MD-SAN uses (section VI-B).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,18 +14,10 @@ from torch import Tensor, nn
 from legenda.attention import StdLayerNorm
 from legenda.errors import DataError
 from legenda.metrics.boxes import clip_boxes, decode_deltas
-from legenda.models.co_attention import CoAttentionConfig, CoAttentionModel
+from legenda.models.co_attention import CoAttentionModel, create_pool
+from legenda.models.co_attention_config import GroundingConfig
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroundingConfig(CoAttentionConfig):
-    """MCAN for grounding as released, without biases in the projections of attention."""
-
-    def build(self) -> Grounder:
-        """Return a model with torch's default initialization, as in the release."""
-        return Grounder(self)
 
 
 class Grounder(CoAttentionModel):
@@ -36,7 +27,7 @@ class Grounder(CoAttentionModel):
 
     def __init__(self, config: GroundingConfig) -> None:
         super().__init__(config, bias=False)
-        self.pool_words = config.create_pool()
+        self.pool_words = create_pool(config)
         self.region = nn.Linear(config.dim, config.pooled_dim)
         self.norm = StdLayerNorm(config.pooled_dim)
         self.score = nn.Linear(config.pooled_dim, 1)

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import StdLayerNorm
 from legenda.errors import CheckpointError, ConfigError
-from legenda.models.co_attention import CoAttentionConfig, CoAttentionModel
+from legenda.models.co_attention import CoAttentionModel, create_pool
+from legenda.models.co_attention_config import McanConfig
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.run_files import ANSWERS
 from legenda.text.questions import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary
-
-
-@dataclass(frozen=True, kw_only=True)
-class McanConfig(CoAttentionConfig):
-    """MCAN as released (MILVLG/mcan-vqa); the defaults are its small model.
-
-    The large one has dim=1024, num_heads=16, ff_dim=4096 and pooled_dim=2048.
-    """
-
-    answers: int = 3129
-    """Number of answers; VQA-v2 has this many that annotators gave more than eight times."""
-    glimpses: int = 1
-    """Weighted sums of the tokens, and of the regions, that are concatenated."""
-
-    derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_positive("answers", "glimpses")
-
-    def build(self) -> Mcan:
-        """Return a model with torch's default initialization, as in the release."""
-        return Mcan(self)
 
 
 class Mcan(CoAttentionModel):
@@ -52,8 +28,8 @@ class Mcan(CoAttentionModel):
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)
-        self.pool_words = config.create_pool(config.glimpses)
-        self.pool_regions = config.create_pool(config.glimpses)
+        self.pool_words = create_pool(config, config.glimpses)
+        self.pool_regions = create_pool(config, config.glimpses)
         self.norm = StdLayerNorm(config.pooled_dim)
         self.output = nn.Linear(config.pooled_dim, config.answers)
 

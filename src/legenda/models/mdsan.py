@@ -2,83 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from legenda.attention import sinusoids
-from legenda.attention.distance import Distance
 from legenda.decoding.kv_cache import CacheLength
 from legenda.errors import DataError
 from legenda.models.layers import init_xavier_uniform_
-from legenda.models.transformer import TransformerConfig, TransformerDecoder, TransformerEncoder, TransformerState
+from legenda.models.transformer.decoder import TransformerDecoder, TransformerState
+from legenda.models.transformer.encoder import TransformerEncoder
 from legenda.regions import Memory, Regions, mask_zero_features
-
-
-@dataclass(frozen=True, kw_only=True)
-class MdsanConfig(TransformerConfig):
-    """Options of `mdsan` and its ablations; the defaults are those of the released code."""
-
-    num_layers: int = 3
-    """Layers of the encoder, and of the decoder."""
-    distance: Distance = "manhattan"
-    """Distance by which the scores are rescaled (Eq. 6 and Table VII)."""
-    branches: int = 3
-    """Attentions that are averaged (Eq. 9)."""
-    drop_branch: float = 0.4
-    """Probability of dropping each of several branches in training (Eqs. 10 and 11)."""
-    reading: Literal["released", "paper"] = "released"
-    """released: a residual connection and layer normalization inside each branch, two of them around each attention of
-    the decoder, and positional encodings that are random and not trained. paper: one of them around each attention, and
-    sinusoids."""
-    positions: int = 55
-    """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
-    pad_token_id: int | None = None
-    """Token that pads captions, to which no other one attends; None for no such token."""
-    zero_rows_are_padding: bool = True
-    """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_positive("positions")
-
-    @property
-    def branch_norm(self) -> bool:
-        """Whether each branch has a residual connection and layer normalization."""
-        return self.reading == "released" if self.branch_residual is None else self.branch_residual
-
-    def build_encoder(self) -> MdsanEncoder:
-        """Return the encoder of section IV."""
-        return MdsanEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> MdsanDecoder:
-        """Return the decoder of section IV."""
-        return MdsanDecoder(**self.decoder_arguments())
-
-    def encoder_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the encoder."""
-        return {
-            **super().encoder_arguments(),
-            "last_norm": self.norm_first,
-            "grid_size": self.grid_size,
-            "zero_rows_are_padding": self.zero_rows_are_padding,
-        }
-
-    def decoder_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the decoder."""
-        released = self.reading == "released"
-        return {
-            **super().decoder_arguments(),
-            "double_norm": released,
-            "last_norm": self.norm_first,
-            "output_bias": False,
-            "pad_token_id": self.pad_token_id,
-            "max_positions": self.positions,
-            "random_positions": released,
-        }
 
 
 class MdsanEncoder(TransformerEncoder):

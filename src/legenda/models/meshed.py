@@ -6,38 +6,15 @@ MD-SAN's release is based on the Meshed-Memory Transformer's. This is the latter
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.distance import Distance
-from legenda.models.mdsan import MdsanConfig, MdsanDecoder, MdsanEncoder
+from legenda.models.mdsan import MdsanDecoder, MdsanEncoder
 from legenda.models.transformer.decoder import DecoderLayer, KeyValue
 from legenda.regions import Memory, masked_mean
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeshedConfig(MdsanConfig):
-    """Options of `meshed`: those of MD-SAN, with single branches and no distances by default."""
-
-    distance: Distance = "none"
-    """Distance by which the scores are rescaled."""
-    branches: int = 1
-    """Attentions that are averaged."""
-    drop_branch: float = 0.0
-    """Probability of dropping each of several branches in training."""
-    reading: Literal["released", "paper"] = "paper"
-    """paper: one residual connection and layer normalization around each attention; released: as in MD-SAN."""
-
-    def build_encoder(self) -> MeshedEncoder:
-        """Return the encoder, whose memory holds the outputs of all layers."""
-        return MeshedEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> MeshedDecoder:
-        """Return the decoder, which attends to all of them."""
-        return MeshedDecoder(**self.decoder_arguments())
 
 
 @dataclass(frozen=True, eq=False)

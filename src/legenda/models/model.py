@@ -1,48 +1,18 @@
-"""The base classes of all models and of their configurations, whatever the task."""
+"""The base class of all models, whatever the task."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
 from legenda.config import to_json
-from legenda.errors import CheckpointError, ConfigError
+from legenda.errors import CheckpointError
 from legenda.io import write_json
 from legenda.models.weights import save_weights
 from legenda.run_files import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Options of every model.
-
-    derived: the fields that follow from the data, which no recipe and no command line sets.
-    """
-
-    vocab_size: int
-    """Tokens of the vocabulary, special tokens included."""
-
-    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim")
-
-    def build(self) -> Model:
-        """Return a new model with random weights, for models other than captioners."""
-        raise NotImplementedError
-
-    def require_positive(self, *names: str) -> None:
-        """Raise ConfigError unless the size of the vocabulary and the named fields are at least 1."""
-        for name in ("vocab_size", *names):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    def require_probabilities(self, *names: str) -> None:
-        """Raise ConfigError unless each named field is a probability below 1."""
-        for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
 
 
 class Model(nn.Module):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from legenda.plugins import Registry, resolve
 
 if TYPE_CHECKING:
-    from legenda.models.model import Config
+    from legenda.models.config import Config
 
 
 @dataclass(frozen=True)

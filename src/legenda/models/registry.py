@@ -13,8 +13,8 @@ from legenda.models.model_table import MODELS, Entry
 
 if TYPE_CHECKING:
     from legenda.models.captioner import Captioner
-    from legenda.models.config import ModelConfig
-    from legenda.models.model import Config, Model
+    from legenda.models.config import Config, ModelConfig
+    from legenda.models.model import Model
 
 C = TypeVar("C", bound="type[Config]")
 

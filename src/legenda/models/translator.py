@@ -3,94 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import AttentionConfig, Geometry, create_self_attention
+from legenda.attention import Geometry, create_self_attention
 from legenda.attention.dropout import Dropout
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import ConfigError, DataError
 from legenda.models.layers import init_xavier_uniform_
-from legenda.models.model import Config, Model
+from legenda.models.model import Model
 from legenda.models.transformer.decoder import TransformerDecoder, add_token_positions
 from legenda.models.transformer.encoder import EncoderLayer
+from legenda.models.translator_config import TranslatorConfig
 from legenda.regions import Memory, masked_mean
 from legenda.run_files import SUBWORDS
 from legenda.text import Vocabulary
 from legenda.text.subwords import SubwordTokenizer, load_subwords
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslatorConfig(AttentionConfig, Config):
-    """Options of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
-
-    The options of attention are those of the encoder, as in NG-SAN's Table 8. Tokens have no boxes, so options that
-    need boxes raise ConfigError.
-    """
-
-    derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
-
-    dim: int = 512
-    """Channels inside the model."""
-    num_heads: int = 8
-    num_layers: int = 6
-    """Layers of the encoder, and of the decoder."""
-    ff_dim: int = 2048
-    """Inner channels of the feed-forward networks."""
-    dropout: float = 0.1
-    """Of embeddings and of the output of each sublayer."""
-    inner_dropout: float = 0.0
-    """Of attention weights and inside the feed-forward networks."""
-    norm_first: bool = False
-    """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
-
-    def __post_init__(self) -> None:
-        self.require_positive("dim", "num_heads", "num_layers", "ff_dim")
-        self.require_probabilities("dropout", "inner_dropout")
-        if self.dim % self.num_heads or self.dim % 2:
-            raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
-        self.check(self.dim)
-        if self.needs_boxes:
-            raise ConfigError(
-                "the tokens of a sentence have no boxes: leave geometry, distance and window of a translator at none"
-            )
-
-    def build(self) -> Translator:
-        """Return a translator with random weights."""
-        return Translator(self)
-
-    def build_encoder(self) -> TokenEncoder:
-        """Return the encoder."""
-        return TokenEncoder(
-            dim=self.dim,
-            num_layers=self.num_layers,
-            ff_dim=self.ff_dim,
-            create_attention=lambda layer: create_self_attention(
-                self, self.dim, self.num_heads, layer=layer, dropout=self.inner_dropout
-            ),
-            dropout=self.dropout,
-            inner_dropout=self.inner_dropout,
-            norm_first=self.norm_first,
-        )
-
-    def build_decoder(self) -> TransformerDecoder:
-        """Return the decoder."""
-        return TransformerDecoder(
-            vocab_size=self.vocab_size,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ff_dim=self.ff_dim,
-            dropout=self.dropout,
-            inner_dropout=self.inner_dropout,
-            norm_first=self.norm_first,
-            last_norm=self.norm_first,
-            tie_embeddings=True,
-        )
 
 
 class TokenEncoder(nn.Module):
@@ -148,8 +78,8 @@ class Translator(Model):
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = config.build_encoder()
-        self.decoder = config.build_decoder()
+        self.encoder = _create_encoder(config)
+        self.decoder = _create_decoder(config)
         self.decoder.reset_parameters()
         self.generation_config = GenerationConfig(finished_beams="release", length_penalty=0.6, max_length=100)
 
@@ -199,3 +129,32 @@ class Translator(Model):
         """Read both files; raise an error naming one that is missing or damaged."""
         super().load_vocabulary(folder)
         self.subwords = load_subwords(folder / SUBWORDS)
+
+
+def _create_encoder(config: TranslatorConfig) -> TokenEncoder:
+    return TokenEncoder(
+        dim=config.dim,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        create_attention=lambda layer: create_self_attention(
+            config, config.dim, config.num_heads, layer=layer, dropout=config.inner_dropout
+        ),
+        dropout=config.dropout,
+        inner_dropout=config.inner_dropout,
+        norm_first=config.norm_first,
+    )
+
+
+def _create_decoder(config: TranslatorConfig) -> TransformerDecoder:
+    return TransformerDecoder(
+        vocab_size=config.vocab_size,
+        dim=config.dim,
+        num_heads=config.num_heads,
+        num_layers=config.num_layers,
+        ff_dim=config.ff_dim,
+        dropout=config.dropout,
+        inner_dropout=config.inner_dropout,
+        norm_first=config.norm_first,
+        last_norm=config.norm_first,
+        tie_embeddings=True,
+    )

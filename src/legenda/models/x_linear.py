@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,109 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import Act, XLinearAttention, create_act
-from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import ConfigError
-from legenda.models.config import ModelConfig
+from legenda.attention.x_linear import XLinearAttention
 from legenda.models.encoder import Encoder
 from legenda.models.layers import PostNormFeedForward
 from legenda.regions import Memory, Regions, masked_mean
-
-
-@dataclass(frozen=True, kw_only=True)
-class XLinearConfig(ModelConfig):
-    """Options of both models of the paper; the defaults are those of the released X-LAN."""
-
-    dim: int = 1024
-    """Channels inside the model."""
-    num_heads: int = 8
-    mid_dim: int | None = None
-    """Channels of B' in each head (D_c); half of the head's by default."""
-    num_layers: int = 4
-    """X-Linear blocks of the encoder; 0 for none."""
-    decoder_layers: int = 1
-    """X-Linear blocks of the decoder, or its layers."""
-    act: Act = "celu"
-    """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
-    alpha: float = 1.3
-    """Alpha of the CELU, its negative saturation value."""
-    region_act: Act = "celu"
-    """Of the region embedding."""
-    region_norm: bool = False
-    """Layer normalization in the region embedding."""
-    region_dropout: float = 0.5
-    """Of the embedded regions."""
-    mid_dropout: float = 0.1
-    """Inside the blocks, of B'."""
-    encoder_dropout: float = 0.5
-    """Of the output of an encoder block."""
-    update_dropout: float = 0.3
-    """Of the update of each region by the attended vector (Eq. 8), or of each token."""
-    word_dropout: float = 0.5
-    """Of the token embeddings."""
-    decoder_dropout: float = 0.5
-    """Of the output of a decoder block."""
-    output_dropout: float = 0.5
-    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
-
-    def __post_init__(self) -> None:
-        self.require_positive("num_heads", "decoder_layers")
-        self.require_probabilities(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
-        if self.num_layers < 0:
-            raise ConfigError(f"num_layers must be 0 or more, not {self.num_layers}")
-        if self.dim % self.num_heads:
-            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
-        if self.mid_channels < 1:
-            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
-        if self.alpha <= 0:
-            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
-
-    @property
-    def as_released(self) -> bool:
-        """Whether the released code is followed where the paper differs."""
-        return True
-
-    @property
-    def mid_channels(self) -> int:
-        """Channels of B' in each head."""
-        return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
-
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
-        return GenerationConfig(max_length=17)
-
-    def create_block(self) -> XLinearAttention:
-        """Return an X-Linear block."""
-        return XLinearAttention(
-            self.dim,
-            self.num_heads,
-            mid_dim=self.mid_channels,
-            act=self.act,
-            alpha=self.alpha,
-            norm=self.as_released,
-            bias=self.as_released,
-            dropout=self.mid_dropout,
-        )
-
-    def create_update(self) -> ConcatUpdate:
-        """Return the update of Eq. 8."""
-        return ConcatUpdate(self.dim, bias=self.as_released, dropout=self.update_dropout)
-
-    def encoder_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of the encoder."""
-        return {
-            "feature_dim": self.feature_dim,
-            "dim": self.dim,
-            "num_layers": self.num_layers,
-            "create_block": self.create_block,
-            "create_update": self.create_update,
-            "act": create_act(self.region_act, self.alpha),
-            "input_norm": self.region_norm,
-            "as_released": self.as_released,
-            "input_dropout": self.region_dropout,
-            "block_dropout": self.encoder_dropout,
-        }
 
 
 class ConcatUpdate(nn.Module):

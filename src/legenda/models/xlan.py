@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -14,64 +14,11 @@ from torch.nn import functional as F
 from legenda.attention import AttentionOutput
 from legenda.attention.additive import AdditiveAttention
 from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import Act, XLinearAttention, create_act
+from legenda.attention.x_linear import XLinearAttention
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import gather_beams
 from legenda.models.lstm import WordLSTM
-from legenda.models.x_linear import XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class XLanConfig(XLinearConfig):
-    """Options of X-LAN and the rows of its Table 3; the defaults are those of the released code.
-
-    `reading="paper"` follows the equations as printed: no normalization and no biases in the X-Linear blocks, no biases
-    in Eqs. 8 and 10, no normalization after Eq. 10, and no layer with normalization between attention and GLU. Keys and
-    values have separate updates (Eq. 8; the last layer's keys are not read and have none), and the LSTM reads the
-    concatenation of embedding, global feature and context instead of the embedding and the sum of the other two
-    (section 3.3.3). Sizes are in the named model `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1),
-    the plain ELU (alpha 1), and no activation after the embedding of regions and tokens. Dropout, which the paper does
-    not mention, stays.
-    """
-
-    reading: Literal["released", "paper"] = "released"
-    """Whether the released code or the paper is followed where they differ."""
-    attention: Literal["x_linear", "conventional"] = "x_linear"
-    """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
-    word_act: Act = "celu"
-    """Of the token embedding."""
-    context_dropout: float = 0.5
-    """Of the context as input of the next step."""
-
-    @property
-    def as_released(self) -> bool:
-        """Whether the released code is followed where the paper differs."""
-        return self.reading == "released"
-
-    def build_encoder(self) -> XLinearEncoder:
-        """Return the encoder of section 3.3.2."""
-        return XLinearEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> XLanDecoder:
-        """Return the decoder of section 3.3.3."""
-        return XLanDecoder(
-            vocab_size=self.vocab_size,
-            dim=self.dim,
-            num_layers=self.decoder_layers,
-            create_attention=self._create_attention,
-            act=create_act(self.word_act, self.alpha),
-            as_released=self.as_released,
-            word_dropout=self.word_dropout,
-            context_dropout=self.context_dropout,
-            attention_dropout=self.decoder_dropout,
-            output_dropout=self.output_dropout,
-        )
-
-    def _create_attention(self) -> XLinearAttention | AdditiveAttention:
-        if self.attention == "x_linear":
-            return self.create_block()
-        return AdditiveAttention(self.dim, self.dim, self.num_heads * self.mid_channels)
 
 
 @dataclass(frozen=True, eq=False)

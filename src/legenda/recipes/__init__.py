@@ -7,7 +7,6 @@ from legenda.errors import ConfigError, did_you_mean
 from legenda.recipes.library import all_recipes
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.user_recipes import UserRecipes, read_recipes
-from legenda.tasks.captioning import Captioning
 
 
 def get_recipe(name: str, user: UserRecipes | None = None) -> Recipe:
@@ -20,7 +19,7 @@ def get_recipe(name: str, user: UserRecipes | None = None) -> Recipe:
     if name in recipes:
         return recipes[name]
     large = recipes.get(name.removeprefix("scenes."))
-    if large is not None and large.task is Captioning and not isinstance(large.data, ScenesData):
+    if large is not None and large.task == "captioning" and not isinstance(large.data, ScenesData):
         small = recipes[f"scenes.{large.model}"]
         overrides = {**small.model_overrides, **large.model_overrides}
         return replace(small, name=name, summary=f"on scenes, small: {large.summary}", model_overrides=overrides)

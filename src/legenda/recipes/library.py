@@ -26,7 +26,6 @@ from legenda.config import merge
 from legenda.datasets.registry import DATASETS
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Data, Recipe
-from legenda.tasks.registry import TASKS
 from legenda.training.config import TrainingConfig
 from legenda.training.schedules import SCHEDULES
 
@@ -53,7 +52,7 @@ def _read_group(group: Mapping[str, Any]) -> Iterator[Recipe]:
             model_overrides=sizes | row.get("overrides", {}),
             data=_data(group["data"]),
             stages=tuple(_stage(name) for name in group["stages"]),
-            task=TASKS.get(group.get("task", "captioning")),
+            task=group.get("task", "captioning"),
         )
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from legenda.errors import ConfigError
-from legenda.tasks.base import Task
-from legenda.tasks.captioning import Captioning
 from legenda.training.config import TrainingConfig
 
 
@@ -39,8 +37,8 @@ class Recipe:
     model_overrides: Mapping[str, Any] = field(default_factory=dict)
     data: Data
     stages: tuple[TrainingConfig, ...]
-    task: Callable[[Any], Task] = Captioning
-    """Creates the task from the opened data: a class of tasks."""
+    task: str = "captioning"
+    """The name of the registered task that is created from the opened data."""
 
     def __post_init__(self) -> None:
         if not self.stages:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from legenda.errors import ConfigError
 from legenda.plugins import run_file
 from legenda.recipes.recipe import Recipe
-from legenda.tasks.rewards import Reward
+
+if TYPE_CHECKING:
+    from legenda.tasks.rewards import Reward
 
 
 @dataclass(frozen=True, eq=False)

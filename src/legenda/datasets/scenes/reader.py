@@ -1,13 +1,17 @@
 """Regions of drawn scenes, read by position."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from legenda.datasets.scenes.dataset import SceneSplit
 from legenda.features.concat import RegionReader
-from legenda.regions import Regions
+
+if TYPE_CHECKING:
+    from legenda.regions import Regions
 
 
 def scene_reader(split: SceneSplit, scenes: Sequence[int] | None = None) -> RegionReader:
@@ -15,6 +19,10 @@ def scene_reader(split: SceneSplit, scenes: Sequence[int] | None = None) -> Regi
 
     scenes: the index of the scene of each position; None where the positions are those of the scenes.
     """
+    import torch
+
+    from legenda.regions import Regions
+
     regions = Regions.from_numpy(split.features, split.boxes, split.mask)
     index = np.arange(len(split.scenes)) if scenes is None else np.asarray(scenes)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import nn
-
-from legenda.attention import AttentionConfig, StdLayerNorm, create_pair_geometry, create_self_attention
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.attention.config import AttentionConfig
 from legenda.errors import ConfigError
-from legenda.models.aoanet.decoder import AoANetDecoder
-from legenda.models.aoanet.encoder import AoANetEncoder, RefinerLayer
 from legenda.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from legenda.decoding.generation_config import GenerationConfig
+    from legenda.models.aoanet.decoder import AoANetDecoder
+    from legenda.models.aoanet.encoder import AoANetEncoder, RefinerLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +101,15 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     @property
     def generation_config(self) -> GenerationConfig:
         """Finished hypotheses leave the beam; at most 20 tokens, as in the release."""
+        from legenda.decoding.generation_config import GenerationConfig
+
         return GenerationConfig(finished_beams="release", max_length=20)
 
     def build_encoder(self) -> AoANetEncoder:
         """Return region embedding and refiner."""
+        from legenda.attention.builders import create_pair_geometry
+        from legenda.models.aoanet.encoder import AoANetEncoder
+
         return AoANetEncoder(
             feature_dim=self.feature_dim,
             dim=self.dim,
@@ -118,6 +125,9 @@ class AoANetConfig(AttentionConfig, ModelConfig):
         )
 
     def _create_layer(self, layer: int) -> RefinerLayer:
+        from legenda.attention.builders import create_self_attention
+        from legenda.models.aoanet.encoder import RefinerLayer
+
         as_printed = self.reading == "paper"
         return RefinerLayer(
             create_self_attention(
@@ -141,10 +151,16 @@ class AoANetConfig(AttentionConfig, ModelConfig):
         )
 
     def _create_norm(self) -> nn.Module:
+        from torch import nn
+
+        from legenda.attention.normalization import StdLayerNorm
+
         return nn.LayerNorm(self.dim) if self.reading == "paper" else StdLayerNorm(self.dim)
 
     def build_decoder(self) -> AoANetDecoder:
         """Return the LSTM with attention on attention, or the ablation of it that `context` names."""
+        from legenda.models.aoanet.decoder import AoANetDecoder
+
         return AoANetDecoder(
             vocab_size=self.vocab_size,
             dim=self.dim,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from legenda.attention import AttentionConfig, create_pair_geometry, create_self_attention
+from legenda.attention.config import AttentionConfig
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
-from legenda.models.transformer.decoder import TransformerDecoder
-from legenda.models.transformer.encoder import TransformerEncoder
+
+if TYPE_CHECKING:
+    from legenda.models.transformer.decoder import TransformerDecoder
+    from legenda.models.transformer.encoder import TransformerEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +42,20 @@ class TransformerConfig(AttentionConfig, ModelConfig):
 
     def build_encoder(self) -> TransformerEncoder:
         """Return the encoder of section 3.2."""
+        from legenda.models.transformer.encoder import TransformerEncoder
+
         return TransformerEncoder(**self.encoder_arguments())
 
     def build_decoder(self) -> TransformerDecoder:
         """Return the decoder of section 3.2."""
+        from legenda.models.transformer.decoder import TransformerDecoder
+
         return TransformerDecoder(**self.decoder_arguments())
 
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder."""
+        from legenda.attention.builders import create_pair_geometry, create_self_attention
+
         return {
             "feature_dim": self.feature_dim,
             "dim": self.dim,

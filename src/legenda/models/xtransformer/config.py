@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from legenda.attention.x_linear import create_act
 from legenda.errors import ConfigError
-from legenda.models.layers import PostNormFeedForward
-from legenda.models.x_linear import XLinearConfig, XLinearEncoder
-from legenda.models.xtransformer.decoder import XTransformerDecoder, XTransformerLayer
+from legenda.models.x_linear_config import XLinearConfig
+
+if TYPE_CHECKING:
+    from legenda.models.x_linear import XLinearEncoder
+    from legenda.models.xtransformer.decoder import XTransformerDecoder, XTransformerLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +47,15 @@ class XTransformerConfig(XLinearConfig):
 
     def build_encoder(self) -> XLinearEncoder:
         """Return X-LAN's encoder with a feed-forward network after each layer."""
+        from legenda.models.x_linear import XLinearEncoder
+
         return XLinearEncoder(**self.encoder_arguments(), ff_dim=self.ff_dim, ff_dropout=self.ff_dropout)
 
     def build_decoder(self) -> XTransformerDecoder:
         """Return the decoder."""
+        from legenda.attention.x_linear import create_act
+        from legenda.models.xtransformer.decoder import XTransformerDecoder
+
         return XTransformerDecoder(
             vocab_size=self.vocab_size,
             dim=self.dim,
@@ -63,6 +70,9 @@ class XTransformerConfig(XLinearConfig):
         )
 
     def _create_layer(self, is_last: bool) -> XTransformerLayer:
+        from legenda.models.layers import PostNormFeedForward
+        from legenda.models.xtransformer.decoder import XTransformerLayer
+
         return XTransformerLayer(
             self.create_block(),
             self.create_block(),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from legenda.attention import XLinearAttention
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
-from legenda.models.aoanet import AoANetDecoder
-from legenda.models.mdsan import MdsanConfig
+from legenda.models.aoanet.decoder import AoANetDecoder
+from legenda.models.mdsan_config import MdsanConfig
 from legenda.visualization.figures import CaptionRow, ImageCaptions, draw_word_rows
 from legenda.visualization.paper_figures.images import find_figure_images, format_verdict, open_runs, run_label
 from legenda.visualization.paper_figures.options import CaptionOptions, GateOptions, HeatOptions, RegionOptions

@@ -1,0 +1,47 @@
+"""Options of translators."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from legenda.attention.config import AttentionConfig
+from legenda.errors import ConfigError
+from legenda.models.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorConfig(AttentionConfig, Config):
+    """Options of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
+
+    The options of attention are those of the encoder, as in NG-SAN's Table 8. Tokens have no boxes, so options that
+    need boxes raise ConfigError.
+    """
+
+    model_class: ClassVar[str] = "legenda.models.translator:Translator"
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
+
+    dim: int = 512
+    """Channels inside the model."""
+    num_heads: int = 8
+    num_layers: int = 6
+    """Layers of the encoder, and of the decoder."""
+    ff_dim: int = 2048
+    """Inner channels of the feed-forward networks."""
+    dropout: float = 0.1
+    """Of embeddings and of the output of each sublayer."""
+    inner_dropout: float = 0.0
+    """Of attention weights and inside the feed-forward networks."""
+    norm_first: bool = False
+    """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
+
+    def __post_init__(self) -> None:
+        self.require_positive("dim", "num_heads", "num_layers", "ff_dim")
+        self.require_probabilities("dropout", "inner_dropout")
+        if self.dim % self.num_heads or self.dim % 2:
+            raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+        self.check(self.dim)
+        if self.needs_boxes:
+            raise ConfigError(
+                "the tokens of a sentence have no boxes: leave geometry, distance and window of a translator at none"
+            )

@@ -1,0 +1,180 @@
+"""Options of X-LAN, and those that it shares with X-Transformer (Pan et al., CVPR 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from legenda.attention.registries import Act
+from legenda.errors import ConfigError
+from legenda.models.config import ModelConfig
+
+if TYPE_CHECKING:
+    from legenda.attention.additive import AdditiveAttention
+    from legenda.attention.x_linear import XLinearAttention
+    from legenda.decoding.generation_config import GenerationConfig
+    from legenda.models.x_linear import ConcatUpdate, XLinearEncoder
+    from legenda.models.xlan import XLanDecoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLinearConfig(ModelConfig):
+    """Options of both models of the paper; the defaults are those of the released X-LAN."""
+
+    dim: int = 1024
+    """Channels inside the model."""
+    num_heads: int = 8
+    mid_dim: int | None = None
+    """Channels of B' in each head (D_c); half of the head's by default."""
+    num_layers: int = 4
+    """X-Linear blocks of the encoder; 0 for none."""
+    decoder_layers: int = 1
+    """X-Linear blocks of the decoder, or its layers."""
+    act: Act = "celu"
+    """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
+    alpha: float = 1.3
+    """Alpha of the CELU, its negative saturation value."""
+    region_act: Act = "celu"
+    """Of the region embedding."""
+    region_norm: bool = False
+    """Layer normalization in the region embedding."""
+    region_dropout: float = 0.5
+    """Of the embedded regions."""
+    mid_dropout: float = 0.1
+    """Inside the blocks, of B'."""
+    encoder_dropout: float = 0.5
+    """Of the output of an encoder block."""
+    update_dropout: float = 0.3
+    """Of the update of each region by the attended vector (Eq. 8), or of each token."""
+    word_dropout: float = 0.5
+    """Of the token embeddings."""
+    decoder_dropout: float = 0.5
+    """Of the output of a decoder block."""
+    output_dropout: float = 0.5
+    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
+
+    def __post_init__(self) -> None:
+        self.require_positive("num_heads", "decoder_layers")
+        self.require_probabilities(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
+        if self.num_layers < 0:
+            raise ConfigError(f"num_layers must be 0 or more, not {self.num_layers}")
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+        if self.mid_channels < 1:
+            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+        if self.alpha <= 0:
+            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
+
+    @property
+    def as_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return True
+
+    @property
+    def mid_channels(self) -> int:
+        """Channels of B' in each head."""
+        return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
+        from legenda.decoding.generation_config import GenerationConfig
+
+        return GenerationConfig(max_length=17)
+
+    def create_block(self) -> XLinearAttention:
+        """Return an X-Linear block."""
+        from legenda.attention.x_linear import XLinearAttention
+
+        return XLinearAttention(
+            self.dim,
+            self.num_heads,
+            mid_dim=self.mid_channels,
+            act=self.act,
+            alpha=self.alpha,
+            norm=self.as_released,
+            bias=self.as_released,
+            dropout=self.mid_dropout,
+        )
+
+    def create_update(self) -> ConcatUpdate:
+        """Return the update of Eq. 8."""
+        from legenda.models.x_linear import ConcatUpdate
+
+        return ConcatUpdate(self.dim, bias=self.as_released, dropout=self.update_dropout)
+
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the encoder."""
+        from legenda.attention.x_linear import create_act
+
+        return {
+            "feature_dim": self.feature_dim,
+            "dim": self.dim,
+            "num_layers": self.num_layers,
+            "create_block": self.create_block,
+            "create_update": self.create_update,
+            "act": create_act(self.region_act, self.alpha),
+            "input_norm": self.region_norm,
+            "as_released": self.as_released,
+            "input_dropout": self.region_dropout,
+            "block_dropout": self.encoder_dropout,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class XLanConfig(XLinearConfig):
+    """Options of X-LAN and the rows of its Table 3; the defaults are those of the released code.
+
+    `reading="paper"` follows the equations as printed: no normalization and no biases in the X-Linear blocks, no biases
+    in Eqs. 8 and 10, no normalization after Eq. 10, and no layer with normalization between attention and GLU. Keys and
+    values have separate updates (Eq. 8; the last layer's keys are not read and have none), and the LSTM reads the
+    concatenation of embedding, global feature and context instead of the embedding and the sum of the other two
+    (section 3.3.3). Sizes are in the named model `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1),
+    the plain ELU (alpha 1), and no activation after the embedding of regions and tokens. Dropout, which the paper does
+    not mention, stays.
+    """
+
+    reading: Literal["released", "paper"] = "released"
+    """Whether the released code or the paper is followed where they differ."""
+    attention: Literal["x_linear", "conventional"] = "x_linear"
+    """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
+    word_act: Act = "celu"
+    """Of the token embedding."""
+    context_dropout: float = 0.5
+    """Of the context as input of the next step."""
+
+    @property
+    def as_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return self.reading == "released"
+
+    def build_encoder(self) -> XLinearEncoder:
+        """Return the encoder of section 3.3.2."""
+        from legenda.models.x_linear import XLinearEncoder
+
+        return XLinearEncoder(**self.encoder_arguments())
+
+    def build_decoder(self) -> XLanDecoder:
+        """Return the decoder of section 3.3.3."""
+        from legenda.attention.x_linear import create_act
+        from legenda.models.xlan import XLanDecoder
+
+        return XLanDecoder(
+            vocab_size=self.vocab_size,
+            dim=self.dim,
+            num_layers=self.decoder_layers,
+            create_attention=self._create_attention,
+            act=create_act(self.word_act, self.alpha),
+            as_released=self.as_released,
+            word_dropout=self.word_dropout,
+            context_dropout=self.context_dropout,
+            attention_dropout=self.decoder_dropout,
+            output_dropout=self.output_dropout,
+        )
+
+    def _create_attention(self) -> XLinearAttention | AdditiveAttention:
+        from legenda.attention.additive import AdditiveAttention
+
+        if self.attention == "x_linear":
+            return self.create_block()
+        return AdditiveAttention(self.dim, self.dim, self.num_heads * self.mid_channels)
