@@ -164,7 +164,7 @@ def mask_zero_features(regions: Regions) -> Regions:
     An image with no other regions keeps them.
     """
     nonzero = regions.mask_or_ones & (regions.features != 0).any(dim=-1)
-    return replace(regions, mask=torch.where(nonzero.any(dim=1, keepdim=True), nonzero, regions.mask_or_ones))
+    return replace(regions, mask=nonzero | (regions.mask_or_ones & ~nonzero.any(dim=1, keepdim=True)))
 
 
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:

@@ -137,7 +137,7 @@ class XLanDecoder(Decoder):
         return _GateWeights(words, image, context[0] if context else image, hidden)
 
     def _init_state(self, memory: Memory, num_rows: int, weights: _GateWeights) -> XLanState:
-        zeros = memory.states.new_zeros(len(memory), num_rows, self.dim)
+        zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
         return XLanState(F.linear(memory.global_feature, weights.image), zeros, zeros, zeros)
 
     def _input_gates(self, tokens: Int[Tensor, "*rows"], weights: _GateWeights) -> Float[Tensor, "*rows gates"]:

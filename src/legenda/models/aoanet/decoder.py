@@ -109,7 +109,7 @@ class AoANetDecoder(Decoder):
 
     def init_state(self, memory: Memory, num_rows: int) -> AoANetState:
         """Return zeros."""
-        zeros = memory.states.new_zeros(len(memory), num_rows, self.dim)
+        zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
         return AoANetState(zeros, zeros, zeros, None if self.second_lstm is None else (zeros, zeros))
 
     def step(

@@ -219,12 +219,12 @@ class TransformerDecoder(Decoder):
 
     def init_state(self, memory: Memory, num_rows: int) -> TransformerState:
         """Return empty caches."""
-        mask = None if self.pad_token_id is None else memory.mask.new_zeros(len(memory), num_rows, 0)
+        mask = None if self.pad_token_id is None else memory.mask.new_zeros(memory.mask.shape[0], num_rows, 0)
         return TransformerState(0, empty_kv(memory, self.num_heads, num_rows, 0, memory.states.dtype), mask)
 
     def init_static_state(self, memory: Memory, num_rows: int, max_length: int) -> TransformerState | None:
         """Return caches of zeros for `max_length` tokens, and a mask that excludes all of them."""
-        mask = memory.mask.new_zeros(len(memory), num_rows, max_length)
+        mask = memory.mask.new_zeros(memory.mask.shape[0], num_rows, max_length)
         length = torch.zeros((), dtype=torch.long, device=mask.device)
         dtype = memory.cross_kv[0][0].dtype
         return TransformerState(length, empty_kv(memory, self.num_heads, num_rows, max_length, dtype), mask)
