@@ -35,6 +35,7 @@ _ORDER = (
     "recipes",
     "evaluation",
     "pipeline",
+    "export",
     "visualization",
     "serving",
     "scale",

@@ -23,6 +23,7 @@ COMMANDS = {
     "score": "score captions in a file against references, and compare two files",
     "extract": "extract features of images into a file",
     "convert": "convert feature files of one format to another",
+    "export": "write a model as ONNX or torch.export files",
     "import": "convert weights of a released code to a run folder",
     "models": "list the models with paper and number of parameters",
 }

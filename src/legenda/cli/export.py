@@ -1,0 +1,41 @@
+"""`legenda export`: a captioner as ONNX or torch.export files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from legenda.cli.options import parse
+
+
+@dataclass(frozen=True)
+class Options:
+    """Write a captioner as an encoder and a decoder step that run without Legenda, and compare them with PyTorch.
+
+    examples/caption_onnx.py captions with the ONNX files, onnxruntime and NumPy alone.
+    """
+
+    model: tyro.conf.Positional[str]
+    """A run folder."""
+    output_format: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")] = "onnx"
+    """onnx: encoder.onnx and decoder.onnx; torch: encoder.pt2 and decoder.pt2 of torch.export."""
+    out: Path | None = None
+    """The folder to write (default: the format, in the run folder)."""
+    max_length: int | None = None
+    """Greatest number of tokens, eos included; by default that of the model."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Write the files and print the largest difference from PyTorch."""
+    options = parse(Options, arguments, "export")
+    from legenda.export import export_captioner
+    from legenda.models import load
+
+    out = Path(options.model) / options.output_format if options.out is None else options.out
+    model = load(options.model)
+    report = export_captioner(model, out, format=options.output_format, max_length=options.max_length)
+    size = sum(file.stat().st_size for file in report.files) / 1e6
+    names = ", ".join(file.name for file in report.files)
+    print(f"{out}: {names}, {size:.1f} MB; they differ from PyTorch by at most {report.max_difference:.1e}")

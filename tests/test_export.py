@@ -1,0 +1,127 @@
+"""Exported captioners: ONNX and torch.export files equal PyTorch, and the example captions with onnxruntime alone."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import legenda
+from legenda import export
+from legenda.decoding import greedy
+from legenda.decoding.generation_config import GenerationConfig
+from legenda.errors import LegendaError
+from legenda.text import Vocabulary
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "caption_onnx.py"
+WORDS, FEATURE_DIM, MAX_LENGTH = [f"w{number}" for number in range(9)], 6, 5
+SIZES = {"dim": 8, "num_heads": 2, "num_layers": 1, "decoder_layers": 1, "ff_dim": 8, "mid_dim": 4}
+FAMILIES = ("transformer", "xlan", "ngsan", "aoanet", "updown", "xtransformer", "mdsan", "mdsan_paper", "meshed")
+RULES = {
+    "no_immediate_repeat": True,
+    "suppress_tokens": (1, 4),
+    "forbidden_last_tokens": (2,),
+    "trigram_penalty": 2.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def _unchecked_shapes():
+    """Turn the checks of annotated shapes off: comparing sizes, they make dynamic ones constants."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def create(name: str, **generation) -> legenda.models.Captioner:
+    torch.manual_seed(1)
+    known = legenda.models.describe_model(name).config.__dataclass_fields__
+    sizes = {option: size for option, size in SIZES.items() if option in known}
+    vocabulary = Vocabulary.build([WORDS], min_count=1)
+    model = legenda.create_model(name, vocab_size=len(vocabulary), feature_dim=FEATURE_DIM, **sizes).eval()
+    model.vocabulary = vocabulary
+    model.generation_config = GenerationConfig(max_length=MAX_LENGTH, **generation)
+    return model
+
+
+def representatives(*names: str) -> list:
+    """The names; the other families are slow."""
+    others = [name for name in FAMILIES if name not in names]
+    return [*names, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+@pytest.mark.parametrize("name", representatives("transformer"))
+def test_torch_files_equal_the_model(tmp_path, name, draw_regions):
+    model = create(name)
+    report = export.export_captioner(model, tmp_path / "out", format="torch")
+    names = sorted(path.name for path in report.files)
+    assert names == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["decoder.pt2", "encoder.pt2", "export.json", "vocabulary.json"]
+    assert report.max_difference < 1e-5
+    regions = draw_regions((4, 2, 3, 1), dim=FEATURE_DIM)  # other numbers of images and regions
+    encoder = torch.export.load(tmp_path / "out" / "encoder.pt2").module()
+    memory = encoder({"features": regions.features, "boxes": regions.boxes, "mask": regions.mask})
+    with torch.no_grad():
+        torch.testing.assert_close(memory["memory.states"], model.encode(regions).states, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", representatives("transformer", "xlan"))
+def test_the_example_gives_the_ids_of_pytorch(tmp_path, name, draw_regions):
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
+    model = create(name, **(RULES if name == "xlan" else {}))
+    report = export.export_captioner(model, tmp_path)
+    assert 0 < report.max_difference < 1e-4
+    example = runpy.run_path(str(EXAMPLE))
+    *loaded, vocabulary = example["load"](tmp_path)
+    assert tuple(vocabulary) == model.vocabulary.tokens
+    for count in (1, 3, 6):
+        regions = draw_regions((count,), dim=FEATURE_DIM, seed=count)
+        features, boxes = regions.features[0].numpy(), regions.boxes[0].numpy()
+        output = greedy(model, regions)
+        assert example["greedy"](*loaded, features, boxes) == output.tokens[0, 0].tolist()
+    np.savez(tmp_path / "image.npz", feat=features, boxes=boxes)
+    blocked = "import sys, runpy; sys.modules.update(torch=None, legenda=None); sys.argv = sys.argv[1:]; "
+    blocked += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    call = [sys.executable, "-c", blocked, EXAMPLE, tmp_path, tmp_path / "image.npz"]
+    printed = subprocess.run(call, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed.strip() == model.vocabulary.decode(output.tokens[0, 0].tolist())
+
+
+def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
+    monkeypatch.setattr(export, "_trace", lambda part, *_: part)
+    monkeypatch.setattr(export, "_write_torch", lambda part, path, _: path.touch() or (lambda x: part(dict(x))))
+    create("transformer").save(tmp_path / "run")
+    code, out, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 3")
+    assert code == 0, err
+    assert out.startswith(f"{tmp_path / 'run' / 'torch'}: decoder, encoder, export.json, vocabulary.json, ")
+    assert out.endswith("differ from PyTorch by at most 0.0e+00\n")
+    assert json.loads((tmp_path / "run" / "torch" / "export.json").read_text())["generation_config"]["max_length"] == 3
+    code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
+    assert (code, err) == (2, "legenda export: max_length must be at least 1, not 0\n")
+
+
+@pytest.mark.parametrize("error", [0.01, float("nan")])
+def test_files_that_differ_are_not_written(tmp_path, monkeypatch, error):
+    def write(part, *_):
+        return lambda inputs: {name: x + error if x.is_floating_point() else x for name, x in part(inputs).items()}
+
+    monkeypatch.setattr(export, "_trace", lambda part, *_: part)
+    monkeypatch.setattr(export, "_write_torch", write)
+    with pytest.raises(LegendaError, match="differs from PyTorch by"):
+        export.export_captioner(create("transformer"), tmp_path / "out", format="torch")
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_named_with_a_line_that_installs_them(tmp_path, run_command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    create("transformer").save(tmp_path / "run")
+    code, _, err = run_command(f"export {tmp_path / 'run'}")
+    assert code == 2
+    assert err.endswith("onnxscript is missing; install it with pip install onnx onnxscript onnxruntime\n")
