@@ -309,3 +309,9 @@ def test_another_length_of_the_table_means_other_waves(state):
     tensors[TABLE] = positions(0, 60, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
     with pytest.raises(LegendaError, match=f"holds {TABLE} that are not the sinusoids of 60 positions"):
         load("xtransformer", tensors)
+
+
+def test_an_option_that_needs_tensors_which_the_release_has_not_is_refused(state):
+    tensors = {n: v for n, v in state("xlan").items() if not n.startswith(("att_embed.2", "att_embed.3"))}
+    with pytest.raises(LegendaError, match=r"has no encoder\.norm\.weight, which xlan has with these options"):
+        load("xlan", tensors, region_norm=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from legenda.errors import CheckpointError
-from legenda.importers.weight_map import HEADS, StateDictMapper
+from legenda.importers.weight_map import HEADS, ReleasedName, StateDictMapper, read_names
 from legenda.models import Captioner, create_model
 
 
@@ -43,9 +43,9 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
     if not multi_head:
         found["additive_dim"] = weights.size("core.attention.h2att.weight")
     model = create_model("aoanet", **{**found, **options})
-    _map_encoder(weights, layers, use_bn, embedded, found)
-    _map_decoder(weights, attended, found)
-    model = weights.load_into(model)
+    names = read_names("aoanet") | {"encoder.input": embedded, **_attention_names(attended, multi_head)}
+    weights.ignore(*(f"att_embed.{index}.num_batches_tracked" for index in (0, 4)))
+    model = weights.load_into(model, names)
     model.generation_config = replace(model.generation_config, beam_suppress_tokens=(found["vocab_size"] - 1,))
     return model
 
@@ -62,47 +62,12 @@ def _context(weights: StateDictMapper) -> str:
     return "linear" if hidden == inputs else "aoa"
 
 
-def _map_encoder(weights: StateDictMapper, layers: int, use_bn: int, embedded: str, found: dict[str, Any]) -> None:
-    weights.map_module(embedded, "encoder.input")
-    norms = {1: "input_norm", 4: "embedded_norm"}
-    for index in (0, 4)[:use_bn]:
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            weights.map(f"att_embed.{index}.{name}", f"encoder.{norms[index or 1]}.{name}")
-        weights.ignore(f"att_embed.{index}.num_batches_tracked")
-    if not found["mean_feats"]:
-        weights.map_module("fc_embed.0", "encoder.global_embedding")
-    for layer in range(layers):
-        source_key, target_key = f"refiner.layers.{layer}", f"encoder.layers.{layer}"
-        for number, name in enumerate(("query", "key", "value")):
-            weights.map_module(f"{source_key}.self_attn.linears.{number}", f"{target_key}.attention.{name}")
-        if found["refiner_aoa"]:
-            weights.map_module(f"{source_key}.self_attn.aoa_layer.0", f"{target_key}.aoa.linear")
-        else:
-            weights.map_module(f"{source_key}.self_attn.output_layer", f"{target_key}.attention.output")
-        weights.map_std_norm(f"{source_key}.sublayer.0.norm", f"{target_key}.norm")
-        if found["refiner_ff"]:
-            weights.map_module(f"{source_key}.feed_forward.w_1", f"{target_key}.feed_forward.0")
-            weights.map_module(f"{source_key}.feed_forward.w_2", f"{target_key}.feed_forward.3")
-            weights.map_std_norm(f"{source_key}.sublayer.1.norm", f"{target_key}.feed_forward_norm")
-    if layers:
-        weights.map_std_norm("refiner.norm", "encoder.norm")
-
-
-def _map_decoder(weights: StateDictMapper, attended: int, found: dict[str, Any]) -> None:
-    weights.map("embed.0.weight", "decoder.embedding.weight")
-    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-        weights.map(f"core.att_lstm.{name}", f"decoder.lstm.{name}")
-        if found["context"] == "lstm":
-            weights.map(f"core.att2ctx.{name}", f"decoder.second_lstm.{name}")
-    if found["multi_head"]:
-        weights.map_module("ctx2att", "decoder.attention.value", slice(0, attended))
-        weights.map_module("ctx2att", "decoder.attention.key", slice(attended, None))
-        weights.map_module("core.attention.linears.0", "decoder.attention.query")
-        weights.map_std_norm("core.attention.norm", "decoder.query_norm")
-    else:
-        weights.map_module("ctx2att", "decoder.attention.key")
-        weights.map_module("core.attention.h2att", "decoder.attention.query")
-        weights.map_module("core.attention.alpha_net", "decoder.attention.score")
-    if found["context"] != "lstm":
-        weights.map_module("core.att2ctx.0", "decoder.aoa.linear" if found["context"] == "aoa" else "decoder.linear")
-    weights.map_module("logit", "decoder.output")
+def _attention_names(attended: int, multi_head: bool) -> dict[str, ReleasedName]:
+    """Return the released names in the decoder's attention; in heads, values and keys are in one layer there."""
+    if not multi_head:
+        return {"decoder.attention.key": "ctx2att", "decoder.attention.query": "core.attention.h2att"}
+    return {
+        "decoder.attention.value": ("ctx2att", slice(0, attended)),
+        "decoder.attention.key": ("ctx2att", slice(attended, None)),
+        "decoder.attention.query": "core.attention.linears.0",
+    }

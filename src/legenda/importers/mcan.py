@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from legenda.errors import DataError
 from legenda.importers.vocab import check_size
-from legenda.importers.weight_map import StateDictMapper
+from legenda.importers.weight_map import StateDictMapper, read_names
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.mcan import Mcan
 from legenda.models.model import Model
@@ -19,9 +18,6 @@ from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
 """The names of the layer that projects region features in the three codes."""
-
-_Part = tuple[str, str]
-"""The released names of a sub-layer and of its normalization."""
 
 
 def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Model:
@@ -39,12 +35,10 @@ def load_mcan(weights: StateDictMapper, *, num_heads: int | None = None, **optio
         "dim": dim,
         "num_heads": usual_heads(dim) if num_heads is None else num_heads,
     }
-    weights.map("embedding.weight", "backbone.embedding.weight")
-    for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
-        weights.map(f"lstm.{name}", f"backbone.lstm.{name}")
-    weights.map_module(image, "backbone.input")
-    load = _load_grounder if "proj_scores.weight" in weights else _load_mcan
-    return weights.load_into(load(weights, found, options))
+    kind = "mcan_grounding" if "proj_scores.weight" in weights else "mcan"
+    found |= _grounder_sizes(weights) if kind == "mcan_grounding" else _mcan_sizes(weights)
+    model = build_model(kind, {**found, **options})
+    return weights.load_into(model, read_names(kind) | {"backbone.input": image})
 
 
 def usual_heads(dim: int) -> int:
@@ -87,50 +81,22 @@ def _read_answers(model: Mcan, answers: str | Path | AnswerVocabulary | None, so
     return found
 
 
-def _load_mcan(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:
-    for layer in range(layers := weights.count("backbone.enc_list.{}.")):
-        for stack, target_key, parts in (
-            (f"backbone.enc_list.{layer}", "words", ("mhatt", "ffn.mlp")),
-            (f"backbone.dec_list.{layer}", "regions", ("mhatt1", "mhatt2", "ffn.mlp")),
-        ):
-            named = [(f"{stack}.{part}", f"{stack}.norm{number}") for number, part in enumerate(parts, start=1)]
-            _map_layer(weights, named, f"backbone.{target_key}.{layer}", bias=True)
-    _map_pool(weights, "attflat_lang", "pool_words")
-    _map_pool(weights, "attflat_img", "pool_regions")
-    weights.map_std_norm("proj_norm", "norm")
-    weights.map_module("proj", "output")
-    sizes = {
-        "num_layers": layers,
+def _mcan_sizes(weights: StateDictMapper) -> dict[str, int]:
+    return {
+        "num_layers": weights.count("backbone.enc_list.{}."),
         "ff_dim": weights.size("backbone.enc_list.0.ffn.mlp.fc.linear.weight"),
         **_pool_sizes(weights, "attflat_lang"),
         "glimpses": weights.size("attflat_lang.mlp.linear.weight"),
         "answers": weights.size("proj.weight"),
     }
-    return build_model("mcan", {**found, **sizes, **options})
 
 
-def _load_grounder(weights: StateDictMapper, found: dict[str, Any], options: dict[str, Any]) -> Model:
-    """Map the release's network of cells, each a sequence of operations, where it is MCAN."""
-    words, regions = "backnone.cells_enc.0.dag.{}.", "backnone.cells_dec.0.dag.{}."
-    for layer in range(layers := weights.count(words) // 2):
-        for stack, target_key, parts in (
-            (words, "words", ("mhatt", "mlp")),
-            (regions, "regions", ("mhatt", "mhatt", "mlp")),
-        ):
-            cells = [f"{stack.format(layer * len(parts) + number)}0" for number in range(len(parts))]
-            named = [(f"{cell}.{part}", f"{cell}.ln") for cell, part in zip(cells, parts, strict=True)]
-            _map_layer(weights, named, f"backbone.{target_key}.{layer}", bias=False)
-    _map_pool(weights, "attflat_x", "pool_words")
-    weights.map_module("attfc_y", "region")
-    weights.map_std_norm("proj_norm", "norm")
-    weights.map_module("proj_scores", "score")
-    weights.map_module("proj_reg", "deltas")
-    sizes = {
-        "num_layers": layers,
-        "ff_dim": weights.size(f"{words.format(1)}0.mlp.fc.linear.weight"),
+def _grounder_sizes(weights: StateDictMapper) -> dict[str, int]:
+    return {
+        "num_layers": weights.count("backnone.cells_enc.0.dag.{}.") // 2,
+        "ff_dim": weights.size("backnone.cells_enc.0.dag.1.0.mlp.fc.linear.weight"),
         **_pool_sizes(weights, "attflat_x"),
     }
-    return build_model("mcan_grounding", {**found, **sizes, **options})
 
 
 def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
@@ -138,23 +104,3 @@ def _pool_sizes(weights: StateDictMapper, pool: str) -> dict[str, int]:
         "pool_dim": weights.size(f"{pool}.mlp.fc.linear.weight"),
         "pooled_dim": weights.size(f"{pool}.linear_merge.weight"),
     }
-
-
-def _map_layer(weights: StateDictMapper, parts: Sequence[_Part], target_key: str, *, bias: bool) -> None:
-    """Map one attention, or two for regions, and a feed-forward layer; bias: whether attentions have biases."""
-    *attentions, (feed_forward, last_norm) = parts
-    for (attention, norm), name in zip(attentions, ("attention", "cross_attn"), strict=False):
-        for released, own in (("q", "query"), ("k", "key"), ("v", "value"), ("merge", "output")):
-            weights.map(f"{attention}.linear_{released}.weight", f"{target_key}.{name}.{own}.weight")
-            if bias:
-                weights.map(f"{attention}.linear_{released}.bias", f"{target_key}.{name}.{own}.bias")
-        weights.map_std_norm(norm, f"{target_key}.{name}_residual.norm")
-    weights.map_module(f"{feed_forward}.fc.linear", f"{target_key}.feed_forward.0")
-    weights.map_module(f"{feed_forward}.linear", f"{target_key}.feed_forward.3")
-    weights.map_std_norm(last_norm, f"{target_key}.feed_forward_residual.norm")
-
-
-def _map_pool(weights: StateDictMapper, source_key: str, target_key: str) -> None:
-    weights.map_module(f"{source_key}.mlp.fc.linear", f"{target_key}.score.0")
-    weights.map_module(f"{source_key}.mlp.linear", f"{target_key}.score.3")
-    weights.map_module(f"{source_key}.linear_merge", f"{target_key}.linear")

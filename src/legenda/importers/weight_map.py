@@ -1,9 +1,11 @@
-"""Tensors under their released names, mapped one by one to the parameters of a Legenda model."""
+"""Tensors under their released names, loaded into the parameters of a Legenda model."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import TypeVar
 
 import torch
@@ -14,6 +16,9 @@ from legenda.models.model import Model
 
 _Kind = TypeVar("_Kind", bound=Model)
 
+ReleasedName = str | tuple[str, slice]
+"""The released name of a module or parameter, or that and the part of the first axis of its tensors."""
+
 HEADS = 8
 """The number of attention heads of every released model."""
 
@@ -22,18 +27,20 @@ _PREFIX = "module."
 
 
 class StateDictMapper:
-    """The tensors of a released checkpoint and the parameter or buffer that each of them becomes.
+    """The tensors of a released checkpoint, which become the parameters and buffers of a model.
 
-    Read sizes from the shapes, call `map` for every tensor, and then `load_into` with the model created for these
-    sizes. Errors name missing, unexpected and misshapen tensors by their released names (source keys).
+    Read sizes from the shapes, and then `load_into` the model created for these sizes. Errors name missing, unexpected
+    and misshapen tensors by their released names (source keys).
+
+    source_keys: the source key of every parameter and buffer that was loaded.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], source: str) -> None:
         self.source = source
         prefixed = bool(tensors) and all(name.startswith(_PREFIX) for name in tensors)
         self.tensors = {name.removeprefix(_PREFIX) if prefixed else name: value for name, value in tensors.items()}
-        self._mapped: dict[str, tuple[str, Tensor]] = {}
-        self._used: set[str] = set()
+        self.source_keys: dict[str, str] = {}
+        self._ignored: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -55,58 +62,66 @@ class StateDictMapper:
 
         `count("encoder.layers.{}.")` is the number of layers. Raise CheckpointError for a gap.
         """
-        prefix = re.compile(re.escape(pattern).replace(r"\{\}", r"(\d+)"))
-        found = {int(match[1]) for name in self.tensors if (match := prefix.match(name))}
+        found = {int(match[1]) for name in self.tensors if (match := _pattern(pattern).match(name))}
         if found and found != set(range(len(found))):
             gap = min(set(range(max(found))) - found)
             raise CheckpointError(f"{self.source} lacks the tensors that begin with {pattern.format(gap)}")
         return len(found)
 
-    def map(self, source_key: str, target_key: str, part: slice | None = None) -> None:
-        """Map a tensor, or the slice `part` of its first axis, to the parameter or buffer `target_key`."""
-        value = self[source_key]
-        self._used.add(source_key)
-        self._mapped[target_key] = (source_key, value if part is None else value[part])
-
-    def map_module(self, source_key: str, target_key: str, part: slice | None = None) -> None:
-        """Map the weight and the bias of a layer."""
-        for name in ("weight", "bias"):
-            self.map(f"{source_key}.{name}", f"{target_key}.{name}", part)
-
-    def map_std_norm(self, source_key: str, target_key: str) -> None:
-        """Map a layer normalization of AoANet or MCAN, whose weight and bias are called a_2 and b_2."""
-        self.map(f"{source_key}.a_2", f"{target_key}.weight")
-        self.map(f"{source_key}.b_2", f"{target_key}.bias")
-
     def ignore(self, *names: str) -> None:
         """Skip tensors that the model does not need, where they are present."""
-        self._used.update(names)
+        self._ignored.update(names)
 
-    @property
-    def source_keys(self) -> dict[str, str]:
-        """The source key of every mapped tensor, by target key."""
-        return {target_key: source_key for target_key, (source_key, _) in self._mapped.items()}
+    def load_into(self, model: _Kind, names: Mapping[str, ReleasedName]) -> _Kind:
+        """Load all tensors into the model, convert it to their precision, and set evaluation mode.
 
-    def load_into(self, model: _Kind) -> _Kind:
-        """Load all mapped tensors into the model, convert it to their precision, and set evaluation mode.
-
-        Raise CheckpointError for a tensor that was not mapped, is not in the model or has another shape.
+        names: the released name of each module or parameter by its name in the model, as `read_names` returns them.
+        Raise CheckpointError for a tensor that is missing, is not in the model or has another shape.
         """
-        if extra := sorted(self.tensors.keys() - self._used):
+        patterns = {_pattern(target, r"(?=\.|$)"): name for target, name in names.items()}
+        expected = model.state_dict()
+        values: dict[str, Tensor] = {}
+        for target_key in expected:
+            found = ((pattern.match(target_key), name) for pattern, name in patterns.items())
+            match, name = next(((match, name) for match, name in found if match), (None, ""))
+            if match is None:
+                raise CheckpointError(f"{self.source} has no {target_key}, which {model.name} has with these options")
+            released, part = (name, slice(None)) if isinstance(name, str) else name
+            source_key = _fill(released, match.groups()) + target_key[match.end() :]
+            self.source_keys[target_key] = source_key
+            values[target_key] = self[source_key][part]
+        if extra := sorted(self.tensors.keys() - self._ignored - {*self.source_keys.values()}):
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise CheckpointError(f"{self.source} holds {extra[0]}{more}, which {model.name} does not have")
-        expected = model.state_dict()
-        for target_key, (source_key, value) in self._mapped.items():
-            if target_key not in expected:
-                raise CheckpointError(f"{self.source} holds {source_key}, which {model.name} does not have")
+        for target_key, value in values.items():
             if value.shape != expected[target_key].shape:
+                source_key = self.source_keys[target_key]
                 raise CheckpointError(
                     f"{self.source} holds {source_key} with shape {tuple(self.tensors[source_key].shape)}, which does "
                     f"not fit its other tensors: {tuple(expected[target_key].shape)} was expected"
                 )
-        missing = sorted(expected.keys() - self._mapped.keys())
-        assert not missing, f"the importer does not map {missing}"
-        floating = [value.dtype for _, value in self._mapped.values() if value.is_floating_point()]
+        floating = [value.dtype for value in values.values() if value.is_floating_point()]
         model.to(torch.float64 if torch.float64 in floating else torch.float32)
-        model.load_state_dict({target_key: value for target_key, (_, value) in self._mapped.items()})
+        model.load_state_dict(values)
         return model.eval()
+
+
+def read_names(release: str) -> dict[str, ReleasedName]:
+    """Return the released name of each module or parameter of a release, by its name in the model."""
+    return tomllib.loads(files("legenda.importers").joinpath("names.toml").read_text(encoding="utf-8"))[release]
+
+
+def _pattern(name: str, end: str = "") -> re.Pattern[str]:
+    """Return the regular expression of names that begin with `name`, in which "{}" is a number."""
+    return re.compile(re.escape(name).replace(r"\{\}", r"(\d+)") + end)
+
+
+def _fill(released: str, numbers: Sequence[str]) -> str:
+    """Return a released name with the `numbers` of the model's name, as names.toml describes it."""
+    following = iter(numbers)
+
+    def number(match: re.Match[str]) -> str:
+        factor, offset = match.groups()
+        return str(int(factor or 1) * int(next(following)) + int(offset or 0))
+
+    return re.sub(r"\{(?:(\d+)n\+(\d+))?\}", number, released)
