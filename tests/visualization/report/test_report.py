@@ -143,7 +143,7 @@ def test_configurations_become_json(report, tmp_path):
     assert data["runs"][0]["configuration"] == {
         "path": str(Path("runs/a")),
         "3": [1, 2.5, None, True],
-        "limit": "inf",
+        "limit": "Infinity",
         "rate": 0.5,
     }
 

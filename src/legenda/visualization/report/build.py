@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +175,7 @@ def model_run(
         seconds=max((record.get("seconds", 0.0) for record in history), default=None),
         scores=scored.scores,
         curves={title: points for title, points in curves.items() if points},
-        configuration=json.loads(json.dumps(run.config), parse_constant=str),  # infinities become text
+        configuration=run.config,
         intervals=scored.intervals,
     )
 

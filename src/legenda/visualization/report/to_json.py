@@ -1,8 +1,9 @@
 """The JSON form of a report, validated."""
 
 import base64
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
     keys += [key for breakdown in report.breakdowns for key, _, _ in breakdown.rows]
     _check_unique(keys, "score columns", report.title)
     return {
-        "columns": [
-            {"key": column.key, "label": column.label, "explanation": column.explanation, "percent": column.percent}
-            for column in report.columns
-        ],
+        "columns": [vars(column) for column in report.columns],
         "breakdowns": [
             {
                 "title": breakdown.title,
@@ -38,10 +36,10 @@ def report_to_json(report: Report) -> dict[str, Any]:
         ],
         "runs": [_run_json(run, keys) for run in report.runs],
         "examples": [_example_json(example, names) for example in report.examples],
-        "footnotes": list(report.footnotes),
+        "footnotes": report.footnotes,
         "scoreName": report.score_name,
         "noun": report.noun,
-        "verdicts": list(report.verdicts),
+        "verdicts": report.verdicts,
     }
 
 
@@ -53,18 +51,13 @@ def _check_unique(names: Sequence[str], what: str, title: str) -> None:
 
 def _run_json(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
     return {
-        "name": run.name,
-        "description": run.description,
-        "parameters": run.parameters,
+        **vars(run),
         "seconds": _finite(run.seconds),
         "scores": {key: _finite(run.scores.get(key)) for key in keys},
-        "intervals": {
-            key: [_finite(low), _finite(high)]
-            for key, (low, high) in run.intervals.items()
-            if math.isfinite(low) and math.isfinite(high)
-        },
+        "intervals": {key: bounds for key, bounds in run.intervals.items() if all(map(math.isfinite, bounds))},
         "curves": {name: _curve_json(points, name, run.name) for name, points in run.curves.items()},
-        "configuration": _config_json(run.configuration),
+        # paths, classes and infinities become text
+        "configuration": json.loads(json.dumps(run.configuration, default=str), parse_constant=str),
     }
 
 
@@ -78,21 +71,6 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _config_json(value: Any) -> Any:
-    """Return a configuration value in JSON types; paths, classes and infinities become text."""
-    match value:
-        case Mapping():
-            return {str(key): _config_json(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_config_json(item) for item in value]
-        case bool() | int() | str() | None:
-            return value
-        case float() if math.isfinite(value):
-            return float(value)
-        case _:
-            return str(value)
-
-
 def _example_json(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
     where = f"example {example.id!r}"
     unknown = [name for name in example.captions if name not in names]
@@ -100,15 +78,15 @@ def _example_json(example: ExampleCard, names: Sequence[str]) -> dict[str, Any]:
         raise DataError(
             f"{where} has a caption of {unknown[0]!r}, which is not a model of the report; add its ModelRun"
         )
-    boxes = _checked_boxes(example.boxes, where)
+    boxes = _boxes_json(example.boxes, where)
     return {
         "id": example.id,
         "kind": example.kind,
         "image": None if example.image is None else _image_json(example.image, example.media_type, where),
-        "boxes": np.round(boxes, 4).tolist(),
+        "boxes": boxes,
         "box": _box_json(example.box, where),
-        "facts": [list(fact) for fact in example.facts],
-        "references": list(example.references),
+        "facts": example.facts,
+        "references": example.references,
         "captions": {
             name: _caption_json(example.captions[name], len(boxes), f"{where}, model {name!r}")
             for name in names
@@ -127,11 +105,11 @@ def _image_json(image: bytes, media_type: str, where: str) -> str:
 
 
 def _box_json(box: Sequence[float] | None, where: str) -> list[float] | None:
-    return None if box is None else np.round(_checked_boxes([box], where)[0], 4).tolist()
+    return None if box is None else _boxes_json([box], where)[0]
 
 
-def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
-    """Return the boxes as (N, 4) floats clipped to 0..1."""
+def _boxes_json(boxes: Sequence[Sequence[float]], where: str) -> list[list[float]]:
+    """Return N boxes clipped to 0..1, with four decimals."""
     try:
         array = np.asarray(boxes, dtype=np.float64).reshape(len(boxes), 4)
     except (TypeError, ValueError) as error:
@@ -140,12 +118,12 @@ def _checked_boxes(boxes: Sequence[Sequence[float]], where: str) -> np.ndarray:
     ordered = array[:, :2] <= array[:, 2:]
     if not (inside.all() and ordered.all()):
         raise DataError(f"{where} has a box outside 0..1 or with x1 > x2 or y1 > y2; divide by the size of the image")
-    return array.clip(0, 1)
+    return np.round(array.clip(0, 1), 4).tolist()
 
 
 def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
     attention = heads = None
-    boxes = None if caption.boxes is None else _checked_boxes(caption.boxes, where)
+    boxes = None if caption.boxes is None else _boxes_json(caption.boxes, where)
     regions = regions if boxes is None else len(boxes)
     if caption.attention is not None:
         weights = np.asarray(caption.attention, dtype=np.float64)
@@ -160,12 +138,10 @@ def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, A
         heads = encode_attention(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
         attention = np.round(weights if weights.ndim == 2 else weights.mean(axis=1), 4).tolist()
     return {
-        "words": list(caption.words),
+        **vars(caption),
         "attention": attention,
         "heads": heads,
-        "verdict": caption.verdict,
-        "note": caption.note,
         "score": _finite(caption.score),
-        "boxes": None if boxes is None else np.round(boxes, 4).tolist(),
+        "boxes": boxes,
         "box": _box_json(caption.box, where),
     }
