@@ -1,7 +1,9 @@
 """The figures of the papers, drawn from trained models."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 
 @dataclass(frozen=True)
@@ -14,30 +16,6 @@ class FigureEntry:
     options: str
 
 
-FIGURES: Mapping[str, FigureEntry] = {
-    "ngsan.2": FigureEntry("scores by epoch", "runs with metrics.jsonl; seeds are averaged", "ngsan", "CurveOptions"),
-    "ngsan.3": FigureEntry(
-        "geometric weight by relative position", "a run with geometry, of one layer", "ngsan", "SurfaceOptions"
-    ),
-    "ngsan.4": FigureEntry("geometric weight by relative size", "the same", "ngsan", "SurfaceOptions"),
-    "aoanet.8": FigureEntry(
-        "captions word by word, without and with AoA",
-        "two runs, such as aoanet_base and aoanet_aoa",
-        "words",
-        "GateOptions",
-    ),
-    "xlan.5": FigureEntry(
-        "captions word by word, the region with the largest weight in red",
-        "a run of xlan, and others to compare",
-        "words",
-        "RegionOptions",
-    ),
-    "mdsan.3": FigureEntry(
-        "effect of positions on the scores of each head (Z, Eq. 19)",
-        "runs such as mdsan_abspe, mdsan_relpe, mdsan_dsa; or none",
-        "mdsan",
-        "PositionOptions",
-    ),
-    "mdsan.4": FigureEntry("self-attention of each head", "runs with a Transformer encoder", "mdsan", "HeadOptions"),
-    "mdsan.7": FigureEntry("a heatmap for each word", "a run of mdsan, and others to compare", "words", "HeatOptions"),
-}
+_TABLE = tomllib.loads(files("legenda.visualization.paper_figures").joinpath("figures.toml").read_text("utf-8"))
+
+FIGURES: Mapping[str, FigureEntry] = {name: FigureEntry(**entry) for name, entry in _TABLE.items()}
