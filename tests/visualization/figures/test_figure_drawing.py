@@ -41,7 +41,8 @@ ATTENTION = np.array([[0.9, 0.1], [0.25, 0.75]])
 def _texts(figure: Figure) -> list[str]:
     """All that can be read in a figure."""
     inside = [text.get_text() for axes in figure.axes for text in (*axes.texts, axes.title)]
-    return [text for text in [*(text.get_text() for text in figure.texts), *inside] if text]
+    outside = [text.get_text() for part in (figure, *figure.subfigs) for text in part.texts]
+    return [text for text in [*outside, *inside] if text]
 
 
 def _words(**changes: object) -> ImageCaptions:

@@ -14,8 +14,6 @@ from legenda.visualization.figures.canvas import COLORMAP, FAINT, INK, new_figur
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PANEL, _BAR, _LEFT, _TOP, _BETWEEN = 2.5, 0.9, 0.7, 0.4, 1.05  # inches
-
 
 @dataclass(frozen=True)
 class SurfaceRow:
@@ -41,24 +39,20 @@ def draw_surface_plots(
     grid: the values of both axes; fixed: the title of each column. Raise DataError when the shapes disagree or a value
     is not finite.
     """
-    columns, size = len(fixed), len(grid)
-    width = _LEFT + columns * (_PANEL + 0.2) + _BAR
-    height = _TOP + len(rows) * (_PANEL + _BETWEEN)
-    figure = new_figure(width, height)
-    figure.text(0.15 / width, 1 - 0.12 / height, title, fontsize=12, color=INK, va="top")
-    for number, row in enumerate(rows):
+    figure = new_figure(1.4 + 2.7 * len(fixed), 0.4 + 3.3 * len(rows))
+    figure.set_layout_engine("constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
+    shape = (len(fixed), len(grid), len(grid))
+    for row, part in zip(rows, figure.subfigures(len(rows), squeeze=False).flat, strict=True):
         values = np.asarray(row.values, dtype=float)
-        if values.shape != (columns, size, size) or not np.isfinite(values).all():
-            raise DataError(f"{row.name} needs finite values ({columns}, {size}, {size}), not {values.shape}")
+        if values.shape != shape or not np.isfinite(values).all():
+            raise DataError(f"{row.name} needs finite values {shape}, not {values.shape}")
         low, high = np.percentile(values, (1, 99)).tolist()
         if high - low < 1e-9:  # constant, without contours
             low, high = low - 0.5, high + 0.5
-        bottom = height - _TOP - (number + 1) * (_PANEL + _BETWEEN) + 0.6
-        figure.text(0.15 / width, (bottom + _PANEL + 0.28) / height, row.name, fontsize=10.5, color=INK)
-        mesh = None
-        for column, (heading, surface) in enumerate(zip(fixed, values, strict=True)):
-            left = _LEFT + column * (_PANEL + 0.2)
-            axes = figure.add_axes((left / width, bottom / height, _PANEL / width, _PANEL / height))
+        part.suptitle(row.name, x=0.01, ha="left", fontsize=10.5, color=INK)
+        panels = part.subplots(1, len(fixed), sharey=True, squeeze=False)[0]
+        for axes, heading, surface in zip(panels, fixed, values, strict=True):
             mesh = axes.pcolormesh(
                 grid, grid, surface, cmap=COLORMAP, vmin=low, vmax=high, shading="gouraud", rasterized=True
             )
@@ -67,17 +61,10 @@ def draw_surface_plots(
                 axes.contour(grid, grid, surface, levels=levels, colors="white", linestyles="solid", linewidths=0.6)
             axes.set_title(heading, fontsize=10, color=INK)
             axes.set_xlabel(axes_names[0], fontsize=10, color=INK)
-            axes.set_xticks(_integer_ticks(grid))
-            axes.set_yticks(_integer_ticks(grid))
+            axes.set(xticks=_integer_ticks(grid), yticks=_integer_ticks(grid), box_aspect=1)
             axes.tick_params(labelsize=9, colors=INK)
-            if column == 0:
-                axes.set_ylabel(axes_names[1], fontsize=10, color=INK)
-            else:
-                axes.set_yticklabels([])
-        left = _LEFT + columns * (_PANEL + 0.2)
-        bar = figure.add_axes((left / width, bottom / height, 0.14 / width, _PANEL / height))
-        assert mesh is not None
-        figure.colorbar(mesh, cax=bar, extend="both")
+        panels[0].set_ylabel(axes_names[1], fontsize=10, color=INK)
+        bar = part.colorbar(mesh, ax=panels, extend="both").ax
         bar.tick_params(labelsize=9, colors=INK)
         bar.set_title(measured, fontsize=10, color=FAINT)
     return figure
