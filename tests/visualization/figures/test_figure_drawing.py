@@ -11,22 +11,22 @@ from PIL import Image
 
 from legenda.errors import LegendaError
 from legenda.visualization.figures import (
+    Block,
     CaptionRow,
     Curve,
-    ImageCaptions,
-    ImageMatrices,
     SurfaceRow,
     WeightMatrices,
     check_target,
     draw_curves,
-    draw_matrices,
+    draw_image_grid,
     draw_surface_plots,
-    draw_word_rows,
+    matrix_rows,
     save_figure,
+    word_rows,
 )
 from legenda.visualization.figures.canvas import COLORS
 from legenda.visualization.figures.image_grid import MAX_LABEL_LENGTH
-from legenda.visualization.figures.words import attention_heatmap
+from legenda.visualization.figures.words import Style, attention_heatmap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,9 +45,9 @@ def _texts(figure: Figure) -> list[str]:
     return [text for text in [*outside, *inside] if text]
 
 
-def _words(**changes: object) -> ImageCaptions:
+def _words(style: Style = "heat", *, joined: bool = True, **changes: object) -> Block:
     fields = {"name": "xlan", "words": ("a", "dog"), "attention": ATTENTION, "boxes": BOXES} | changes
-    return ImageCaptions("dog.jpg", PICTURE, [CaptionRow(**fields)])
+    return Block("dog.jpg", word_rows(PICTURE, [CaptionRow(**fields)], style, joined=joined))
 
 
 def test_a_curve_is_the_mean_of_its_runs_within_their_band():
@@ -117,7 +117,7 @@ def test_a_constant_surface_is_drawn_and_an_invalid_one_raises():
 
 @pytest.mark.parametrize("style", ["regions", "heat"])
 def test_each_word_has_a_tile_below_the_sentence(style):
-    figure = draw_word_rows([_words(remark="true")], title="Figure 5", footnote="what it is", style=style)
+    figure = draw_image_grid([_words(style, remark="true")], title="Figure 5", footnote="what it is")
     texts = _texts(figure)
     assert texts[:4] == ["Figure 5", "dog.jpg", "(a) xlan: a dog (true)", "what it is"]
     assert [axes.texts[0].get_text() for axes in figure.axes] == ["image", "a", "dog"]
@@ -137,8 +137,8 @@ def test_each_word_has_a_tile_below_the_sentence(style):
 
 def test_long_captions_are_wrapped_and_long_words_shortened():
     words = [f"word{number}" for number in range(14)] + ["antidisestablishmentarianism"]
-    long = _words(words=words, attention=np.full((15, 2), 0.5))
-    figure = draw_word_rows([long], title="t", footnote="f", style="regions")
+    long = _words("regions", words=words, attention=np.full((15, 2), 0.5))
+    figure = draw_image_grid([long], title="t", footnote="f")
     places = [axes.get_position() for axes in figure.axes]
     assert len({round(place.x0, 4) for place in places}) == 11
     assert len({round(place.y0, 4) for place in places}) == 2
@@ -148,7 +148,7 @@ def test_long_captions_are_wrapped_and_long_words_shortened():
 
 def test_nothing_that_is_written_overlaps():
     rows = [_words(name="one"), _words(name="two", words=("a", "very long caption " * 12))]
-    figure = draw_word_rows(rows, title="A title " * 12, footnote="A footnote " * 40, style="heat")
+    figure = draw_image_grid(rows, title="A title " * 12, footnote="A footnote " * 40)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -164,7 +164,7 @@ def test_nothing_that_is_written_overlaps():
 
 
 def test_a_marked_region_is_outlined_in_every_tile():
-    figure = draw_word_rows([_words(marked=1)], title="t", footnote="f", style="heat", joined=False)
+    figure = draw_image_grid([_words(marked=1, joined=False)], title="t", footnote="f")
     assert "(a) xlan" in _texts(figure)
     blue = np.array([0, 114, 178])
     for axes in figure.axes:
@@ -175,7 +175,7 @@ def test_a_marked_region_is_outlined_in_every_tile():
 
 def test_words_that_do_not_fit_their_attention_are_refused():
     with pytest.raises(LegendaError, match=r"xlan: 1 words and 2 boxes need as much attention, not \(2, 2\)"):
-        draw_word_rows([_words(words=("a",))], title="t", footnote="f", style="heat")
+        _words(words=("a",))
 
 
 def test_heat_adds_up_where_boxes_overlap_and_fades_outside():
@@ -193,22 +193,21 @@ def test_heat_adds_up_where_boxes_overlap_and_fades_outside():
 def test_matrices_stand_in_rows_with_their_range_and_regions_are_numbered():
     matrices = np.stack([np.eye(2), np.array([[0.2, 0.8], [1e-7, 1.0]])])
     model = WeightMatrices("mdsan_dsa: a dog", matrices, ["head 0", "1, w = 0.50"], BOXES)
-    figure = draw_matrices([ImageMatrices("dog.jpg", PICTURE, [model])], title="Figure 4", footnote="f")
+    figure = draw_image_grid([Block("dog.jpg", matrix_rows([model], PICTURE))], title="Figure 4", footnote="f")
     texts = _texts(figure)
     assert {"Figure 4", "dog.jpg", "(a) mdsan_dsa: a dog", "head 0", "1, w = 0.50"} <= set(texts)
     assert [axes.texts[1].get_text() for axes in figure.axes] == ["", "0 to 1", "~0 to 1"]
     image, first, _ = (axes.images[0].get_array() for axes in figure.axes)
     np.testing.assert_array_equal(first, matrices[0])
     assert (np.asarray(image) < 128).any()  # the numbers
-    without = draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
-    assert len(without.axes) == 2
+    assert len(matrix_rows([model])[0].tiles) == 2
 
 
 @pytest.mark.parametrize("wrong", [np.ones((2, 2, 3)), np.ones((1, 2, 2)), np.full((2, 2, 2), np.inf)])
 def test_matrices_must_be_square_finite_and_one_for_each_head(wrong):
     model = WeightMatrices("mdsan", wrong, ["head 0", "head 1"])
     with pytest.raises(LegendaError, match="mdsan needs a finite square matrix for each of 2 heads"):
-        draw_matrices([ImageMatrices("", None, [model])], title="t", footnote="f")
+        matrix_rows([model])
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

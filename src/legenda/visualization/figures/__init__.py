@@ -2,21 +2,22 @@
 
 from legenda.visualization.figures.canvas import check_target, save_figure
 from legenda.visualization.figures.curves import Curve, draw_curves
-from legenda.visualization.figures.matrices import ImageMatrices, WeightMatrices, draw_matrices
+from legenda.visualization.figures.image_grid import Block, draw_image_grid
+from legenda.visualization.figures.matrices import WeightMatrices, matrix_rows
 from legenda.visualization.figures.surface_plot import SurfaceRow, draw_surface_plots
-from legenda.visualization.figures.words import CaptionRow, ImageCaptions, draw_word_rows
+from legenda.visualization.figures.words import CaptionRow, word_rows
 
 __all__ = [
+    "Block",
     "CaptionRow",
     "Curve",
-    "ImageCaptions",
-    "ImageMatrices",
     "SurfaceRow",
     "WeightMatrices",
     "check_target",
     "draw_curves",
-    "draw_matrices",
+    "draw_image_grid",
     "draw_surface_plots",
-    "draw_word_rows",
+    "matrix_rows",
     "save_figure",
+    "word_rows",
 ]

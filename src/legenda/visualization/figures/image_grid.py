@@ -18,6 +18,8 @@ _SIDE, _GAP, _MARGIN = 1.2, 0.11, 0.2  # inches
 _LINE, _LABEL, _NOTE = 0.19, 0.25, 0.15
 _CHARACTERS_PER_INCH = 13.5
 """Of a heading."""
+MAX_COLUMNS = 11
+"""Tiles in a line."""
 MAX_LABEL_LENGTH = 15
 """Characters of a label that fit below a tile."""
 
@@ -47,7 +49,7 @@ class Block:
     rows: Sequence[Row]
 
 
-def draw_image_grid(blocks: Sequence[Block], *, title: str, footnote: str, columns: int) -> Figure:
+def draw_image_grid(blocks: Sequence[Block], *, title: str, footnote: str, columns: int = MAX_COLUMNS) -> Figure:
     """Draw all blocks below each other, with at most `columns` tiles in a line."""
     widest = max(len(row.tiles) for block in blocks for row in block.rows)
     columns = max(4, min(columns, widest))

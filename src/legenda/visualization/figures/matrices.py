@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from legenda.errors import DataError
-from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_image_grid
+from legenda.visualization.figures.image_grid import Row, Tile
 from legenda.visualization.overlay import MAX_OUTLINES
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _SIDE = 300
-_HEADS = 8
 
 
 @dataclass(frozen=True)
@@ -31,41 +26,27 @@ class WeightMatrices:
     """The boxes of the regions, `(N, 4)` in 0..1; if they are few, they are numbered in the image."""
 
 
-@dataclass(frozen=True)
-class ImageMatrices:
-    """The matrices of several models, and their image if it is to be drawn."""
-
-    title: str
-    image: Image.Image | None
-    models: Sequence[WeightMatrices]
-
-
-def draw_matrices(images: Sequence[ImageMatrices], *, title: str, footnote: str) -> Figure:
-    """Draw a row of matrices for each model, each with its own color scale, whose range is given below it.
+def matrix_rows(models: Sequence[WeightMatrices], image: Image.Image | None = None) -> list[Row]:
+    """Return a row of matrices for each model, after the image if there is one; the range is given below each matrix.
 
     Raise DataError where matrices are not square, not finite, or their number differs from that of the heads.
     """
-    blocks = []
-    for entry in images:
-        rows = []
-        for number, model in enumerate(entry.models):
-            matrices = np.asarray(model.matrices, dtype=float)
-            square = matrices.ndim == 3 and matrices.shape[1] == matrices.shape[2]
-            if not square or len(matrices) != len(model.heads) or not np.isfinite(matrices).all():
-                raise DataError(
-                    f"{model.heading} needs a finite square matrix for each of {len(model.heads)} heads, not "
-                    f"{matrices.shape}"
-                )
-            tiles = [
-                Tile(matrix, head, f"{_format(matrix.min())} to {_format(matrix.max())}")
-                for matrix, head in zip(matrices, model.heads, strict=True)
-            ]
-            if entry.image is not None:
-                tiles.insert(0, Tile(_number_regions(entry.image, model.boxes), "image"))
-            rows.append(Row(f"({chr(97 + number)}) {model.heading}", tiles))
-        blocks.append(Block(entry.title, rows))
-    with_image = any(entry.image is not None for entry in images)
-    return draw_image_grid(blocks, title=title, footnote=footnote, columns=_HEADS + with_image)
+    rows = []
+    for number, model in enumerate(models):
+        matrices = np.asarray(model.matrices, dtype=float)
+        square = matrices.ndim == 3 and matrices.shape[1] == matrices.shape[2]
+        if not square or len(matrices) != len(model.heads) or not np.isfinite(matrices).all():
+            raise DataError(
+                f"{model.heading} needs a finite square matrix for each of {len(model.heads)} heads, not "
+                f"{matrices.shape}"
+            )
+        tiles = [] if image is None else [Tile(_number_regions(image, model.boxes), "image")]
+        tiles += [
+            Tile(matrix, head, f"{_format(matrix.min())} to {_format(matrix.max())}")
+            for matrix, head in zip(matrices, model.heads, strict=True)
+        ]
+        rows.append(Row(f"({chr(97 + number)}) {model.heading}", tiles))
+    return rows
 
 
 def _format(number: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
@@ -12,11 +12,8 @@ from scipy.ndimage import gaussian_filter
 
 from legenda.errors import DataError
 from legenda.visualization.figures.canvas import load_matplotlib
-from legenda.visualization.figures.image_grid import Block, Row, Tile, draw_image_grid
+from legenda.visualization.figures.image_grid import Row, Tile
 from legenda.visualization.overlay import draw_overlay
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Style = Literal["regions", "heat"]
 
@@ -25,7 +22,6 @@ _SIDES: dict[Style, int] = {"regions": 200, "heat": 300}
 _BLUR = 0.035
 """Standard deviation of the heatmap's blur, relative to the longer side of the image."""
 _HEAT_COLORMAP = "inferno"
-_COLUMNS = 11
 _MARK_COLOR = (0, 114, 178)
 
 
@@ -42,48 +38,32 @@ class CaptionRow:
     """The index of a region to outline in every tile, such as the query region of self-attention."""
 
 
-@dataclass(frozen=True)
-class ImageCaptions:
-    """One image with the captions of several models."""
-
-    title: str
-    image: Image.Image
-    captions: Sequence[CaptionRow]
-
-
-def draw_word_rows(
-    images: Sequence[ImageCaptions], *, title: str, footnote: str, style: Style, joined: bool = True
-) -> Figure:
-    """Draw a row for each image and model: the image, and the image with the attention of each word.
+def word_rows(image: Image.Image, captions: Sequence[CaptionRow], style: Style, *, joined: bool = True) -> list[Row]:
+    """Return a row for each caption of an image: the image, and the image with the attention of each word.
 
     style: "regions" darkens regions of small weight and outlines the one with the largest weight in red, labeled with
     it; "heat" draws a heatmap over the gray image, labeled with the largest weight. joined: whether the words form a
     sentence, which then precedes the row. Raise DataError where the shapes of words, weights and boxes disagree.
     """
-    blocks = []
-    for entry in images:
-        side = _SIDES[style]
-        image = ImageOps.contain(entry.image.convert("RGB"), (side, side))
-        rows = []
-        for number, caption in enumerate(entry.captions):
-            if caption.attention.shape != (len(caption.words), len(caption.boxes)):
-                raise DataError(
-                    f"{caption.name}: {len(caption.words)} words and {len(caption.boxes)} boxes need as much "
-                    f"attention, not {caption.attention.shape}"
-                )
-            text = f": {' '.join(caption.words)}" if joined and caption.words else ""
-            heading = f"({chr(97 + number)}) {caption.name}{text}"
-            heading += f" ({caption.remark})" if caption.remark else ""
-            tiles = [Tile(np.asarray(image), "image")]
-            tiles += [
-                _tile(image, caption.boxes, word, weights, style)
-                for word, weights in zip(caption.words, caption.attention, strict=True)
-            ]
-            if caption.marked is not None:
-                tiles = [_mark(tile, caption.boxes[caption.marked]) for tile in tiles]
-            rows.append(Row(heading, tiles))
-        blocks.append(Block(entry.title, rows))
-    return draw_image_grid(blocks, title=title, footnote=footnote, columns=_COLUMNS)
+    image = ImageOps.contain(image.convert("RGB"), (_SIDES[style], _SIDES[style]))
+    rows = []
+    for number, caption in enumerate(captions):
+        if caption.attention.shape != (len(caption.words), len(caption.boxes)):
+            raise DataError(
+                f"{caption.name}: {len(caption.words)} words and {len(caption.boxes)} boxes need as much "
+                f"attention, not {caption.attention.shape}"
+            )
+        text = f": {' '.join(caption.words)}" if joined and caption.words else ""
+        remark = f" ({caption.remark})" if caption.remark else ""
+        tiles = [Tile(np.asarray(image), "image")]
+        tiles += [
+            _tile(image, caption.boxes, word, weights, style)
+            for word, weights in zip(caption.words, caption.attention, strict=True)
+        ]
+        if caption.marked is not None:
+            tiles = [_mark(tile, caption.boxes[caption.marked]) for tile in tiles]
+        rows.append(Row(f"({chr(97 + number)}) {caption.name}{text}{remark}", tiles))
+    return rows
 
 
 def attention_heatmap(boxes: np.ndarray, weights: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -18,14 +18,8 @@ from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.regions import Regions
 from legenda.visualization.caption_attention import CaptionAttention
-from legenda.visualization.figures import (
-    CaptionRow,
-    ImageCaptions,
-    ImageMatrices,
-    WeightMatrices,
-    draw_matrices,
-    draw_word_rows,
-)
+from legenda.visualization.figures import Block, CaptionRow, WeightMatrices, draw_image_grid, matrix_rows, word_rows
+from legenda.visualization.figures.image_grid import MAX_COLUMNS
 from legenda.visualization.paper_figures.data import distance_weights, position_matrices, self_attention
 from legenda.visualization.paper_figures.images import (
     FigureImage,
@@ -50,16 +44,19 @@ _UNTRAINED = {
     "mdsan_dsa": "distance-sensitive attention",
 }
 _ENOUGH_WORDS = 10
+_HEADS = 8
+"""Heads in a line."""
 
 
 def mdsan_3(options: PositionOptions) -> Figure:
     """Draw the matrices Z of every head (MD-SAN, Figure 3 and Eq. 19)."""
     rows, source = _untrained(options) if not options.runs else _trained(options)
-    return draw_matrices(
-        [ImageMatrices("", None, rows)],
+    return draw_image_grid(
+        [Block("", matrix_rows(rows))],
         title=f"MD-SAN, Figure 3: Z = softmax(E / E\u2070) of each head, layer {options.layer}",
         footnote=f"{source} Row i, column j: the effect of positions on the weight of region j for query i; brighter "
         "is higher; each matrix has its own color scale, whose range is given below it.",
+        columns=_HEADS,
     )
 
 
@@ -68,33 +65,30 @@ def mdsan_4(options: HeadOptions) -> Figure:
     runs = open_runs(options.runs)
     figure_images = find_figure_images(runs, options, options.count)
     captions = figure_images.captions(runs, options)
-    rows = [
-        {name: _heads(name, opened, entry, captions[name][index], options) for name, opened in runs.items()}
-        for index, entry in enumerate(figure_images.images)
-    ]
     title = f"MD-SAN, Figure 4: self-attention of each head, encoder layer {options.layer}"
-    if options.cell is not None:
-        return draw_word_rows(
-            [
-                ImageCaptions(entry.title, entry.image.image, _cell_rows(found, entry, runs, options.cell))
-                for entry, found in zip(figure_images.images, rows, strict=True)
-            ],
-            title=f"{title}, query region {options.cell}",
-            footnote="Yellow: large attention of the head, gray: almost none (overlapping regions add up); the number "
-            "is the largest weight of a region. The query region is outlined in blue. w < 0: near regions get more "
-            "weight.",
-            style="heat",
-            joined=False,
+    if options.cell is None:
+        columns = _HEADS + 1
+        footnote = (
+            "Row i, column j: the weight of region j for query i; brighter is higher; each matrix has its own color "
+            "scale, whose range is given below it. w < 0: near regions get more weight."
         )
-    return draw_matrices(
-        [
-            ImageMatrices(entry.title, entry.image.image, list(chain.from_iterable(found.values())))
-            for entry, found in zip(figure_images.images, rows, strict=True)
-        ],
-        title=title,
-        footnote="Row i, column j: the weight of region j for query i; brighter is higher; each matrix has its own "
-        "color scale, whose range is given below it. w < 0: near regions get more weight.",
-    )
+    else:
+        columns = MAX_COLUMNS
+        title += f", query region {options.cell}"
+        footnote = (
+            "Yellow: large attention of the head, gray: almost none (overlapping regions add up); the number is the "
+            "largest weight of a region. The query region is outlined in blue. w < 0: near regions get more weight."
+        )
+    blocks = []
+    for index, entry in enumerate(figure_images.images):
+        found = {name: _heads(name, opened, entry, captions[name][index], options) for name, opened in runs.items()}
+        image = entry.image.image
+        if options.cell is None:
+            rows = matrix_rows(list(chain.from_iterable(found.values())), image)
+        else:
+            rows = word_rows(image, _cell_rows(found, entry, runs, options.cell), "heat", joined=False)
+        blocks.append(Block(entry.title, rows))
+    return draw_image_grid(blocks, title=title, footnote=footnote, columns=columns)
 
 
 def read_cells(image: Image.Image, cells: int) -> Regions:

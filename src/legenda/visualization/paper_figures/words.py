@@ -10,7 +10,7 @@ from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.models.aoanet.decoder import AoANetDecoder
 from legenda.models.mdsan_config import MdsanConfig
-from legenda.visualization.figures import CaptionRow, ImageCaptions, draw_word_rows
+from legenda.visualization.figures import Block, CaptionRow, draw_image_grid, word_rows
 from legenda.visualization.paper_figures.images import find_figure_images, format_verdict, open_runs, run_label
 from legenda.visualization.paper_figures.options import CaptionOptions, GateOptions, HeatOptions, RegionOptions
 
@@ -77,7 +77,7 @@ def _first(runs: Mapping[str, CaptionerRun]) -> str:
 def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str, style: Style) -> Figure:
     figure_images = find_figure_images(runs, options, options.count)
     captions = figure_images.captions(runs, options)
-    images = []
+    blocks = []
     for index, figure_image in enumerate(figure_images.images):
         rows = []
         for name, opened in runs.items():
@@ -85,5 +85,5 @@ def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str,
             assert caption.attention is not None  # all regions have boxes here
             remark = format_verdict(figure_image.image.check_caption(caption.text))
             rows.append(CaptionRow(run_label(name, opened), caption.words, caption.attention, caption.boxes, remark))
-        images.append(ImageCaptions(figure_image.title, figure_image.image.image, rows))
-    return draw_word_rows(images, title=title, footnote=_HEAT if style == "heat" else _REGIONS, style=style)
+        blocks.append(Block(figure_image.title, word_rows(figure_image.image.image, rows, style)))
+    return draw_image_grid(blocks, title=title, footnote=_HEAT if style == "heat" else _REGIONS)
