@@ -1,7 +1,7 @@
 """`legenda score`: tables, the JSON file and error messages."""
 
+import hashlib
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.metrics import WITHOUT_JAVA, compare, evaluate, intervals, measure_diversity
-from legenda.metrics.spice import CORENLP
+from legenda.metrics.spice_jars import CORENLP
 
 REFERENCES = {
     "1": ["A goat climbs a wall.", "The goat's on a wall."],
@@ -207,16 +207,19 @@ def test_invalid_input_gives_one_sentence_and_writes_nothing(score, content, opt
 
 
 def test_download_spice(score, monkeypatch):
-    with zipfile.ZipFile("corenlp.zip", "w") as packed:
-        for name in CORENLP:
-            packed.writestr(f"x/{name}", name)
-    url = Path("corenlp.zip").resolve().as_uri()
-    monkeypatch.setattr("legenda.metrics.spice.download_corenlp.__kwdefaults__", {"url": url})
+    digests = {}
+    for name in CORENLP:
+        path = Path("maven", name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+        digests[name] = hashlib.sha256(name.encode()).hexdigest()
+    defaults = {"url": Path("maven").resolve().as_uri(), "jars": digests}
+    monkeypatch.setattr("legenda.metrics.spice_jars.download_jars.__kwdefaults__", defaults)
     code, out, err = score("--download-spice jars")
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == [f"jars/{name}" for name in CORENLP]
     assert "export LEGENDA_SPICE_JARS=jars" in out
-    Path("corenlp.zip").unlink()
+    Path("maven", CORENLP[0]).unlink()
     code, out, err = score("--download-spice more")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "cannot be downloaded" in err

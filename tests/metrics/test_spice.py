@@ -1,14 +1,16 @@
-"""SPICE as far as it runs without Stanford's parser: the command line, the reading of answers, the fetching."""
+"""The wrapper of the SPICE program: its command line, input, output and failures; with the jars, its scores."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import Spice, SpiceScores, download_corenlp
-from legenda.metrics.spice import CORENLP, parse_spice
+from legenda.metrics import Spice, SpiceScores
+from legenda.metrics.spice import parse_spice
+from legenda.metrics.spice_jars import CORENLP
 
 # Prints its version; else keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """
@@ -32,8 +34,9 @@ def jars(tmp_path, monkeypatch) -> Path:
     folder = tmp_path / "my jars"
     folder.mkdir()
     for name in CORENLP:
-        (folder / name).write_bytes(b"")
-    with zipfile.ZipFile(folder / "nashorn-core-15.4.jar", "w") as jar:
+        with zipfile.ZipFile(folder / name, "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nImplementation-Version: 3.6.0\n")
+    with zipfile.ZipFile(folder / "rhino-engine.jar", "w") as jar:
         jar.writestr("META-INF/services/javax.script.ScriptEngineFactory", "x")
     return folder
 
@@ -72,7 +75,7 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path):
 
 def test_java_8_knows_no_modules_and_has_an_engine_of_its_own(fake_java, jars, tmp_path):
     fake_java(JAVA.replace("VERSION", "1.8.0_401"))
-    (jars / "nashorn-core-15.4.jar").unlink()
+    (jars / "rhino-engine.jar").unlink()
     command = Spice(jars).command(tmp_path / "in.json", tmp_path / "out.json")
     assert not any("add-opens" in part for part in command)
     assert "-cache" not in command
@@ -80,9 +83,9 @@ def test_java_8_knows_no_modules_and_has_an_engine_of_its_own(fake_java, jars, t
 
 def test_modern_java_needs_an_engine(fake_java, jars):
     fake_java(JAVA.replace("VERSION", "25"))
-    (jars / "nashorn-core-15.4.jar").unlink()
+    (jars / "rhino-engine.jar").unlink()
     with pytest.raises(
-        LegendaError, match="SPICE needs a JavaScript engine, which Java 25 lacks; add the jars of Nashorn"
+        LegendaError, match="SPICE needs a JavaScript engine, which Java 25 lacks; download Rhino with: legenda score"
     ):
         Spice(jars)
 
@@ -138,31 +141,14 @@ def test_output_without_an_image_is_reported(answer):
         parse_spice(answer, 1)
 
 
-def archive(path: Path, names: tuple[str, ...]) -> str:
-    with zipfile.ZipFile(path, "w") as packed:
-        for name in names:
-            packed.writestr(f"stanford-corenlp-full-2015-12-09/{name}", name * 1000)
-    return path.as_uri()
-
-
-def test_the_parser_is_fetched_and_unpacked(tmp_path):
-    calls = []
-    url = archive(tmp_path / "a.zip", (*CORENLP, "README.txt"))
-    paths = download_corenlp(tmp_path / "jars", url=url, progress=lambda done, total: calls.append((done, total)))
-    assert [path.name for path in paths] == list(CORENLP)
-    assert [path.read_text() for path in paths] == [name * 1000 for name in CORENLP]
-    assert calls[-1] == ((tmp_path / "a.zip").stat().st_size,) * 2
-    assert len(list((tmp_path / "jars").iterdir())) == 2
-
-
-@pytest.mark.parametrize("kind", ["no network", "no archive", "another archive"])
-def test_failed_download_is_reported(tmp_path, kind):
-    (tmp_path / "page.html").write_text("<html>moved</html>")
-    url, output = {
-        "no network": ("http://127.0.0.1:9/corenlp.zip", "cannot be downloaded"),
-        "no archive": ((tmp_path / "page.html").as_uri(), "did not return the archive"),
-        "another archive": (archive(tmp_path / "b.zip", ("README.txt",)), "did not return the archive"),
-    }[kind]
-    with pytest.raises(LegendaError, match=output):
-        download_corenlp(tmp_path / "jars", url=url, progress=lambda _done, _total: None)
-    assert not list(tmp_path.glob("jars/*"))
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("LEGENDA_SPICE_JARS"), reason="LEGENDA_SPICE_JARS names no folder of jars")
+def test_scores_of_pycocoevalcap(shared, tmp_path):
+    """The first 20 captions of coco-caption's example; the expected mean is that of pycocoevalcap 1.2 on Java 17."""
+    fixture = json.loads((shared / "fixtures/metrics_fakecap.json").read_text())
+    names = list(fixture["tok_candidates"])[:20]
+    candidates = [fixture["tok_candidates"][name] for name in names]
+    references = [fixture["tok_refs"][name] for name in names]
+    parsed, cached = (Spice(cache=tmp_path / "cache").score(candidates, references) for _ in range(2))
+    assert parsed.corpus == 0.11658572858272828
+    assert cached == parsed

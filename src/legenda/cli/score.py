@@ -23,7 +23,7 @@ class Options(ScoringOptions):
     the difference, its interval (paired bootstrap), and p (approximate randomization). For a file with several captions
     an image, their diversity and the scores of the best captions are reported instead.
 
-    legenda score --download-spice FOLDER downloads the parser that SPICE needs, about 400 MB, from Stanford.
+    legenda score --download-spice FOLDER downloads the parser that SPICE needs and a JavaScript engine, 387 MB.
     """
 
     predictions: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="PREDICTIONS")]]
@@ -34,7 +34,7 @@ class Options(ScoringOptions):
 
 @dataclass(frozen=True)
 class _Download:
-    """Download Stanford CoreNLP 3.6.0, the parser of SPICE."""
+    """Download what SPICE needs: Stanford CoreNLP 3.6.0 and the JavaScript engine Rhino."""
 
     download_spice: Path
     """The folder for its jars."""
@@ -62,14 +62,10 @@ def run(arguments: Sequence[str]) -> None:
 
 def _download(folder: Path) -> None:
     from legenda.cli.progress import progress_bar
-    from legenda.metrics import download_corenlp
-    from legenda.metrics.spice import VARIABLE
+    from legenda.metrics.spice_jars import VARIABLE, download_jars
 
-    with progress_bar(f"downloading CoreNLP into {folder}") as show:
-        paths = download_corenlp(folder, progress=show)
+    with progress_bar(f"downloading into {folder}") as show:
+        paths = download_jars(folder, progress=show)
     for path in paths:
         print(path)
-    print(
-        f"export {VARIABLE}={folder} makes legenda score use it; Java 15 and later also need there the jars of a "
-        "JavaScript engine (Nashorn 15): see docs/guides/evaluation.md"
-    )
+    print(f"export {VARIABLE}={folder} makes legenda score use it")

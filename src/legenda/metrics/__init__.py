@@ -14,7 +14,8 @@ from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.metrics.significance import Difference, Interval, compare, intervals
-from legenda.metrics.spice import Spice, SpiceScores, download_corenlp
+from legenda.metrics.spice import Spice, SpiceScores
+from legenda.metrics.spice_jars import download_jars
 from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "VqaScores",
     "box_iou",
     "compare",
-    "download_corenlp",
+    "download_jars",
     "evaluate",
     "evaluate_vqa",
     "grounding_accuracy",

@@ -9,31 +9,23 @@ import math
 import os
 import subprocess
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.io import atomic_write, verified
+from legenda.io import verified
 from legenda.metrics.java import JAVA_OPTIONS, find_java, find_program, java_version
 from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
-
-VARIABLE = "LEGENDA_SPICE_JARS"
-"""The environment variable with the default folder of jars."""
-
-CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
-CORENLP_URL = "https://nlp.stanford.edu/software/stanford-corenlp-full-2015-12-09.zip"
+from legenda.metrics.spice_jars import find_jars, has_script_engine
 
 _MAIN = "edu.anu.spice.SpiceScorer"
-_ENGINE = "META-INF/services/javax.script.ScriptEngineFactory"
 _FIRST_JAVA_WITHOUT_ENGINE = 15
 # Packages that the program's serializer reads by reflection, which Java forbids from release 16 on.
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
-_DOWNLOAD_HINT = "download them with: legenda score --download-spice FOLDER"
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class Spice:
     """The SPICE program with the jars of a folder; each call of `score` runs it once.
 
     jars: a folder with the two jars of Stanford CoreNLP 3.6.0 and, for Java 15 and later, those of a JavaScript engine
-        (Nashorn 15 and its dependencies); by default the folder in LEGENDA_SPICE_JARS.
+        (Rhino), as `download_jars` fills it; by default the folder in LEGENDA_SPICE_JARS.
     cache: a folder for parsed captions, reused by later runs, or None.
     timeout: seconds after which a run is killed.
     Raise ConfigError naming what is missing and how to get it.
@@ -62,14 +54,14 @@ class Spice:
     def __init__(
         self, jars: str | Path | None = None, *, cache: str | Path | None = None, timeout: float = 14_400.0
     ) -> None:
-        self.jars, self.cache, self.timeout = _find_jars(jars), cache, timeout
+        self.jars, self.cache, self.timeout = find_jars(jars), cache, timeout
         self.program = find_program("SPICE", "spice/spice-1.0.jar")
         self.java = find_java()
         self.version = java_version(self.java)
-        if self.version >= _FIRST_JAVA_WITHOUT_ENGINE and not _has_engine(self.jars):
+        if self.version >= _FIRST_JAVA_WITHOUT_ENGINE and not has_script_engine(self.jars):
             raise ConfigError(
-                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; add the jars of Nashorn 15 to "
-                f"{self.jars} or set {JAVA_VARIABLE} to a Java from 8 to 14 that has one"
+                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; download Rhino with: legenda score "
+                f"--download-spice {self.jars}, or set {JAVA_VARIABLE} to a Java from 8 to 14, which has one"
             )
 
     def command(self, captions: Path, out: Path) -> list[str]:
@@ -79,7 +71,7 @@ class Spice:
         cache = [] if self.cache is None else ["-cache", str(self.cache)]
         options = [*cache, "-out", str(out), "-subset", "-silent"]
         return [
-            *(str(self.java), *opened, "-Xmx8G", *JAVA_OPTIONS),
+            *(str(self.java), *opened, "-Xmx8G", *JAVA_OPTIONS, f"-Djava.io.tmpdir={out.parent}"),
             *("-cp", os.pathsep.join(map(str, classes)), _MAIN, str(captions), *options),
         ]
 
@@ -134,62 +126,7 @@ def parse_spice(results: Any, images: int) -> SpiceScores:
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"SPICE's output lacks a score ({error!r}); try again") from error
     known = [value for value in overall if value is not None]
-    return SpiceScores(fmean(known) if known else None, overall, categories)
-
-
-def download_corenlp(folder: str | Path, *, url: str = CORENLP_URL, progress: Callable[[int, int], None]) -> list[Path]:
-    """Download Stanford CoreNLP 3.6.0 (about 400 MB) and return the paths of its two jars in a folder.
-
-    progress: called with the number of bytes downloaded and their total, 0 where the server does not report it.
-    Raise LegendaError where the network or the archive fails; no partial jar is written.
-    """
-    import urllib.error  # imported late, since they load all of HTTP
-    import urllib.request
-    from http.client import HTTPException
-
-    folder = Path(folder)
-    paths = [folder / name for name in CORENLP]
-    hint = f"check the network, or put {CORENLP[0]} and {CORENLP[1]} into {folder}"
-    with tempfile.TemporaryFile() as archive:
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                total, done = int(answer.headers.get("Content-Length") or 0), 0
-                while block := answer.read(_BLOCK):
-                    done += archive.write(block)
-                    progress(done, total)
-        except (OSError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise LegendaError(f"{url} cannot be downloaded ({reason}); {hint}") from error
-        try:
-            with zipfile.ZipFile(archive) as opened:
-                members = {Path(name).name: name for name in opened.namelist()}
-                for path in paths:
-                    with opened.open(members[path.name]) as packed, atomic_write(path) as partial:
-                        partial.write_bytes(packed.read())
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise LegendaError(f"{url} did not return the archive of CoreNLP 3.6.0 ({error}); {hint}") from error
-    return paths
-
-
-def _find_jars(jars: str | Path | None) -> Path:
-    named = jars or os.environ.get(VARIABLE)
-    if not named:
-        raise ConfigError(
-            f"SPICE needs a folder with the jars of Stanford CoreNLP 3.6.0; {_DOWNLOAD_HINT}, then set {VARIABLE}"
-        )
-    folder = Path(named)
-    if missing := [name for name in CORENLP if not (folder / name).is_file()]:
-        raise ConfigError(f"{folder} lacks {' and '.join(missing)}, which SPICE needs; {_DOWNLOAD_HINT}")
-    return folder
-
-
-def _has_engine(folder: Path) -> bool:
-    for path in folder.glob("*.jar"):
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as jar:
-                if _ENGINE in jar.namelist():
-                    return True
-    return False
+    return SpiceScores(float(np.mean(known)) if known else None, overall, categories)  # NumPy's sum, as pycocoevalcap
 
 
 def _finite(value: Any) -> float | None:
