@@ -11,6 +11,7 @@ from PIL import Image
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.features import PackedFeatureStore, write_store
+from legenda.features.identity import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -319,8 +320,30 @@ def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp
     assert "name its file, as in --extractor mine.py" in error_of(run_command(command))
     assert "but scenes is scenes" in error_of(run_command(f"{command} --extractor scenes"))
     changed = tmp_path / "mine.py"
-    changed.write_text(EXTRACTOR + "\n# another version\n")
-    assert "give the same file, unchanged" in error_of(run_command(f"{command} --extractor {changed}"))
+    changed.write_text(EXTRACTOR + "\nVERSION = '2'\n")
+    message = "has the version '2', not ''; give that extractor, or use this one with --ignore-extractor-mismatch"
+    assert message in error_of(run_command(f"{command} --extractor {changed}"))
+
+
+def test_a_changed_comment_makes_no_other_extractor(photographs, run_command, tmp_path):
+    command = f"caption {photographs / 'pictures'} --model {photographs / 'run'} --extractor"
+    changed = tmp_path / "mine.py"
+    changed.write_text("# another comment\n" + EXTRACTOR)
+    expected = run_command(f"{command} {photographs / 'mine.py'}")
+    assert expected[0] == 0
+    assert run_command(f"{command} {changed}") == expected
+
+
+def test_a_run_on_unnamed_features_takes_any_extractor(photographs, run_command, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(photographs / "run", run)
+    config = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**config, "extractor": "unnamed"}))
+    command = f"caption {photographs / 'pictures'} --model {run}"
+    assert "does not name the extractor of the features it was trained on" in error_of(run_command(command))
+    named = f"--extractor {photographs / 'mine.py'}"
+    expected = run_command(f"caption {photographs / 'pictures'} --model {photographs / 'run'} {named}")
+    assert run_command(f"{command} {named}") == expected
 
 
 @pytest.mark.parametrize(
@@ -423,9 +446,8 @@ def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, ru
     before = everything_in(tmp_path)
     sentence = error_of(run_command(f"evaluate {run}"))
     assert "f.safetensors was made by the extractor other-00000000" in sentence
-    assert (
-        f"was trained on features of {PackedFeatureStore(photographs / 'features.safetensors').extractor}" in sentence
-    )
+    name = extractor_name(PackedFeatureStore(photographs / "features.safetensors").extractor)
+    assert f"was trained on features of {name}" in sentence
     assert everything_in(tmp_path) == before
 
 

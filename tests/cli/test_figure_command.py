@@ -305,7 +305,7 @@ def test_the_encoder_adds_boxes_to_grid_features(run_command, make_run, tmp_path
     assert f"{plain} reads features without boxes from the image files, so its attention cannot be drawn" in err
     for line, message in (
         ("", "was imported without data; name some with --annotations and --features"),
-        (f"--image-files {tmp_path}/photo.png", "was imported and needs the features of its release"),
+        (f"--image-files {tmp_path}/photo.png", "does not name the extractor of the features"),
         (f"{given} --image-ids a", "--image-ids selects images of the runs' data; leave it out with --image-files"),
     ):
         code, _, err = run_command(f"figure mdsan.4 {run} {line}")

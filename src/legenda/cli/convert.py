@@ -37,6 +37,7 @@ def run(arguments: Sequence[str]) -> None:
         raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.cli.progress import progress_bar
     from legenda.features.convert import convert
+    from legenda.features.identity import extractor_name
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"
@@ -45,5 +46,6 @@ def run(arguments: Sequence[str]) -> None:
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(
         f"{out}: {report.images} images, {report.regions} regions of width {report.feature_dim} in {dtype}, {boxes}, "
-        f"by {report.extractor}; checksum {report.checksum}; {report.images / max(report.seconds, 1e-9):.0f} images/s"
+        f"by {extractor_name(report.extractor)}; checksum {report.checksum}; "
+        f"{report.images / max(report.seconds, 1e-9):.0f} images/s"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,10 @@ from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
+from legenda.extractors.fingerprint import find_mismatch
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file
+from legenda.features.base import UNNAMED
+from legenda.features.identity import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import load_any
@@ -21,6 +25,8 @@ from legenda.recipes.recipe import Data
 from legenda.run_files import CONFIG
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,39 +76,40 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def resolve_extractor(self, given: str | None) -> Extractor:
+    def resolve_extractor(self, given: str | None, *, ignore_mismatch: bool = False) -> Extractor:
         """Return the extractor of the run's features.
 
         given: file or name; None for extractors that are built in or can be downloaded. Raise LegendaError where the
-        extractor is missing or is not the one of the training.
+        extractor is missing or is not the one of the training; with `ignore_mismatch` another one is only warned of.
         """
-        expected = str(self.config.get("extractor"))
-        if self.imported:
+        expected = ExtractorIdentity.parse(str(self.config.get("extractor")))
+        if self.imported or expected.name == UNNAMED:
             if given is None:
                 raise ConfigError(
-                    f"{self.folder} was imported and needs the features of its release; name an extractor of these, as "
-                    "in --extractor my_extractor.py"
+                    f"{self.folder} does not name the extractor of the features it was trained on; name it, as in "
+                    "--extractor my_extractor.py"
                 )
             return load_extractor(given)
-        if given is None and not needs_no_file(expected):
+        if given is None and not needs_no_file(expected.name):
             raise ConfigError(
-                f"{self.folder} was trained on features of the extractor {expected}; name its file, as in "
+                f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
                 f"--extractor {_file_of(expected)}"
             )
-        extractor = load_extractor(given or expected)
-        if extractor.name != expected:
-            raise ConfigError(
-                f"{self.folder} was trained on features of {expected}, but {given} is {extractor.name}; give the same "
-                "file, unchanged"
-            )
+        extractor = load_extractor(given or expected.name)
+        difference = find_mismatch(expected, extractor)
+        if difference is not None:
+            message = f"{self.folder} was trained on features of {expected.name}, but {given} {difference}"
+            if not ignore_mismatch:
+                raise ConfigError(f"{message}; give that extractor, or use this one with --ignore-extractor-mismatch")
+            _LOG.warning("%s; its captions may be meaningless", message)
         return extractor
 
 
-def _file_of(extractor: str) -> str:
-    """Return an example of what to give as --extractor for an extractor with this recorded name."""
-    if is_registered(extractor):
-        return f"{extractor.partition('@')[0].partition(':')[0]}:FILE"
-    return f"{extractor.rsplit('-', 1)[0]}.py"
+def _file_of(extractor: ExtractorIdentity) -> str:
+    """Return an example of what to give as --extractor for an extractor with this recorded identity."""
+    if is_registered(extractor.name):
+        return f"{extractor.base_name.partition(':')[0]}:FILE"
+    return f"{extractor.base_name}.py"
 
 
 def load_captioner_run(folder: str | Path) -> CaptionerRun:

@@ -19,10 +19,11 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 
 @dataclass(frozen=True)
 class Extractor:
-    """A function from images to regions, and the name that is stored with its features."""
+    """A function from images to regions, and the name and version that are stored with its features."""
 
     name: str
     extract: Extract
+    version: str = ""
 
 
 def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequence[Path]) -> list[ImageRegions]:

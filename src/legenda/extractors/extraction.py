@@ -14,6 +14,7 @@ from PIL import Image
 
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.extractors.base import Extractor, run_extractor
+from legenda.extractors.fingerprint import identify
 from legenda.extractors.images import read_image
 from legenda.extractors.resume import ShardCache, StoredImage
 from legenda.features.validate import as_floats, validate_values
@@ -66,7 +67,8 @@ def extract_store(
     paths = [Path(image) for image in images]
     _check_ids(paths)
     start = time.monotonic()
-    cache = ShardCache(out, extractor.name)
+    identity = str(identify(extractor))
+    cache = ShardCache(out, identity)
     todo = [path for path in paths if path not in cache]
     cached = done = len(paths) - len(todo)
     skipped: list[tuple[Path, str]] = []
@@ -97,7 +99,7 @@ def extract_store(
     unreadable = {path for path, _ in skipped}
     ids = [path.stem for path in paths if path not in unreadable]
     stored = (in_memory[name] if name in in_memory else cache.read(name) for name in ids)
-    write_store(out, stored, extractor=extractor.name)
+    write_store(out, stored, extractor=identity)
     cache.remove()
     return ExtractionReport(len(ids), tuple(skipped), time.monotonic() - start, cached)
 

@@ -72,10 +72,11 @@ def _load_file(path: Path) -> Extractor:
             f"or one of: {', '.join(sorted(EXTRACTORS))}"
         ) from error
     name = f"{path.stem}-{hashlib.sha256(source).hexdigest()[:8]}"
-    extract = getattr(run_source(path, source, f"legenda_extractor_{name}"), "extract", None)
+    module = run_source(path, source, f"legenda_extractor_{name}")
+    extract = getattr(module, "extract", None)
     if not callable(extract):
         raise DataError(f"{path} defines no function extract(images); add it")
-    return Extractor(name, extract)
+    return Extractor(name, extract, str(getattr(module, "VERSION", "")))
 
 
 def load_bottom_up_extractor(weights: str, *, precision: Precision) -> Extractor:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import DataError
+from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.packed import PackedFeatureStore
 from legenda.features.writer import write_store
 from legenda.io import read_json, write_json
@@ -33,10 +34,10 @@ class ShardCache:
         for path in sorted(self._folder.glob("*.json")):
             stats = read_json(path, f"remove {self._folder}")
             store = PackedFeatureStore(path.with_suffix(".safetensors"))
-            if store.extractor != extractor:
+            if not is_same_extractor(store.extractor, extractor):
                 raise DataError(
-                    f"{self._folder} holds an unfinished extraction by {store.extractor}, not {extractor}; remove it "
-                    "or name another file"
+                    f"{self._folder} holds an unfinished extraction by {extractor_name(store.extractor)}, not "
+                    f"{extractor_name(extractor)}; remove it or name another file"
                 )
             self._add_store(store, stats)
 

@@ -13,6 +13,7 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore
 from legenda.features.detections import DetectionStore
+from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
 
 if TYPE_CHECKING:
@@ -39,15 +40,12 @@ class ConcatFeatureStore:
         stores = tuple(DetectionStore(path) if _is_npz(path) else open_features(path) for path in paths)
         first = stores[0]
         for store in stores[1:]:
-            if (store.feature_dim, store.has_boxes, store.extractor) != (
-                first.feature_dim,
-                first.has_boxes,
-                first.extractor,
-            ):
+            same_layout = (store.feature_dim, store.has_boxes) == (first.feature_dim, first.has_boxes)
+            if not same_layout or not is_same_extractor(first.extractor, store.extractor):
                 raise DataError(
-                    f"{store.path} has features of width {store.feature_dim} {_boxed(store)} by {store.extractor}, but "
-                    f"{first.path} of width {first.feature_dim} {_boxed(first)} by {first.extractor}; name stores of "
-                    "one extractor"
+                    f"{store.path} has features of width {store.feature_dim} {_boxed(store)} by "
+                    f"{extractor_name(store.extractor)}, but {first.path} of width {first.feature_dim} {_boxed(first)} "
+                    f"by {extractor_name(first.extractor)}; name stores of one extractor"
                 )
         return ConcatFeatureStore(stores)
 

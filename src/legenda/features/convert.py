@@ -17,6 +17,7 @@ from legenda.errors import DataError
 from legenda.features.base import UNNAMED, FeatureStore
 from legenda.features.folder import NOTE
 from legenda.features.hdf5 import WRITTEN_BY_LEGENDA
+from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
 from legenda.features.validate import as_floats, validate_regions, validate_values
 from legenda.features.writer import write_store
@@ -115,17 +116,18 @@ class _Digest:
 
 
 def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
-    names = {store.extractor: store.path for store in stores}
-    named = {name: path for name, path in names.items() if name != UNNAMED}
-    if len(names) > 1:
-        (first, at), (second, other) = list(names.items())[:2]
-        raise DataError(
-            f"{at} was made by the extractor {first}, but {other} by {second}; features of different extractors do not "
-            "belong into one store"
-        )
-    if given is not None and named and given not in named:
-        raise DataError(f"{stores[0].path} was made by the extractor {stores[0].extractor}; it cannot become {given}")
-    return given or next(iter(names))
+    first = stores[0]
+    name = extractor_name(first.extractor)
+    for store in stores[1:]:
+        if not is_same_extractor(first.extractor, store.extractor):
+            other = extractor_name(store.extractor)
+            raise DataError(
+                f"{first.path} was made by the extractor {name}, but {store.path} by {other}; features of different "
+                "extractors do not belong into one store"
+            )
+    if given is not None and name not in (UNNAMED, given):
+        raise DataError(f"{first.path} was made by the extractor {name}; it cannot become {given}")
+    return first.extractor if given is None or given == name else given
 
 
 def _same_file(source: Path, out: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from legenda.errors import DataError
+from legenda.features.identity import extractor_name
 from legenda.features.packed import DTYPES, FORMAT
 from legenda.features.validate import as_floats, validate_shapes, validate_values
 from legenda.io import atomic_write
@@ -58,9 +59,8 @@ def write_store(
             elif (boxes is not None) != with_boxes:
                 fault = f"{'no ' if boxes is None else ''}boxes, unlike those before; give boxes for all or none"
             if fault is not None:
-                raise DataError(
-                    f"{name_in_errors or path} is not written: image '{image}' of extractor {extractor} has {fault}"
-                )
+                where = f"image '{image}' of extractor {extractor_name(extractor)}"
+                raise DataError(f"{name_in_errors or path} is not written: {where} has {fault}")
             ids[image] = None
             offsets.append(offsets[-1] + len(features))
             all_features.write(features.astype(stored).tobytes())

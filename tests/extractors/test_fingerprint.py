@@ -1,0 +1,89 @@
+"""The identity of an extractor: name, version, width and fingerprint, not the bytes of its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from legenda.extractors import Extractor, extract_store, load_extractor
+from legenda.extractors.fingerprint import find_mismatch, fingerprint, identify
+from legenda.features.identity import TOLERANCE, ExtractorIdentity, extractor_name, is_same_extractor
+from legenda.features.open import open_features
+
+SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
+SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")
+
+
+def written(folder: Path, source: str, name: str = "mine") -> Extractor:
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    return load_extractor(folder / f"{name}.py")
+
+
+@pytest.fixture
+def recorded(tmp_path) -> ExtractorIdentity:
+    """The identity that a store of the extractor holds."""
+    Image.new("RGB", (20, 20), "red").save(tmp_path / "image.png")
+    extract_store([tmp_path / "image.png"], written(tmp_path, SOURCE), tmp_path / "f.safetensors")
+    return ExtractorIdentity.parse(open_features(tmp_path / "f.safetensors").extractor)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [SOURCE, SOURCE + "# a comment\n", SCALED.format(factor=1 + TOLERANCE / 2)],
+    ids=["unchanged", "comment", "tolerance"],
+)
+def test_an_extractor_with_equal_features_is_the_same(tmp_path, recorded, source):
+    assert find_mismatch(recorded, written(tmp_path / "other", source)) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "message"),
+    [
+        (SCALED.format(factor=1.1), "mine", "differs by 10% on the test image, where 1% is the limit"),
+        (SOURCE.replace("reshape(-1, 3)", "reshape(-1, 3)[::-1]"), "mine", "on the test image"),
+        (SOURCE.replace("reshape(-1, 3)", "reshape(-1, 6)").replace("GRID = 4", "GRID = 4"), "mine", "not compared"),
+        (SOURCE.replace("/ 255.0, boxes", "[:, :2] / 255.0, boxes"), "mine", "returns 2 channels, not 3"),
+        (SOURCE + 'VERSION = "2"\n', "mine", "has the version '2', not ''"),
+        (SOURCE, "yours", "is yours-"),
+    ],
+    ids=["scale", "order", "fails", "width", "version", "name"],
+)
+def test_what_differs_is_named(tmp_path, recorded, source, name, message):
+    difference = find_mismatch(recorded, written(tmp_path / "other", source, name))
+    assert difference is not None
+    assert message in difference
+
+
+def test_the_text_of_an_identity_is_read_back(recorded):
+    assert (recorded.base_name, recorded.feature_dim, recorded.version) == ("mine", 3, "")
+    assert len(recorded.fingerprint) == 7
+    text = str(recorded)
+    assert ExtractorIdentity.parse(text) == recorded
+    assert extractor_name(text) == recorded.name
+    versioned = ExtractorIdentity("a-01234567", "1:2", 4, (1.0, -0.5))
+    assert ExtractorIdentity.parse(str(versioned)) == versioned
+    assert ExtractorIdentity.parse("odd#name") == ExtractorIdentity("odd#name")
+
+
+def test_names_without_digests_are_compared_as_they_are():
+    calls = []
+    extractor = Extractor("scenes", lambda images: calls.append(images) or [])
+    assert str(identify(extractor)) == "scenes"
+    assert calls == []
+    assert is_same_extractor("hf:a@01234567", "hf:a@01234567#:3:1.0")
+    assert not is_same_extractor("hf:a@01234567", "hf:a@01234568")
+    assert not is_same_extractor("mine-1", "mine-2")
+
+
+def test_small_differences_of_features_are_below_the_tolerance():
+    generator = np.random.default_rng(0)
+    features, boxes = generator.normal(size=(36, 512)), generator.random((36, 4))
+    noise = 1 + 1e-3 * generator.normal(size=features.shape)
+    first, second = fingerprint(features, boxes), fingerprint(features * noise, boxes)
+    assert 0 < max(abs(a - b) for a, b in zip(first, second, strict=True)) < TOLERANCE / 10
+    other = fingerprint(generator.normal(size=features.shape), boxes)
+    assert max(abs(a - b) for a, b in zip(first, other, strict=True)) > TOLERANCE
