@@ -59,20 +59,39 @@ class ModelConfig(Config):
     decoder: str | Mapping[str, Any] | None = None
     """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
 
+    encoder_class: ClassVar[str] = ""
+    decoder_class: ClassVar[str] = ""
+    """The classes as "module:attribute"; they are called with `encoder_arguments` and `decoder_arguments`."""
+
+    generation: ClassVar[Mapping[str, Any]] = {}
+    """The options of generation in the release of the decoder that differ from the defaults."""
+
     def build_encoder(self) -> Encoder:
         """Return a new encoder with random weights."""
-        raise NotImplementedError
+        return resolve(self.encoder_class)(**self.encoder_arguments())
 
     def build_decoder(self) -> Decoder:
         """Return a new decoder with random weights."""
-        raise NotImplementedError
+        return resolve(self.decoder_class)(**self.decoder_arguments())
+
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the encoder."""
+        return {}
+
+    def decoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the decoder."""
+        return {}
+
+    def values_of(self, *names: str) -> dict[str, Any]:
+        """Return the values of fields and properties by name."""
+        return {name: getattr(self, name) for name in names}
 
     @property
     def generation_config(self) -> GenerationConfig:
         """The defaults of generation in the release of the decoder."""
         from legenda.decoding.generation_config import GenerationConfig
 
-        return GenerationConfig()
+        return GenerationConfig(**self.generation)
 
     def require_positive(self, *names: str) -> None:
         """Raise ConfigError unless the common sizes and the named fields are at least 1."""

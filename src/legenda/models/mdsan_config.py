@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from legenda.attention.registries import DISTANCES
 from legenda.models.transformer.config import TransformerConfig
-
-if TYPE_CHECKING:
-    from legenda.models.mdsan import MdsanDecoder, MdsanEncoder
-    from legenda.models.meshed import MeshedDecoder, MeshedEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
 class MdsanConfig(TransformerConfig):
     """Options of `mdsan` and its ablations; the defaults are those of the released code."""
+
+    encoder_class: ClassVar[str] = "legenda.models.mdsan:MdsanEncoder"
+    decoder_class: ClassVar[str] = "legenda.models.mdsan:MdsanDecoder"
 
     num_layers: int = 3
     """Layers of the encoder, and of the decoder."""
@@ -45,25 +44,12 @@ class MdsanConfig(TransformerConfig):
         """Whether each branch has a residual connection and layer normalization."""
         return self.reading == "released" if self.branch_residual is None else self.branch_residual
 
-    def build_encoder(self) -> MdsanEncoder:
-        """Return the encoder of section IV."""
-        from legenda.models.mdsan import MdsanEncoder
-
-        return MdsanEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> MdsanDecoder:
-        """Return the decoder of section IV."""
-        from legenda.models.mdsan import MdsanDecoder
-
-        return MdsanDecoder(**self.decoder_arguments())
-
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder."""
         return {
             **super().encoder_arguments(),
             "last_norm": self.norm_first,
-            "grid_size": self.grid_size,
-            "zero_rows_are_padding": self.zero_rows_are_padding,
+            **self.values_of("grid_size", "zero_rows_are_padding"),
         }
 
     def decoder_arguments(self) -> dict[str, Any]:
@@ -84,6 +70,9 @@ class MdsanConfig(TransformerConfig):
 class MeshedConfig(MdsanConfig):
     """Options of `meshed`: those of MD-SAN, with single branches and no distances by default."""
 
+    encoder_class: ClassVar[str] = "legenda.models.meshed:MeshedEncoder"
+    decoder_class: ClassVar[str] = "legenda.models.meshed:MeshedDecoder"
+
     distance: Annotated[str, DISTANCES] = "none"
     """Distance by which the scores are rescaled."""
     branches: int = 1
@@ -92,15 +81,3 @@ class MeshedConfig(MdsanConfig):
     """Probability of dropping each of several branches in training."""
     reading: Literal["released", "paper"] = "paper"
     """paper: one residual connection and layer normalization around each attention; released: as in MD-SAN."""
-
-    def build_encoder(self) -> MeshedEncoder:
-        """Return the encoder, whose memory holds the outputs of all layers."""
-        from legenda.models.meshed import MeshedEncoder
-
-        return MeshedEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> MeshedDecoder:
-        """Return the decoder, which attends to all of them."""
-        from legenda.models.meshed import MeshedDecoder
-
-        return MeshedDecoder(**self.decoder_arguments())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.registries import Act
 from legenda.errors import ConfigError
@@ -12,14 +13,17 @@ from legenda.models.config import ModelConfig
 if TYPE_CHECKING:
     from legenda.attention.additive import AdditiveAttention
     from legenda.attention.x_linear import XLinearAttention
-    from legenda.decoding.generation_config import GenerationConfig
-    from legenda.models.x_linear import ConcatUpdate, XLinearEncoder
-    from legenda.models.xlan import XLanDecoder
+    from legenda.models.x_linear import ConcatUpdate
 
 
 @dataclass(frozen=True, kw_only=True)
 class XLinearConfig(ModelConfig):
     """Options of both models of the paper; the defaults are those of the released X-LAN."""
+
+    encoder_class: ClassVar[str] = "legenda.models.x_linear:XLinearEncoder"
+
+    generation: ClassVar[Mapping[str, Any]] = {"max_length": 17}
+    """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
 
     dim: int = 1024
     """Channels inside the model."""
@@ -75,13 +79,6 @@ class XLinearConfig(ModelConfig):
         """Channels of B' in each head."""
         return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
 
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
-        from legenda.decoding.generation_config import GenerationConfig
-
-        return GenerationConfig(max_length=17)
-
     def create_block(self) -> XLinearAttention:
         """Return an X-Linear block."""
         from legenda.attention.x_linear import XLinearAttention
@@ -108,14 +105,9 @@ class XLinearConfig(ModelConfig):
         from legenda.attention.x_linear import create_act
 
         return {
-            "feature_dim": self.feature_dim,
-            "dim": self.dim,
-            "num_layers": self.num_layers,
-            "create_block": self.create_block,
-            "create_update": self.create_update,
+            **self.values_of("feature_dim", "dim", "num_layers", "create_block", "create_update", "as_released"),
             "act": create_act(self.region_act, self.alpha),
             "input_norm": self.region_norm,
-            "as_released": self.as_released,
             "input_dropout": self.region_dropout,
             "block_dropout": self.encoder_dropout,
         }
@@ -134,6 +126,8 @@ class XLanConfig(XLinearConfig):
     not mention, stays.
     """
 
+    decoder_class: ClassVar[str] = "legenda.models.xlan:XLanDecoder"
+
     reading: Literal["released", "paper"] = "released"
     """Whether the released code or the paper is followed where they differ."""
     attention: Literal["x_linear", "conventional"] = "x_linear"
@@ -148,29 +142,17 @@ class XLanConfig(XLinearConfig):
         """Whether the released code is followed where the paper differs."""
         return self.reading == "released"
 
-    def build_encoder(self) -> XLinearEncoder:
-        """Return the encoder of section 3.3.2."""
-        from legenda.models.x_linear import XLinearEncoder
-
-        return XLinearEncoder(**self.encoder_arguments())
-
-    def build_decoder(self) -> XLanDecoder:
-        """Return the decoder of section 3.3.3."""
+    def decoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the decoder."""
         from legenda.attention.x_linear import create_act
-        from legenda.models.xlan import XLanDecoder
 
-        return XLanDecoder(
-            vocab_size=self.vocab_size,
-            dim=self.dim,
-            num_layers=self.decoder_layers,
-            create_attention=self._create_attention,
-            act=create_act(self.word_act, self.alpha),
-            as_released=self.as_released,
-            word_dropout=self.word_dropout,
-            context_dropout=self.context_dropout,
-            attention_dropout=self.decoder_dropout,
-            output_dropout=self.output_dropout,
-        )
+        return {
+            **self.values_of("vocab_size", "dim", "as_released", "word_dropout", "context_dropout", "output_dropout"),
+            "num_layers": self.decoder_layers,
+            "create_attention": self._create_attention,
+            "act": create_act(self.word_act, self.alpha),
+            "attention_dropout": self.decoder_dropout,
+        }
 
     def _create_attention(self) -> XLinearAttention | AdditiveAttention:
         from legenda.attention.additive import AdditiveAttention

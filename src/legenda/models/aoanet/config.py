@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.config import AttentionConfig
 from legenda.errors import ConfigError
@@ -12,9 +13,7 @@ from legenda.models.config import ModelConfig
 if TYPE_CHECKING:
     from torch import nn
 
-    from legenda.decoding.generation_config import GenerationConfig
-    from legenda.models.aoanet.decoder import AoANetDecoder
-    from legenda.models.aoanet.encoder import AoANetEncoder, RefinerLayer
+    from legenda.models.aoanet.encoder import RefinerLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +24,12 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     each layer of the refiner (Eq. 7) instead of before it, none of the decoder's query, no biases in the projections of
     attention and in the output layer, and the projected query in information and gate (Eq. 6).
     """
+
+    encoder_class: ClassVar[str] = "legenda.models.aoanet.encoder:AoANetEncoder"
+    decoder_class: ClassVar[str] = "legenda.models.aoanet.decoder:AoANetDecoder"
+
+    generation: ClassVar[Mapping[str, Any]] = {"finished_beams": "release", "max_length": 20}
+    """Finished hypotheses leave the beam; at most 20 tokens, as in the release."""
 
     dim: int = 1024
     """Channels inside the model."""
@@ -98,31 +103,17 @@ class AoANetConfig(AttentionConfig, ModelConfig):
         """Channels of all heads of one attention."""
         return self.dim * self.multi_head_scale
 
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """Finished hypotheses leave the beam; at most 20 tokens, as in the release."""
-        from legenda.decoding.generation_config import GenerationConfig
-
-        return GenerationConfig(finished_beams="release", max_length=20)
-
-    def build_encoder(self) -> AoANetEncoder:
-        """Return region embedding and refiner."""
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of region embedding and refiner."""
         from legenda.attention.builders import create_pair_geometry
-        from legenda.models.aoanet.encoder import AoANetEncoder
 
-        return AoANetEncoder(
-            feature_dim=self.feature_dim,
-            dim=self.dim,
-            num_layers=self.num_layers,
-            create_layer=self._create_layer,
-            create_geometry=lambda: create_pair_geometry(self, self.num_layers),
-            needs_boxes=self.needs_boxes and self.num_layers > 0,
-            as_printed=self.reading == "paper",
-            use_bn=self.use_bn,
-            recurrent=self.recurrent,
-            mean_feats=self.mean_feats,
-            dropout=self.dropout,
-        )
+        return {
+            **self.values_of("feature_dim", "dim", "num_layers", "use_bn", "recurrent", "mean_feats", "dropout"),
+            "create_layer": self._create_layer,
+            "create_geometry": lambda: create_pair_geometry(self, self.num_layers),
+            "needs_boxes": self.needs_boxes and self.num_layers > 0,
+            "as_printed": self.reading == "paper",
+        }
 
     def _create_layer(self, layer: int) -> RefinerLayer:
         from legenda.attention.builders import create_self_attention
@@ -157,20 +148,13 @@ class AoANetConfig(AttentionConfig, ModelConfig):
 
         return nn.LayerNorm(self.dim) if self.reading == "paper" else StdLayerNorm(self.dim)
 
-    def build_decoder(self) -> AoANetDecoder:
-        """Return the LSTM with attention on attention, or the ablation of it that `context` names."""
-        from legenda.models.aoanet.decoder import AoANetDecoder
-
-        return AoANetDecoder(
-            vocab_size=self.vocab_size,
-            dim=self.dim,
-            word_dim=self.word_channels,
-            num_heads=self.num_heads if self.multi_head else None,
-            attended_dim=self.attended_dim if self.multi_head else self.dim,
-            additive_dim=self.additive_dim,
-            context=self.context,
-            as_printed=self.reading == "paper",
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
-            context_dropout=self.dropout if self.context_dropout else 0.0,
-        )
+    def decoder_arguments(self) -> dict[str, Any]:
+        """Return the arguments of the LSTM with attention on attention, or of the ablation that `context` names."""
+        return {
+            **self.values_of("vocab_size", "dim", "additive_dim", "context", "dropout", "attention_dropout"),
+            "word_dim": self.word_channels,
+            "num_heads": self.num_heads if self.multi_head else None,
+            "attended_dim": self.attended_dim if self.multi_head else self.dim,
+            "as_printed": self.reading == "paper",
+            "context_dropout": self.dropout if self.context_dropout else 0.0,
+        }

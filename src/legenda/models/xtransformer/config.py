@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from legenda.errors import ConfigError
 from legenda.models.x_linear_config import XLinearConfig
 
 if TYPE_CHECKING:
-    from legenda.models.x_linear import XLinearEncoder
-    from legenda.models.xtransformer.decoder import XTransformerDecoder, XTransformerLayer
+    from legenda.models.xtransformer.decoder import XTransformerLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +18,8 @@ class XTransformerConfig(XLinearConfig):
 
     Token 0 begins and ends captions: inside a row, later tokens do not attend to it.
     """
+
+    decoder_class: ClassVar[str] = "legenda.models.xtransformer.decoder:XTransformerDecoder"
 
     dim: int = 768
     """Channels inside the model."""
@@ -45,29 +46,21 @@ class XTransformerConfig(XLinearConfig):
         if self.position_base <= 1:
             raise ConfigError(f"position_base must be above 1, not {self.position_base}")
 
-    def build_encoder(self) -> XLinearEncoder:
-        """Return X-LAN's encoder with a feed-forward network after each layer."""
-        from legenda.models.x_linear import XLinearEncoder
+    def encoder_arguments(self) -> dict[str, Any]:
+        """Return the arguments of X-LAN's encoder, here with a feed-forward network after each layer."""
+        return super().encoder_arguments() | self.values_of("ff_dim", "ff_dropout")
 
-        return XLinearEncoder(**self.encoder_arguments(), ff_dim=self.ff_dim, ff_dropout=self.ff_dropout)
-
-    def build_decoder(self) -> XTransformerDecoder:
-        """Return the decoder."""
+    def decoder_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments of the decoder."""
         from legenda.attention.x_linear import create_act
-        from legenda.models.xtransformer.decoder import XTransformerDecoder
 
-        return XTransformerDecoder(
-            vocab_size=self.vocab_size,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            num_layers=self.decoder_layers,
-            create_layer=self._create_layer,
-            act=create_act(self.act, self.alpha),
-            position_base=self.position_base,
-            word_dropout=self.word_dropout,
-            dropout=self.decoder_dropout,
-            output_dropout=self.output_dropout,
-        )
+        return {
+            **self.values_of("vocab_size", "dim", "num_heads", "position_base", "word_dropout", "output_dropout"),
+            "num_layers": self.decoder_layers,
+            "create_layer": self._create_layer,
+            "act": create_act(self.act, self.alpha),
+            "dropout": self.decoder_dropout,
+        }
 
     def _create_layer(self, is_last: bool) -> XTransformerLayer:
         from legenda.models.layers import PostNormFeedForward
