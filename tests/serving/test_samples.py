@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import load_extractor
@@ -11,7 +12,8 @@ from legenda.extractors import load_extractor
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from legenda.serving.engine import LoadedModel
-from legenda.serving.samples import held_out_photographs, sample_images
+from legenda.serving.samples import default_photographs, sample_images
+from legenda.visualization.report.images import packaged_photographs
 
 EXTRACTOR = Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py"
 
@@ -30,21 +32,32 @@ def photographed(noisy_photographs, make_run, tmp_path) -> LoadedModel:
     return _load(make_run("transformer", data))
 
 
-def test_held_out_photographs_are_found_next_to_the_annotations(photographed, served, tmp_path):
-    found = held_out_photographs([*served.values(), photographed])
-    assert [path.name for path in found] == ["p3.jpg", "p4.jpg", "p5.jpg"]
+def test_default_photographs_are_found_next_to_the_annotations(photographed, served, tmp_path):
+    found = default_photographs([*served.values(), photographed])
+    packaged = packaged_photographs()
+    assert [path.name for path in found] == ["p3.jpg", "p4.jpg", "p5.jpg", *(path.name for path in packaged)]
     (tmp_path / "images").unlink()
-    assert held_out_photographs([photographed]) == []
+    assert default_photographs([photographed]) == packaged
     (tmp_path / "dataset.json").unlink()
-    assert held_out_photographs([photographed]) == []
+    assert default_photographs([photographed]) == packaged
 
 
-def test_models_of_scenes_and_imported_models_have_no_photographs(noisy_photographs, make_run, served):
+def test_models_other_than_of_scenes_have_the_packaged_photographs(noisy_photographs, make_run, served):
+    assert default_photographs(served.values()) == []
     imported = _load(make_run("xlan", noisy_photographs.data, imported={"kind": "xlan"}))
-    assert held_out_photographs([*served.values(), imported]) == []
+    assert default_photographs([*served.values(), imported]) == packaged_photographs()
 
 
-def test_held_out_photographs_one_name_are_all_offered(tmp_path):
+def test_packaged_photographs_are_small_and_named_with_their_sources():
+    notice = (EXTRACTOR.parents[1] / "NOTICE").read_text(encoding="utf-8")
+    assert [path.stem for path in packaged_photographs()] == ["astronaut", "cat", "coffee", "rocket"]
+    for path in packaged_photographs():
+        assert f"src/legenda/assets/photographs/{path.name}" in notice
+        assert path.stat().st_size <= 60_000
+        assert max(Image.open(path).size) <= 640
+
+
+def test_default_photographs_one_name_are_all_offered(tmp_path):
     photographs = [tmp_path / folder / "a.jpg" for folder in ("x", "y", "z")]
     samples = sample_images(tmp_path, photographs, scenes=True)
     assert list(samples)[:6] == [f"scene-{number}.png" for number in range(1, 7)]

@@ -21,8 +21,8 @@ class ServeOptions:
     extractor: str | None = None
     """The extractor, a Python file or a name, for runs whose extractor is not built in."""
     samples: tuple[str, ...] = ()
-    """Sample photographs: files, folders or patterns; by default six held-out ones, if they are found next to the
-    annotations of a model. Models of scenes also have drawn scenes."""
+    """Sample photographs: files, folders or patterns; by default four of the package and six held-out ones, if
+    they are found next to the annotations of a model. Models of scenes have drawn scenes."""
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 admits the whole network."""
     port: int = 8000

@@ -9,7 +9,7 @@ from legenda.datasets.captions import KarpathyData
 from legenda.datasets.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import LegendaError
 from legenda.serving.engine import LoadedModel
-from legenda.visualization.report.images import find_photographs
+from legenda.visualization.report.images import find_photographs, packaged_photographs
 
 _MAX_SAMPLES = 6
 """Number of scenes, and of photographs chosen by default."""
@@ -34,9 +34,9 @@ def sample_images(folder: Path, photographs: Sequence[Path], *, scenes: bool) ->
     return samples
 
 
-def held_out_photographs(models: Collection[LoadedModel]) -> list[Path]:
-    """Return up to six photographs outside the training split, of the first model whose photographs are found next to
-    its annotations; none for models of other data.
+def default_photographs(models: Collection[LoadedModel]) -> list[Path]:
+    """Return sample photographs: up to six outside the training split, of the first model whose photographs are found
+    next to its annotations, and those of the package; none for models of scenes alone.
     """
     for loaded in models:
         with suppress(LegendaError):  # an imported run has no data; annotations may have moved since the training
@@ -45,5 +45,5 @@ def held_out_photographs(models: Collection[LoadedModel]) -> list[Path]:
                 images = read_annotations(data.annotations, lists=data.lists)
                 held_out = {image.id: image.file for image in images if image.split not in ("train", "restval")}
                 if found := find_photographs(data, held_out, limit=_MAX_SAMPLES):
-                    return list(found.values())
-    return []
+                    return [*found.values(), *packaged_photographs()]
+    return packaged_photographs() if any(loaded.extractor.name != "scenes" for loaded in models) else []

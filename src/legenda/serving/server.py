@@ -27,11 +27,11 @@ def serve(options: ServeOptions) -> None:
         raise ConfigError(f"{error.name} is missing; install it with pip install 'legenda[serve]'") from error
     from legenda.serving.engine import LoadedModel
     from legenda.serving.limits import Limits
-    from legenda.serving.samples import held_out_photographs, sample_images
+    from legenda.serving.samples import default_photographs, sample_images
 
     runs = {name: load_captioner_run(folder) for name, folder in unique_run_names(options.runs).items()}
     models = {name: LoadedModel(run, _load_extractor(run, options.extractor)) for name, run in runs.items()}
-    photographs = find_images(options.samples) if options.samples else held_out_photographs(models.values())
+    photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
     local = options.host in _LOOPBACK
     hosts = (*_LOOPBACK, "[::1]") if local else ("*",)
     limits = Limits(options.max_upload_mb * 1_000_000, options.rate_limit, hosts)

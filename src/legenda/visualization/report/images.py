@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -56,6 +57,11 @@ class ReportImage:
             if len(data) <= _MAX_BYTES:
                 break
         return data, "image/jpeg"
+
+
+def packaged_photographs() -> list[Path]:
+    """Return the four photographs of the package, named in NOTICE with their sources."""
+    return sorted(Path(str(resources.files("legenda"))).glob("assets/photographs/*.jpg"))
 
 
 def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
