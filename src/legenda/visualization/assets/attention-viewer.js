@@ -21,7 +21,7 @@
 
 const createAttentionViewer = (() => {
   const MAX_OUTLINES = 16; // with more regions, outlines would hide the image: only the shade shows them
-  const MAX_IMAGE_HEIGHT = 26; // rem
+  const MAX_IMAGE_HEIGHT = "26rem"; // unless the page sets --image-height
   let maskCount = 0;
 
   function rectangle(box) {
@@ -108,6 +108,30 @@ const createAttentionViewer = (() => {
     return { nodes: [drawing, label], light, rest, hide };
   }
 
+  /** The absolute weights of a word below the image, whose shade is relative to the largest weight. */
+  function createScale() {
+    const text = html("span");
+    const fill = html("span", { class: "attention-fill" });
+    const uniform = html("span", { class: "attention-uniform" });
+    const node = html("div", { class: "attention-scale" }, html("span", { class: "attention-bar", "aria-hidden": "true" }, fill, uniform), text);
+
+    function show(weights) {
+      const largest = weights === null ? 0 : weights[indexOfLargest(weights)];
+      fill.style.width = `${Math.min(1, largest) * 100}%`;
+      uniform.hidden = weights === null;
+      if (weights === null) {
+        text.textContent = "brightness: weight relative to the largest";
+        return;
+      }
+      uniform.style.left = `${100 / weights.length}%`;
+      text.textContent = `largest ${largest.toFixed(2)}, ${(largest * weights.length).toFixed(1)} × uniform ` +
+        `(${(1 / weights.length).toFixed(2)} in ${weights.length})`;
+    }
+
+    show(null);
+    return { node, show };
+  }
+
   function createStage(image, overlays, drawing) {
     if (image === null) return null;
     const node = html("img", { alt: image.description, decoding: "async" });
@@ -115,7 +139,7 @@ const createAttentionViewer = (() => {
       ...overlays.flatMap(({ nodes }) => nodes), drawing);
     node.addEventListener("load", () => {
       const ratio = node.naturalWidth / node.naturalHeight;
-      stage.style.width = `min(100%, ${MAX_IMAGE_HEIGHT * ratio}rem)`;
+      stage.style.width = `min(100%, calc(var(--image-height, ${MAX_IMAGE_HEIGHT}) * ${ratio}))`;
     });
     node.src = image.source;
     return stage;
@@ -143,7 +167,7 @@ const createAttentionViewer = (() => {
   }
 
   /** The highlighted word: the one under the pointer, else with keyboard focus, else the pinned one. */
-  function createSelection(resting) {
+  function createSelection(resting, scale) {
     const words = { hovered: null, focused: null, pinned: null };
     let shown = null;
     let visible = resting;
@@ -159,8 +183,10 @@ const createAttentionViewer = (() => {
       const overlay = shown?.overlay ?? resting;
       if (overlay !== visible) visible.hide();
       visible = overlay;
-      if (shown === null) overlay.rest();
-      else overlay.light(shown.weights());
+      const weights = shown === null ? null : shown.weights();
+      if (weights === null) overlay.rest();
+      else overlay.light(weights);
+      scale.show(weights);
     }
 
     return {
@@ -245,10 +271,12 @@ const createAttentionViewer = (() => {
   return function createAttentionViewer(host, { image, boxes, captions, drawing = null }) {
     const common = createOverlay(boxes);
     const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
-    const selection = createSelection(overlays[0] ?? common);
+    const scale = createScale();
+    const selection = createSelection(overlays[0] ?? common, scale);
     const shown = captions.map((caption, index) => createCaption(caption, overlays[index], selection));
     const stage = createStage(image, [...new Set([common, ...overlays])], drawing);
-    const viewer = html("div", { class: "attention-viewer" }, stage, ...shown.map(({ node }) => node));
+    const readable = captions.some(({ attention }) => attention !== null && attention[0]?.length > 0);
+    const viewer = html("div", { class: "attention-viewer" }, stage, readable ? scale.node : null, ...shown.map(({ node }) => node));
     viewer.addEventListener("keydown", (event) => {
       if (event.key === "Escape") selection.release();
     });
