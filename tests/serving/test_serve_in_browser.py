@@ -185,20 +185,60 @@ def test_json_and_png_downloads(page, scene_file):
 
 
 @pytest.mark.slow
-def test_a_narrow_screen_needs_no_horizontal_scrolling(page, scene_file):
-    page.set_viewport_size({"width": 390, "height": 800})
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_caption_is_above_the_fold_without_scrolling(page, scene_file, width, height):
+    page.set_viewport_size({"width": width, "height": height})
     _upload(page, scene_file)
-    sync_api.expect(page.locator(".result")).to_have_count(2)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    sync_api.expect(page.locator(".result img")).to_have_count(2)
+    page.locator(".result img").first.evaluate("image => image.decode()")
+    words = page.locator(".attention-words").first.bounding_box()
+    assert words is not None
+    assert page.evaluate("window.scrollY") == 0
+    assert words["y"] + words["height"] <= height
+    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.slow
-def test_the_api_reference_describes_every_operation(page, address):
+def test_progress_is_shown_while_models_work(page, scene_file):
+    held: list = []
+    page.route("**/api/captions", lambda route: held.append(route))
+    _upload(page, scene_file)
+    progress = page.get_by_role("progressbar", name="Captioning")
+    sync_api.expect(progress).to_have_attribute("max", "2")
+    sync_api.expect(page.locator(".working")).to_contain_text("Captioning with ngsan, xlan 0.")
+    held.pop().continue_()
+    sync_api.expect(progress).to_have_js_property("value", 1)
+    held.pop().continue_()
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+
+
+def test_the_absolute_weight_is_shown_with_that_of_uniform_attention(page, scene_file):
+    _upload(page, scene_file)
+    result = page.locator(".result").first
+    word = result.locator("button.attention-word").first
+    word.hover()
+    largest = float(result.locator(".attention-weight").inner_text())
+    count = result.locator("mask rect[fill='black']").count()
+    scale = result.locator(".attention-scale")
+    assert scale.inner_text().startswith(f"largest {largest:.2f}, ")
+    assert scale.inner_text().endswith(f" × uniform ({1 / count:.2f} in {count})")
+    bar = scale.locator(".attention-bar")
+    width = "node => node.getBoundingClientRect().width"
+    share = scale.locator(".attention-fill").evaluate(width) / bar.evaluate(width)
+    assert share == pytest.approx(largest, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_api_reference_tries_a_request_under_the_same_policy(page, address, scene_file):
+    violations: list[str] = []
+    page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
     page.goto(f"{address}/docs")
-    headings = page.locator("#operations h2 code")
-    sync_api.expect(headings).to_have_count(6)
-    assert "POST /api/captions" in headings.all_text_contents()
-    assert page.get_by_role("rowheader", name="temperature").first.is_visible()
+    sync_api.expect(page.locator(".opblock-summary-path")).to_have_count(6)
+    page.locator(".opblock-summary", has_text="/api/captions").click()
+    page.locator("input[type=file]").set_input_files(str(scene_file))
+    page.get_by_role("button", name="Execute").click()
+    sync_api.expect(page.locator(".live-responses-table .response-col_status").last).to_have_text("200")
+    assert violations == []
 
 
 def test_the_client_of_the_documentation_works(address, scene_file):

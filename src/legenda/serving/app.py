@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,8 @@ from legenda.visualization.caption_attention import CaptionAttention, draw_capti
 from legenda.visualization.page import render_html
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
+_SCRIPTS = ("dom.js", "attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")
+_SWAGGER_UI = resources.files("fastapi_offline") / "static"
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
 _SHEET_SIDE = 320
 _NO_TELEMETRY: Any = {
@@ -121,19 +124,12 @@ def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping
         )
         for name, loaded in models.items()
     ]
-    data = {"models": [model.model_dump() for model in infos], "samples": list(samples)}
+    offered = {"models": [info.model_dump() for info in infos], "samples": list(samples)}
     page, reference = (
-        render_html(
-            f"{name}.html",
-            styles=_STYLES,
-            scripts=("dom.js", *scripts),
-            data=data,
-            texts={"title": "Legenda"},
-            sources=_SOURCES,
-        )
-        for name, scripts in (
-            ("serve", ("attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")),
-            ("api", ("api.js",)),
+        render_html(template, styles=styles, scripts=scripts, data=data, texts={"title": "Legenda"}, sources=_SOURCES)
+        for template, styles, scripts, data in (
+            ("serve.html", _STYLES, _SCRIPTS, offered),
+            ("api.html", (_SWAGGER_UI / "swagger-ui.css",), (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js"), None),
         )
     )
 

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from string import Template
 from typing import Any
 
@@ -13,8 +14,8 @@ from typing import Any
 def render_html(
     template: str,
     *,
-    styles: Sequence[str],
-    scripts: Sequence[str],
+    styles: Sequence[str | Traversable],
+    scripts: Sequence[str | Traversable],
     data: Any,
     texts: Mapping[str, str],
     sources: Mapping[str, str],
@@ -22,10 +23,13 @@ def render_html(
     """Return an HTML page made from the assets of this package.
 
     template: the asset with placeholders $policy, $styles, $scripts, $data and those of `texts`, which are escaped.
-    styles, scripts: names of assets, in order. data: the JSON data that the page's script reads. sources: further
-    directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may be loaded.
+    styles, scripts: names of assets, or files of other packages, in order. data: the JSON data that the page's script
+    reads. sources: further directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may
+    be loaded.
     """
-    style_texts, script_texts = ([_asset(name) for name in names] for names in (styles, scripts))
+    style_texts = [_asset(name) for name in styles]
+    # after "<!--" and "<script", a parser of HTML would not end the element at "</script>"
+    script_texts = [_asset(name).replace("<!--", r"\x3C!--") for name in scripts]
     policy = {
         "default-src": "'none'",
         "style-src": _hashes(style_texts),
@@ -43,8 +47,9 @@ def render_html(
     )
 
 
-def _asset(name: str) -> str:
-    return resources.files("legenda.visualization").joinpath("assets", name).read_text(encoding="utf-8")
+def _asset(name: str | Traversable) -> str:
+    file = resources.files("legenda.visualization").joinpath("assets", name) if isinstance(name, str) else name
+    return file.read_text(encoding="utf-8")
 
 
 def _hashes(texts: Sequence[str]) -> str:

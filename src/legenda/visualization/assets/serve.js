@@ -105,18 +105,36 @@
     })));
   }
 
+  /** The image with the progress of its requests: {node, advance}, where advance() counts one finished model. */
+  function createProgress(entry, names) {
+    const start = performance.now();
+    const bar = html("progress", { "aria-label": "Captioning", ...(names.length > 1 ? { value: 0, max: names.length } : {}) });
+    const seconds = html("span", { class: "count", "aria-hidden": "true" });
+    const node = html("article", { class: "working" },
+      html("h2", {}, `Captioning with ${names.join(", ")} `, seconds), bar, html("img", { src: entry.url, alt: "" }));
+    const timer = setInterval(() => {
+      if (!node.isConnected) clearInterval(timer);
+      seconds.textContent = `${((performance.now() - start) / 1000).toFixed(1)} s`;
+    }, 100);
+    return { node, advance: () => { if (names.length > 1) bar.value += 1; } };
+  }
+
   async function submit() {
     const names = selectedModels();
     if (state.image === null) return showError("Choose an image first: drop one, paste one, or select a sample.");
     if (names.length === 0) return showError("Select at least one model.");
     const request = state.request + 1;
     state.request = request;
-    resultSection.replaceChildren(html("p", {}, "Captioning ..."));
     const entry = { image: state.image, url: state.url, settings: readSettings() };
+    const progress = createProgress(entry, names);
+    resultSection.replaceChildren(progress.node);
+    resultSection.scrollIntoView({ block: "nearest" });
     try {
       entry.results = await Promise.all(names.map(async (name) => {
         const response = await post("/api/captions", createForm(entry.image, name, { ...entry.settings, heads: true }));
-        return response.json();
+        const result = await response.json();
+        progress.advance();
+        return result;
       }));
       if (request === state.request) show(entry);
       history.unshift(entry);
@@ -152,8 +170,8 @@
       if (input.files.length > 0) setImage(input.files[0]);
       input.value = "";
     });
-    const zone = html("div", { class: "drop" }, html("p", {}, "Drop an image here, paste one, or"),
-      createButton("choose a file", () => input.click()), input);
+    const zone = html("div", { class: "drop" }, createButton("Choose an image", () => input.click()),
+      html("p", {}, "or drop or paste one"), input);
     zone.addEventListener("dragover", (event) => {
       event.preventDefault();
       zone.classList.add("is-over");
@@ -181,7 +199,7 @@
   }
 
   document.getElementById("input").append(createDropZone(), createSamples() ?? "",
-    html("div", { class: "settings" },
-      html("fieldset", {}, html("legend", {}, "models"), ...checkboxes.map(({ node }) => node)),
-      ...numbers.map(({ node }) => node), createButton("Caption", submit)));
+    html("fieldset", {}, html("legend", {}, "models"), ...checkboxes.map(({ node }) => node), createButton("Caption", submit, "action quiet")),
+    html("details", { class: "search", ...(window.innerWidth >= 900 ? { open: "" } : {}) }, html("summary", {}, "search settings"),
+      html("div", { class: "settings" }, ...numbers.map(({ node }) => node))));
 })();
