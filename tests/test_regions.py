@@ -28,11 +28,40 @@ def test_without_a_mask_all_regions_are_real():
         ({"features": torch.zeros(2, 3, 4), "boxes": torch.zeros(2, 1, 4)}, "boxes need the shape"),
         ({"features": torch.zeros(2, 3, 4), "mask": torch.ones(2, 4, dtype=torch.bool)}, "mask needs the shape"),
         ({"features": torch.zeros(2, 3, 4), "mask": torch.ones(2, 3)}, "type bool"),
+        (
+            {"features": torch.zeros(2, 3, 4, dtype=torch.uint8)},
+            "features need a floating-point dtype, not torch.uint8",
+        ),
+        ({"features": torch.zeros(1, 1, 4), "boxes": torch.zeros(1, 1, 4).long()}, "boxes need a floating-point dtype"),
+        (
+            {"features": torch.zeros(1, 1, 4), "boxes": torch.tensor([[[0.0, 0.0, 320.0, 240.0]]])},
+            r"boxes need x1 y1 x2 y2 in 0..1 of the image, not \[0.0, 0.0, 320.0, 240.0\]; divide boxes in pixels",
+        ),
+        (
+            {"features": torch.zeros(1, 1, 4), "global_feature": torch.zeros(1, 4).int()},
+            "global_feature needs a floating-point dtype, not torch.int32",
+        ),
     ],
 )
 def test_mismatched_shapes_raise(arguments, message):
     with pytest.raises(DataError, match=message):
         Regions(**arguments)
+
+
+def test_the_boxes_of_padding_may_hold_any_value():
+    boxes = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [5.0, 5.0, 9.0, torch.nan]]])
+    regions = Regions(torch.zeros(1, 2, 4), boxes, torch.tensor([[True, False]]))
+    assert regions.boxes is boxes
+
+
+def test_regions_move_to_a_device_and_a_dtype():
+    regions = Regions(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), global_feature=torch.zeros(1, 4))
+    half = regions.to(dtype=torch.bfloat16)
+    assert [values.dtype for values in (half.features, half.boxes, half.global_feature)] == [torch.bfloat16] * 3
+    assert half.mask_or_ones.dtype == torch.bool
+    moved = half.to("meta", torch.float32)
+    assert [values.dtype for values in (moved.features, moved.boxes)] == [torch.float32] * 2
+    assert {values.device.type for values in (moved.features, moved.boxes, moved.mask_or_ones)} == {"meta"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from legenda.errors import DataError
 
+_MAX_CORNER = 1.01
+"""Largest corner of a box in 0..1; boxes of half precision, or those a detector did not clip, are a little beyond."""
+
 
 @dataclass(frozen=True, eq=False)
 class Regions:
@@ -22,8 +25,8 @@ class Regions:
     mask: `(B, N)` bool, True for regions and False for padding; None stands for all True.
     global_feature: a vector of the whole image, `(B, D)`, for models that read one (AoANet's "fc" features), or None.
 
-    Raises DataError when the shapes disagree or an image has no region at all. The latter depends on the values of the
-    mask, so it is checked on the CPU only, and not while the model is compiled or exported.
+    Raises DataError when shapes disagree, a dtype is wrong, boxes are in pixels, or an image has no region at all. The
+    last two depend on values, so they are checked on the CPU only, and not while the model is compiled or exported.
     """
 
     features: Float[Tensor, "B N D"]
@@ -34,6 +37,8 @@ class Regions:
     def __post_init__(self) -> None:
         if self.features.dim() != 3:
             raise DataError(f"features need the shape (images, regions, dim), not {tuple(self.features.shape)}")
+        if not self.features.is_floating_point():
+            raise DataError(f"features need a floating-point dtype, not {self.features.dtype}; use features.float()")
         size = self.features.shape[:2]
         if size[1] == 0:
             raise DataError("every image needs at least one region; these features have none")
@@ -45,7 +50,11 @@ class Regions:
             raise DataError(f"mask needs the shape {tuple(size)} and type bool, True where a region is real")
         elif not torch.compiler.is_compiling() and self.mask.device.type == "cpu":  # no synchronization with a GPU
             _check_no_empty_image(self.mask)
+        if self.boxes is not None:
+            _check_boxes(self.boxes, self.mask_or_ones)
         vector = self.global_feature
+        if vector is not None and not vector.is_floating_point():
+            raise DataError(f"global_feature needs a floating-point dtype, not {vector.dtype}")
         if vector is not None and (vector.dim() != 2 or len(vector) != size[0]):
             raise DataError(f"global_feature needs the shape ({size[0]}, dim), not {tuple(vector.shape)}")
 
@@ -110,13 +119,26 @@ class Regions:
         """Return the images selected by a slice or an index tensor."""
         return self._map(lambda values: values[index])
 
-    def to(self, device: torch.device | str) -> Regions:
-        """Return the same regions on another device."""
-        return self._map(lambda values: values.to(device))
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Regions:
+        """Return the same regions on another device, and all but the mask in another floating-point dtype."""
+        return self._map(lambda values: values.to(device, dtype if values.is_floating_point() else None))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Regions:
         optional = (None if x is None else change(x) for x in (self.boxes, self.mask, self.global_feature))
         return Regions(change(self.features), *optional)
+
+
+def _check_boxes(boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"]) -> None:
+    if not boxes.is_floating_point():
+        raise DataError(f"boxes need a floating-point dtype, not {boxes.dtype}; give x1 y1 x2 y2 in 0..1 of the image")
+    if torch.compiler.is_compiling() or boxes.device.type != "cpu":
+        return
+    outside = boxes[mask & (boxes > _MAX_CORNER).any(dim=-1)]
+    if len(outside):
+        raise DataError(
+            f"boxes need x1 y1 x2 y2 in 0..1 of the image, not {outside[0].tolist()}; divide boxes in pixels by the "
+            "width and height of the image"
+        )
 
 
 def _check_no_empty_image(mask: Bool[Tensor, "B N"]) -> None:
