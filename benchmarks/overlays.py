@@ -19,7 +19,8 @@ from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, check_caption, make_split
 from legenda.datasets.scenes.world import COLORS, SHAPES
 from legenda.evaluation.runs import load_captioner_run
-from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
+from legenda.pipeline import GeneratedCaption
+from legenda.visualization.caption_attention import predict_with_attention
 
 KINDS = {"shape": SHAPES, "colour": tuple(COLORS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}
@@ -48,7 +49,7 @@ def thing_in(box: np.ndarray, scene: Scene) -> int:
     return int(np.abs(centres - (box[:2] + box[2:]) / 2).sum(axis=1).argmin())
 
 
-def count(captions: Mapping[str, CaptionAttention], scenes: Sequence[Scene], shift: int) -> Counts:
+def count(captions: Mapping[str, GeneratedCaption], scenes: Sequence[Scene], shift: int) -> Counts:
     """What the object words of true captions attend to, with the weights `shift` words later."""
     counts: Counts = Counter()
     for scene in scenes:

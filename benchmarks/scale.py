@@ -32,7 +32,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor, read_image, run_extractor
-from legenda.pipeline import Pipeline
+from legenda.pipeline import open as open_pipeline
 from legenda.scale.listing import index_listing, write_sorted
 
 DRAWN = 200
@@ -100,7 +100,7 @@ def make_run(folder: Path, work: Work) -> Path:
 
 
 def one_process(run: Path, images: list[Path]) -> None:
-    pipeline = Pipeline.from_run(run)
+    pipeline = open_pipeline(run)
     torch.set_num_threads(1)
 
     def took(what: str, began: float, used: float) -> None:

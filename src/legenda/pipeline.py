@@ -1,22 +1,80 @@
-"""From image files to captions: read an image, extract its regions, search, decode."""
+"""From images to captions: read images, extract their regions, search, decode."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
 
+from legenda.compute import ComputeOptions, Precision
 from legenda.decoding import GenerationOutput, beam_search
-from legenda.errors import CheckpointError, LegendaError
+from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
-from legenda.extractors import Extractor, read_image, run_extractor
+from legenda.extractors import Extractor, read_image, run_extractor, to_image
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
+from legenda.text import Vocabulary
+
+ImageInput = str | Path | Image.Image | np.ndarray
+"""The path of an image, a PIL image, or an array of uint8, `(H, W, 3)` or gray `(H, W)`."""
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedCaption:
+    """A generated caption with its attention weights.
+
+    tokens: the ids of the words. log_prob: the sum of the log-probabilities of all tokens, eos included, in nats.
+    heads: `(T, H, N)`, the weights of T words in H heads over N regions. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in
+    0..1; `(0, 4)` where they have no boxes.
+    """
+
+    words: tuple[str, ...]
+    tokens: tuple[int, ...]
+    log_prob: float
+    heads: np.ndarray
+    boxes: np.ndarray
+
+    @property
+    def text(self) -> str:
+        """The caption, its words joined by spaces."""
+        return " ".join(self.words)
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the regions have boxes, so that the weights can be drawn."""
+        return len(self.boxes) > 0
+
+    @property
+    def attention(self) -> np.ndarray:
+        """The weights `(T, N)` of each word and region, averaged over heads."""
+        return self.heads.mean(axis=1)
+
+
+def extract_captions(
+    output: GenerationOutput, regions: Regions, vocabulary: Vocabulary, image: int
+) -> list[GeneratedCaption]:
+    """Return the captions of one image of a batch, generated with attention; without rows of infinite score."""
+    assert output.attention is not None
+    real = regions.mask_or_ones[image]
+    boxes = np.zeros((0, 4)) if regions.boxes is None else regions.boxes[image][real].float().cpu().numpy()
+    captions = []
+    for row, tokens in enumerate(output.tokens[image].tolist()):
+        if not torch.isfinite(output.scores[image, row]):
+            continue
+        words = tuple(vocabulary.decode(tokens).split())
+        weights = output.attention[image, row, : len(words)][..., real].float().cpu().numpy()
+        log_prob = float(output.log_probs[image, row].sum())
+        captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, weights, boxes))
+    return captions
 
 
 @dataclass
@@ -45,20 +103,51 @@ BatchCallback = Callable[[Sequence[ImageFile], Regions, GenerationOutput], None]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A captioner with the extractor of its features."""
+    """A captioner with the extractor of its features; several threads may use it at the same time."""
 
     model: Captioner
     extractor: Extractor
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Held while the extractor runs, which may be a user's code."""
 
-    @classmethod
-    def from_run(cls, folder: str | Path, extractor: str | None = None) -> Pipeline:
-        """Return the pipeline of a run folder.
+    def __post_init__(self) -> None:
+        self.model.eval()
 
-        extractor: file or name; not needed where the run's extractor is built in or can be downloaded. Raise
-        LegendaError where the folder is damaged, or the extractor is missing or is not the one of the training.
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the model; raise CheckpointError where it has none."""
+        if self.model.vocabulary is None:
+            raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
+        return self.model.vocabulary
+
+    def caption(
+        self,
+        images: ImageInput | Sequence[ImageInput],
+        *,
+        beam_size: int = 3,
+        num_captions: int = 1,
+        batch_size: int = 16,
+    ) -> Any:
+        """Return the caption of one image, or the captions of a list of images in a list.
+
+        images: paths, PIL images or arrays of uint8, `(H, W, 3)` or gray `(H, W)`. num_captions: where it is above 1,
+        each image has a list of up to so many captions, the best first. batch_size: images of a batch. A caption is a
+        `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and `boxes`. Raise DataError, naming
+        the image, for one that cannot be read or extracted, and where there is none.
         """
-        run = load_captioner_run(folder)
-        return cls(run.model, run.resolve_extractor(extractor))
+        if not 1 <= num_captions <= beam_size:
+            raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
+        vocabulary = self.vocabulary
+        captions: list[Any] = []
+        for regions in self._batches(images, batch_size):
+            output = self._search(regions, beam_size, num_captions, need_attention=True)
+            found = [extract_captions(output, regions, vocabulary, image) for image in range(len(regions))]
+            captions += found if num_captions > 1 else [best for best, *_ in found]
+        return captions if isinstance(images, list | tuple) else captions[0]
+
+    def extract(self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16) -> Regions:
+        """Return the regions of one image or of several, `(B, N, D)`, on the device of the model; see `caption`."""
+        return Regions.stack(list(self._batches(images, batch_size)))
 
     def caption_files(
         self,
@@ -76,25 +165,16 @@ class Pipeline:
         called with the number of images done and in total. callback: called after each batch; attention is computed
         only for it.
         """
-        vocabulary = self.model.vocabulary
-        if vocabulary is None:
-            raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
-        device = next(self.model.parameters()).device
+        vocabulary = self.vocabulary
         for start in range(0, len(files), batch_size):
             batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
             self._read(batch)
             readable = [file for file in batch if file.regions is not None]
             found: dict[int, ImageCaptions] = {}
             if readable:
-                regions = Regions.stack([file.regions for file in readable if file.regions is not None]).to(device)
-                with eval_mode(self.model):
-                    output = beam_search(
-                        self.model,
-                        regions,
-                        beam_size=beam_size,
-                        num_return_sequences=num_captions,
-                        need_attention=callback is not None,
-                    )
+                regions = Regions.stack([file.regions for file in readable if file.regions is not None])
+                regions = regions.to(self.model.device)
+                output = self._search(regions, beam_size, num_captions, need_attention=callback is not None)
                 if callback is not None:
                     callback(readable, regions, output)
                 for index, file in enumerate(readable):
@@ -105,6 +185,31 @@ class Pipeline:
                 yield found.get(id(file)) or ImageCaptions(file.name, error=file.error)
             if progress is not None:
                 progress(start + len(batch), len(files))
+
+    def _search(self, regions: Regions, beam_size: int, count: int, *, need_attention: bool) -> GenerationOutput:
+        with eval_mode(self.model):
+            return beam_search(
+                self.model, regions, beam_size=beam_size, num_return_sequences=count, need_attention=need_attention
+            )
+
+    def _batches(self, images: ImageInput | Sequence[ImageInput], batch_size: int) -> Iterator[Regions]:
+        """Yield the regions of the images, batch by batch."""
+        several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
+        if not several:
+            raise DataError("the list of images is empty; give at least one image")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        names = [str(image) if isinstance(image, str | Path) else f"image {i}" for i, image in enumerate(several)]
+        for start in range(0, len(several), batch_size):
+            part = slice(start, start + batch_size)
+            batch = [to_image(image, name) for image, name in zip(several[part], names[part], strict=True)]
+            extracted = self._run_extractor(batch, [Path(name) for name in names[part]])
+            regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
+            yield Regions.stack(regions).to(self.model.device)
+
+    def _run_extractor(self, images: list[Image.Image], paths: Sequence[Path]) -> list[Any]:
+        with self._lock:
+            return run_extractor(self.extractor, images, paths)
 
     def _read(self, batch: Sequence[ImageFile]) -> None:
         """Read the images and extract their regions; where a batch fails, one image at a time."""
@@ -126,6 +231,21 @@ class Pipeline:
 
     def _extract(self, batch: Sequence[ImageFile]) -> None:
         images = [file.image for file in batch if file.image is not None]
-        extracted = run_extractor(self.extractor, images, [file.path for file in batch])
+        extracted = self._run_extractor(images, [file.path for file in batch])
         for file, (features, boxes) in zip(batch, extracted, strict=True):
             file.regions = Regions.from_numpy(features, boxes)
+
+
+def open(
+    model: str | Path, extractor: str | None = None, device: str = "auto", precision: Precision = "float32"
+) -> Pipeline:
+    """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
+
+    extractor: file or name; not needed where the run's extractor is built in or can be downloaded. device: auto, cpu,
+    cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. Raise LegendaError where the model is damaged,
+    the device does not exist, or the extractor is missing or is not the one of the training.
+    """
+    compute = ComputeOptions(device=device, precision=precision)
+    compute.resolve()
+    run = load_captioner_run(model, compute)
+    return Pipeline(run.model, run.resolve_extractor(extractor, compute))

@@ -107,7 +107,7 @@ ERRORS = [
     (("score", "a.json", "b.json", "--resamples", "0"), "--resamples must be at least 1, not 0"),
     (("score", "a.json", "b.json", "--seed", "-1"), "--seed must be at least 0, not -1"),
     (("score", "a.json", "b.json", "--references-per-image", "0"), "--references-per-image must be at least 1"),
-    (("caption", "a.png"), "--model"),
+    (("caption", "a.png"), "a.png does not exist"),
     (("caption", "--model", "nowhere"), "name at least one image, folder or pattern"),
     (("caption", "a.png", "--modl", "nowhere"), "there is no option --modl; did you mean --model?"),
     (("caption", "a.png", "--modl=nowhere"), "there is no option --modl; did you mean --model?"),

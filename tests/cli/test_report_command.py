@@ -12,8 +12,8 @@ from PIL import Image
 
 from legenda.cli.main import main
 from legenda.datasets.captions import ScenesData
+from legenda.pipeline import GeneratedCaption
 from legenda.tasks import predict
-from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.report.build import heads_fit_page_budget
 from legenda.visualization.report.images import ReportImage, no_verdict
 from legenda.visualization.report.selection import select_examples
@@ -202,9 +202,12 @@ def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between()
 
 
 def test_single_heads_are_kept_as_long_as_the_page_stays_small():
-    def captions(heads: int, regions: int) -> dict[str, CaptionAttention]:
+    def captions(heads: int, regions: int) -> dict[str, GeneratedCaption]:
         attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
-        return {str(n): CaptionAttention(("word",) * 12, 0.0, attention, np.zeros((regions, 4))) for n in range(2)}
+        return {
+            str(n): GeneratedCaption(("word",) * 12, (1,) * 12, 0.0, attention, np.zeros((regions, 4)))
+            for n in range(2)
+        }
 
     assert heads_fit_page_budget([captions(8, 49)] * 3)
     assert not heads_fit_page_budget([captions(16, 100)] * 3)

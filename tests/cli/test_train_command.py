@@ -165,7 +165,7 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, message
             "there is no option --training.schedule.learning-rate",
         ),
         ("--training.objective reward", "'cross_entropy', 'self_critical'"),
-        ("--init-from nowhere", "nowhere/config.json cannot be read"),
+        ("--init-from nowhere", "nowhere is not a folder with a model"),
         ("--recipe-file nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),
         ("--seeds 0", "--seeds must be at least 1, not 0"),
         ("--devices 0", "--devices must be at least 1, not 0"),

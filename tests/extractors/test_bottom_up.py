@@ -135,7 +135,7 @@ def test_weights_of_other_shapes_raise(tmp_path, name):
     else:
         save_file(state, path)
     with pytest.raises(LegendaError, match=rf"{name} has \(2, 3, 7, 7\) as backbone.stem.conv1.weight, where \(64, 3"):
-        load_bottom_up(path)
+        load_bottom_up(path, torch.device("cpu"))
 
 
 def test_missing_damaged_and_executable_weights_raise(tmp_path):

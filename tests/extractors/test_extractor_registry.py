@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import extract_store, load_extractor
 from legenda.extractors.registry import is_registered, needs_no_file
@@ -166,7 +167,7 @@ def faster_rcnn() -> torch.nn.Module:
 
 
 def test_a_faster_rcnn_returns_the_features_of_its_boxes():
-    extract = make_extract(faster_rcnn())
+    extract = make_extract(faster_rcnn(), torch.device("cpu"))
     (features, boxes), (_, others) = extract([image(0), image(1)])
     (alone, alone_boxes) = extract([image(0)])[0]
     assert features.shape[1] == 12
@@ -182,7 +183,7 @@ def test_a_faster_rcnn_without_detections_returns_the_image_as_box():
     model = faster_rcnn()
     with torch.no_grad():
         model.roi_heads.box_predictor.cls_score.bias[0] = 100.0
-    ((features, boxes),) = make_extract(model)([image(0)])
+    ((features, boxes),) = make_extract(model, torch.device("cpu"))([image(0)])
     assert features.shape == (1, 12)
     assert boxes is not None
     assert boxes.tolist() == [[0, 0, 1, 1]]
@@ -193,10 +194,10 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     processor(tmp_path / "mine")
     name = load_extractor(f"hf:{tmp_path / 'mine'}").name
-    fp16 = load_extractor(f"hf:{tmp_path / 'mine'}", precision="fp16")
+    bf16 = load_extractor(f"hf:{tmp_path / 'mine'}", ComputeOptions(precision="bf16"))
     assert name.startswith("hf:mine@")
-    assert fp16.name == f"{name}@fp16"
-    assert fp16.extract([image(0)])[0][0].dtype == np.float32
+    assert bf16.name == f"{name}@bf16"
+    assert bf16.extract([image(0)])[0][0].dtype == np.float32
     torch.manual_seed(1)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     assert load_extractor(f"hf:{tmp_path / 'mine'}").name != name

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.errors import LegendaError
-from legenda.extractors import find_images, read_image
+from legenda.errors import DataError, LegendaError
+from legenda.extractors import find_images, read_image, to_image
 
 
 def save(path: Path, image: Image.Image, **options) -> Path:
@@ -207,3 +207,32 @@ def test_a_decompression_bomb_raises(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000)
     with pytest.raises(LegendaError, match=r"bomb\.png has too many pixels.*scale it down"):
         read_image(path)
+
+
+def test_arrays_and_pil_images_are_read_as_files(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    path = save(tmp_path / "a.png", Image.fromarray(pixels))
+    for image in (path, str(path), pixels, Image.fromarray(pixels), Image.fromarray(pixels).convert("RGBA")):
+        np.testing.assert_array_equal(np.asarray(to_image(image)), pixels)
+    gray = np.asarray(to_image(pixels[..., 0]))
+    np.testing.assert_array_equal(gray, np.repeat(pixels[..., :1], 3, axis=2))
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (np.zeros((4, 4, 3), np.float32), "image 2 is an array of float32; convert it to uint8"),
+        (
+            np.zeros((3, 4, 5), np.uint8),
+            r"image 2 has the channels first, \(3, 4, 5\); give image.transpose\(1, 2, 0\)",
+        ),
+        (np.zeros((4, 4, 2), np.uint8), r"shape \(4, 4, 2\); give \(height, width, 3\) or \(height, width\)"),
+        (np.zeros((2, 4, 4, 3), np.uint8), r"shape \(2, 4, 4, 3\)"),
+        (np.zeros((0, 4, 3), np.uint8), r"shape \(0, 4, 3\)"),
+        (np.zeros(4, np.uint8), r"shape \(4,\)"),
+        (7, "image 2 is of type int; give a path, a PIL image or a NumPy array"),
+    ],
+)
+def test_other_arrays_and_types_are_refused_by_name(image, message):
+    with pytest.raises(DataError, match=message):
+        to_image(image, "image 2")

@@ -128,7 +128,7 @@ def test_a_killed_driver_is_resumed(scenes, run_command, tmp_path):
 @pytest.mark.usefixtures("cluster")
 def test_an_error_of_a_worker_is_raised_by_the_driver(scenes, tmp_path):
     job = open_job(tmp_path / "out", [scenes.split()[1]], {}, shard_size=SHARD_SIZE, allow_urls=False)
-    work = Work(job, tmp_path / "no-such-run", None, 3, 1, 3)
+    work = Work(job, tmp_path / "no-such-run", None, "auto", "float32", 3, 1, 3)
     with pytest.raises(LegendaError, match="no-such-run"):
         list(caption_shards(work, 2))
 

@@ -17,7 +17,7 @@ import legenda
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.errors import LegendaError
-from legenda.visualization.caption_attention import CaptionAttention
+from legenda.pipeline import GeneratedCaption
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("multipart", reason="needs the extra serve")
@@ -241,7 +241,7 @@ def test_a_full_queue_raises_and_is_processed(served):
 
     models = {"ngsan": LoadedModel(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
     engine = Engine(models)
-    futures: list[Future[list[CaptionAttention]]] = []
+    futures: list[Future[list[GeneratedCaption]]] = []
 
     def fill() -> None:
         for _ in range(1000):

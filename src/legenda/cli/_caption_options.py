@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import tyro
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
 
 
 @dataclass(frozen=True)
-class CaptionOptions:
+class CaptionOptions(ComputeOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -19,8 +20,8 @@ class CaptionOptions:
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
-    model: Path
-    """A run folder."""
+    model: str = "photo"
+    """A run folder, USER/MODEL of Hugging Face's hub, or photo, the packaged model of photographs."""
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
     built in, as for scenes, or can be downloaded, as models of Hugging Face's hub."""
@@ -49,6 +50,7 @@ class CaptionOptions:
     """Images of a shard, with --engine ray."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.num_captions <= self.beam_size:
             raise ConfigError(
                 f"--num-captions must lie between 1 and --beam-size {self.beam_size}, not {self.num_captions}"

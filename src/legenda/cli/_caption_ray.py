@@ -19,6 +19,8 @@ def caption_with_ray(options: CaptionOptions) -> None:
         raise ConfigError(f"{options.out} is a file; --engine ray needs a folder for --out")
     if options.output_format != "text" or options.save_attention is not None:
         raise ConfigError("--engine ray writes JSON lines only; leave out --format and --save-attention")
+    if ":" in options.device:
+        raise ConfigError(f"--engine ray assigns the GPUs itself; use --device cuda, not {options.device}")
     from legenda.scale.ray_engine import Work, caption_shards, ray_cluster, require_ray
 
     require_ray()
@@ -26,9 +28,11 @@ def caption_with_ray(options: CaptionOptions) -> None:
     from legenda.scale.job import collect_stats, fingerprint, open_job
 
     extractor = _absolute(options.extractor)
+    run = load_captioner_run(options.model)
     settings = {
-        "model": fingerprint(options.model),
-        "extractor": load_captioner_run(options.model).resolve_extractor(extractor).name,
+        "model": fingerprint(run.folder),
+        "extractor": run.resolve_extractor(extractor).name,
+        "precision": options.precision,
         "beam_size": options.beam_size,
         "num_captions": options.num_captions,
     }
@@ -36,7 +40,8 @@ def caption_with_ray(options: CaptionOptions) -> None:
         job = open_job(
             options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
         )
-    work = Work(job, options.model.resolve(), extractor, options.beam_size, options.num_captions, options.batch_size)
+    search = (options.beam_size, options.num_captions, options.batch_size)
+    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *search)
     with ray_cluster(options.workers), progress_bar("captioning images") as update:
         start = time.perf_counter()
         stats = collect_stats(job, caption_shards(work, options.workers), update)

@@ -1,7 +1,7 @@
 """Options of `legenda train`: those of the command, and the fields of the recipe."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +9,9 @@ from typing import Any, Literal
 import tyro
 
 from legenda.cli.options import parse
+from legenda.compute import ComputeOptions, Precision
 from legenda.errors import ConfigError
+from legenda.experiment import select_stages
 from legenda.recipes import Recipe
 from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value
 
@@ -20,26 +22,26 @@ class TrainOptions:
 
     recipe: Recipe
     out: Path
-    init_from: Path | None
     seeds: int
-    devices: int
-    nodes: int
-    strategy: Literal["ddp", "fsdp"]
+    settings: Mapping[str, Any]
+    """Keyword arguments of `train_recipe`."""
 
 
 def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
     """Return the options of `legenda train` for a recipe; raise ConfigError for a wrong one."""
     init_from = option_value(arguments, "--init-from")
     if init_from is not None:
-        recipe = continue_from(recipe, Path(init_from))
+        recipe = continue_from(recipe, init_from)
     recipe, arguments = apply_schedules(recipe, arguments)
     recipe_options = RecipeOptions.of(recipe, option_value(arguments, "--model.decoder.name"))
     options = dataclasses.make_dataclass(
         "Options",
         [
             ("out", Path, Path("runs") / recipe.name),
-            ("init_from", Path | None, None),
+            ("init_from", str | None, None),
             ("seeds", int, 1),
+            ("device", str, "auto"),
+            ("precision", Precision | None, None),
             ("devices", int, 1),
             ("nodes", int, 1),
             ("strategy", Literal["ddp", "fsdp"], "ddp"),
@@ -56,9 +58,7 @@ def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
     for name in ("seeds", "devices", "nodes"):
         if getattr(given, name) < 1:
             raise ConfigError(f"--{name} must be at least 1, not {getattr(given, name)}")
-    if given.stages == "first" and len(recipe.stages) == 1:
-        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
-    recipe = recipe_options.apply(given)
-    if given.stages == "first":
-        recipe = dataclasses.replace(recipe, stages=recipe.stages[:1])
-    return TrainOptions(recipe, given.out, given.init_from, given.seeds, given.devices, given.nodes, given.strategy)
+    ComputeOptions(device=given.device)  # raises for a name that no machine has
+    recipe = select_stages(recipe_options.apply(given), given.stages)
+    names = ("init_from", "device", "precision", "devices", "nodes", "strategy")
+    return TrainOptions(recipe, given.out, given.seeds, {name: getattr(given, name) for name in names})

@@ -20,16 +20,15 @@ def run(arguments: Sequence[str]) -> None:
     if options.engine == "ray":
         from legenda.cli._caption_ray import caption_with_ray
 
-        caption_with_ray(options)
-        return
+        return caption_with_ray(options)
     from legenda.cli.progress import progress_bar
     from legenda.extractors.image_sources import open_image_sources
-    from legenda.pipeline import Pipeline
+    from legenda.pipeline import open as open_pipeline
 
     errors: list[str] = []
     with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:
         total = len(files) + len(errors)
-        pipeline = Pipeline.from_run(options.model, options.extractor)
+        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision)
         with progress_bar("captioning images") as update:
             results = pipeline.caption_files(
                 files,

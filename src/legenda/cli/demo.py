@@ -56,11 +56,11 @@ def _caption_new_image(path: Path, folder: Path) -> None:
     """Draw a scene that is in no split, and caption its file as `legenda caption` does."""
     from legenda.datasets.scenes import draw_scene, make_scene
     from legenda.io import atomic_write
-    from legenda.pipeline import Pipeline
+    from legenda.pipeline import open as open_pipeline
 
     with atomic_write(path) as partial:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
-    for result in Pipeline.from_run(folder).caption_files([(str(path), path)]):
+    for result in open_pipeline(folder).caption_files([(str(path), path)]):
         print(f"\na new image, {result.image}: {result.error or result.captions[0][0]}")
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda"

@@ -8,11 +8,12 @@ from typing import Literal
 import tyro
 
 from legenda.cli.options import parse
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(ComputeOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder.
 
     Runs of other tasks answer, locate or translate instead and take --split and --beam-size only. Where a split has no
@@ -59,13 +60,13 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run
     from legenda.evaluation.tasks import reject_captioner_options
 
-    first, split, beam = load_run(options.run), options.split, options.beam_size
+    first, split, beam = load_run(options.run, options), options.split, options.beam_size
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "submission_dir"))
         found = evaluate_task(first, split, beam, progress_bar)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
-    members = [load_captioner_run(folder) for folder in options.others]
+    members = [load_captioner_run(folder, options) for folder in options.others]
     if options.submission_dir is not None:
         files = caption_coco_server(
             first, members, options.submission_dir, options.test_features, options.algorithm, beam, progress_bar

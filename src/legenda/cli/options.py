@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 import tyro
 from tyro import _errors as events  # the only structured form of tyro's errors; pyproject.toml bounds its version
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
@@ -16,7 +17,8 @@ def parse(options: type[T], arguments: Sequence[str], command: str, *, config: S
     """Return the options of `legenda COMMAND` as an instance of the dataclass `options`.
 
     config: markers of `tyro.conf`. `--help` prints the help and exits with code 0. Raise ConfigError for an unknown
-    option (the most similar one is suggested), a missing option or value, and a value of the wrong type.
+    option (the most similar one is suggested), a missing option or value, a value of the wrong type, and a device that
+    does not exist.
     """
 
     def reject(event: events.ParseErrorEvent) -> None:
@@ -29,7 +31,10 @@ def parse(options: type[T], arguments: Sequence[str], command: str, *, config: S
             raise ConfigError(f"{message}; see legenda {command} --help")
 
     with events.on_parse_error(reject):
-        return tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config)
+        found = tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config)
+    if isinstance(found, ComputeOptions):
+        found.resolve()
+    return found
 
 
 def _unknown_option(event: events.ParseErrorEvent) -> str | None:

@@ -15,7 +15,7 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.visualization.report.captions import write_caption_report
     from legenda.visualization.report.tasks import write_task_report
 
-    runs = {name: load_run(folder) for name, folder in unique_run_names(options.runs).items()}
+    runs = {name: load_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}
     if len(captioners) == len(runs):
         print(write_caption_report(captioners, options, progress_bar=progress_bar))

@@ -39,25 +39,14 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _train(options: "TrainOptions", recipe: "Recipe", out: Path, rewards: "Mapping[str, Reward] | None") -> None:
-    from legenda.evaluation.runs import describe_data
-    from legenda.tasks.registry import TASKS
-    from legenda.training import check_folder, train
+    from legenda.experiment import train_recipe
 
-    check_folder(out)
-    data = recipe.data.open(lambda line: print(line, file=sys.stderr, flush=True))
-    task = TASKS.get(recipe.task)(data)
-    result = train(
-        recipe.model,
-        recipe.model_overrides,
-        task,
-        recipe.stages,
+    result = train_recipe(
+        recipe,
         out,
-        sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
-        init_from=options.init_from,
         rewards=rewards,
-        devices=options.devices,
-        nodes=options.nodes,
-        strategy=options.strategy,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+        **options.settings,
     )
     if result.is_global_zero:
         score = f"{recipe.stages[-1].monitor} {result.best:.3f} after epoch {result.best_epoch}"

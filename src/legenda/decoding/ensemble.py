@@ -51,7 +51,7 @@ class EnsembleDecoder(Decoder):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.mean = mean
-        self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64) / sum(weights), persistent=False)
+        self.weights = [weight / sum(weights) for weight in weights]
 
     def init_state(self, memory: Memory, num_rows: int) -> EnsembleState:
         """Return the members' states."""
@@ -84,7 +84,7 @@ class EnsembleDecoder(Decoder):
 
     def _average(self, logits: list[Tensor]) -> Tensor:
         log_probs = torch.stack([x.to(torch.promote_types(x.dtype, torch.float32)).log_softmax(dim=-1) for x in logits])
-        weights = self.weights.to(log_probs.dtype).view(-1, *[1] * (log_probs.dim() - 1))
+        weights = log_probs.new_tensor(self.weights).view(-1, *[1] * (log_probs.dim() - 1))
         if self.mean == "probabilities":
             return (log_probs + weights.log()).logsumexp(dim=0)
         return (log_probs * weights).sum(dim=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import legenda
+from legenda.compute import CPU, ComputeOptions
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
@@ -19,7 +19,8 @@ from legenda.features.base import UNNAMED
 from legenda.features.identity import ExtractorIdentity
 from legenda.io import read_json
 from legenda.models import Captioner
-from legenda.models.checkpoint import load_any
+from legenda.models.checkpoint import load, load_any
+from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.recipes.recipe import Data
 from legenda.run_files import CONFIG
@@ -76,26 +77,30 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def resolve_extractor(self, given: str | None, *, ignore_mismatch: bool = False) -> Extractor:
+    def resolve_extractor(
+        self, given: str | None, compute: ComputeOptions = CPU, *, ignore_mismatch: bool = False
+    ) -> Extractor:
         """Return the extractor of the run's features.
 
-        given: file or name; None for extractors that are built in or can be downloaded. Raise LegendaError where the
-        extractor is missing or is not the one of the training; with `ignore_mismatch` another one is only warned of.
+        given: file or name; None for extractors that are built in or can be downloaded. It runs on the device of
+        `compute`, in the precision of the training. Raise LegendaError where the extractor is missing or is not the
+        one of the training; with `ignore_mismatch` another one is only warned of.
         """
         expected = ExtractorIdentity.parse(str(self.config.get("extractor")))
+        on_device = ComputeOptions(device=compute.device)
         if self.imported or expected.name == UNNAMED:
             if given is None:
                 raise ConfigError(
                     f"{self.folder} does not name the extractor of the features it was trained on; name it, as in "
                     "--extractor my_extractor.py"
                 )
-            return load_extractor(given)
+            return load_extractor(given, on_device)
         if given is None and not needs_no_file(expected.name):
             raise ConfigError(
                 f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
                 f"--extractor {_file_of(expected)}"
             )
-        extractor = load_extractor(given or expected.name)
+        extractor = load_extractor(given or expected.name, on_device)
         difference = find_mismatch(expected, extractor)
         if difference is not None:
             message = f"{self.folder} was trained on features of {expected.name}, but {given} {difference}"
@@ -112,17 +117,22 @@ def _file_of(extractor: ExtractorIdentity) -> str:
     return f"{extractor.base_name}.py"
 
 
-def load_captioner_run(folder: str | Path) -> CaptionerRun:
-    """Load the run folder of a captioner; raise LegendaError for a file that is missing or damaged."""
-    folder = Path(folder)
-    model = legenda.load(folder)
+def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:
+    """Load the run of a captioner; otherwise as `load_run`."""
+    folder = find_model(name)
+    model = load(folder)
+    compute.apply(model)
     return CaptionerRun(folder, model, read_json(folder / CONFIG))
 
 
-def load_run(folder: str | Path) -> Run:
-    """Load the run folder of a model of any task; raise LegendaError for a file that is missing or damaged."""
-    folder = Path(folder)
+def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
+    """Load the run of a model of any task, by a name that `find_model` takes, with the model on the device.
+
+    Raise LegendaError for a file that is missing or damaged.
+    """
+    folder = find_model(name)
     model = load_any(folder)
+    compute.apply(model)
     config = read_json(folder / CONFIG)
     return CaptionerRun(folder, model, config) if isinstance(model, Captioner) else Run(folder, model, config)
 
@@ -139,6 +149,7 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
     """
     if not folders:
         raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
+    folders = [find_model(folder) for folder in folders]
     parts = [folder.resolve().parts for folder in folders]
     if len(set(parts)) < len(parts):
         raise ConfigError("one run folder is named twice; name each once")

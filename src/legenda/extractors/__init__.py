@@ -2,7 +2,7 @@
 
 from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.extraction import ExtractionReport, extract_store
-from legenda.extractors.images import find_images, read_image
+from legenda.extractors.images import find_images, read_image, to_image
 from legenda.extractors.registry import EXTRACTORS, load_extractor
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "load_extractor",
     "read_image",
     "run_extractor",
+    "to_image",
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from legenda.errors import DataError
+from legenda.errors import DataError, LegendaError
 from legenda.features.validate import validate_regions
 from legenda.plugins import reason_of
 
@@ -29,11 +29,15 @@ class Extractor:
 def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequence[Path]) -> list[ImageRegions]:
     """Call the extractor on a batch and check types, shapes and values of the result.
 
-    `paths` name the images in errors. Raises DataError when the extractor fails or returns anything but regions.
+    `paths` name the images in errors. Raises DataError when the extractor fails, with the message of its own
+    LegendaError, or returns anything but regions.
     """
     where = f"the extractor {extractor.name}, called with {len(images)} images ({paths[0].name} to {paths[-1].name}),"
     try:
         regions = extractor.extract(images)
+    except LegendaError as error:
+        names = f"{paths[0]}" if len(images) == 1 else f"{paths[0]} to {paths[-1]}"
+        raise DataError(f"{names}: {error}") from error
     except Exception as error:
         raise DataError(f"{where} failed ({reason_of(error)}); correct it") from error
     if not isinstance(regions, list) or len(regions) != len(images):

@@ -22,7 +22,6 @@ from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.errors import CheckpointError
 from legenda.extractors.base import ImageRegions
-from legenda.extractors.device import best_device
 from legenda.extractors.selection import MAX_REGIONS, MIN_CONFIDENCE, MIN_REGIONS
 from legenda.io import verified
 
@@ -224,7 +223,7 @@ def suppressed(boxes: Tensor, probs: Tensor) -> Tensor:
     return removed.T
 
 
-def load_bottom_up(weights: Path, *, half: bool = False) -> tuple[BottomUp, str]:
+def load_bottom_up(weights: Path, device: torch.device) -> tuple[BottomUp, str]:
     """Return the detector with the public weights, and the first 8 hex digits of their SHA-256 digest.
 
     Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
@@ -240,7 +239,7 @@ def load_bottom_up(weights: Path, *, half: bool = False) -> tuple[BottomUp, str]
     with torch.device("meta"):
         model = BottomUp()
     load_weights(model, state, weights)
-    return model.eval().to(best_device(), torch.float16 if half else torch.float32), digest
+    return model.eval().to(device), digest
 
 
 def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extract, ImageRegions
-from legenda.extractors.device import best_device
 from legenda.extractors.selection import select_regions
 from legenda.features.validate import grid_boxes
 
@@ -20,7 +19,7 @@ _MAX_PREFIX_TOKENS = 16
 """The largest number of class and register tokens before the tokens of the grid."""
 
 
-def load_hf(name: str, *, half: bool = False) -> Extract:
+def load_hf(name: str, device: torch.device) -> Extract:
     """Return the extract function of a model on the hub or in a folder.
 
     Raises ConfigError, naming the model, when it cannot be loaded.
@@ -33,12 +32,11 @@ def load_hf(name: str, *, half: bool = False) -> Extract:
         config = transformers.AutoConfig.from_pretrained(name)
         is_detector = any("ObjectDetection" in architecture for architecture in config.architectures or ())
         auto_class = transformers.AutoModelForObjectDetection if is_detector else transformers.AutoModel
-        model: Any = auto_class.from_pretrained(name, dtype=torch.float16 if half else torch.float32)
+        model: Any = auto_class.from_pretrained(name, dtype=torch.float32)
         processor = transformers.AutoImageProcessor.from_pretrained(name)
     except Exception as error:  # the hub, its cache and its files raise exceptions of any type
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"hf:{name} cannot be loaded ({reason}); name a model of the hub or a folder") from error
-    device = best_device()
     if is_detector:
         return _Detector(model.eval().to(device), processor)
     return _Grid(getattr(model, "vision_model", model).eval().to(device), processor, name)

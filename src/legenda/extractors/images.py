@@ -71,6 +71,26 @@ def read_image(path: str | Path) -> Image.Image:
         raise
 
 
+def to_image(image: str | Path | Image.Image | np.ndarray, name: str = "the image") -> Image.Image:
+    """Return a file, a PIL image or an array as `read_image` does; arrays are uint8, `(H, W, 3)` or gray `(H, W)`.
+
+    Raise DataError, with the `name` of an image that has no path, for anything else.
+    """
+    if isinstance(image, str | Path):
+        return read_image(image)
+    if isinstance(image, Image.Image):
+        return verified(lambda: _to_rgb(ImageOps.exif_transpose(image)), name, _HINT)
+    if not isinstance(image, np.ndarray):
+        raise DataError(f"{name} is of type {type(image).__name__}; give a path, a PIL image or a NumPy array")
+    if image.dtype != np.uint8:
+        raise DataError(f"{name} is an array of {image.dtype}; convert it to uint8 with values from 0 to 255")
+    if image.ndim == 3 and image.shape[2] != 3 and image.shape[0] in (1, 3):
+        raise DataError(f"{name} has the channels first, {image.shape}; give image.transpose(1, 2, 0)")
+    if image.size == 0 or image.shape[2:] not in ((), (3,)) or image.ndim < 2:
+        raise DataError(f"{name} is an array of shape {image.shape}; give (height, width, 3) or (height, width)")
+    return Image.fromarray(image).convert("RGB")
+
+
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return _to_8_bits(image).convert("RGB")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
+from PIL import Image
+
+from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.base import Extractor
+from legenda.extractors.base import Extractor, ImageRegions
 from legenda.plugins import Registry, run_source
-
-Precision = Literal["fp32", "fp16"]
-_FP16_SUFFIX = "@fp16"
 
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
     "extractor",
@@ -26,8 +26,8 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 )
 """Functions that return an Extractor, by the part of the name before the colon.
 
-Each takes the part after the colon and `precision`. The name of the Extractor is stored with the features and must
-load it again, unless it holds a digest after an "@".
+Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
+Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
 
 
@@ -38,10 +38,10 @@ def is_registered(name: str) -> bool:
 
 def needs_no_file(name: str) -> bool:
     """Return whether the extractor can be loaded again from the name that is stored with its features."""
-    return is_registered(name) and "@" not in name.removesuffix(_FP16_SUFFIX)
+    return is_registered(name) and "@" not in _split_precision(name)[0]
 
 
-def load_extractor(name: str | Path, *, precision: Precision = "fp32") -> Extractor:
+def load_extractor(name: str | Path, compute: ComputeOptions = AUTO) -> Extractor:
     """Load a registered extractor by name, or the extractor of a Python file.
 
     hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
@@ -51,14 +51,17 @@ def load_extractor(name: str | Path, *, precision: Precision = "fp32") -> Extrac
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    precision: that of a registered extractor's model. The name stored with the features ends in "@fp16" where it is
-    that, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
+    compute: of a registered extractor's model. The name stored with the features ends in "@bf16" or "@fp16" where that
+    is the precision, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
     if is_registered(str(name)):
-        backend, model = _split(str(name).removesuffix(_FP16_SUFFIX))
-        return EXTRACTORS.get(backend)(model, precision="fp16" if str(name).endswith(_FP16_SUFFIX) else precision)
-    if precision != "fp32":
+        plain, precision = _split_precision(str(name))
+        backend, model = _split(plain)
+        compute = compute if precision == "float32" else replace(compute, precision=precision)
+        extractor = EXTRACTORS.get(backend)(model, compute=compute)
+        return extractor if compute.precision == "float32" else _with_autocast(extractor, compute)
+    if compute.precision != "float32":
         raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
     return _load_file(Path(name))
 
@@ -79,51 +82,65 @@ def _load_file(path: Path) -> Extractor:
     return Extractor(name, extract, str(getattr(module, "VERSION", "")))
 
 
-def load_bottom_up_extractor(weights: str, *, precision: Precision) -> Extractor:
+def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extractor:
     """Return Bottom-Up attention's detector with the weights of a file."""
     _require_torchvision()
     from legenda.extractors.bottom_up import extract_regions, load_bottom_up
 
     if not weights:
         raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
-    detector, digest = load_bottom_up(Path(weights), half=precision == "fp16")
-    return Extractor(f"bottom-up@{digest}{_suffix(precision)}", partial(extract_regions, detector))
+    detector, digest = load_bottom_up(Path(weights), compute.resolve())
+    return Extractor(f"bottom-up@{digest}", partial(extract_regions, detector))
 
 
-def load_torchvision_extractor(model: str, *, precision: Precision) -> Extractor:
+def load_torchvision_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return a detector of torchvision, MODEL or MODEL:FILE."""
     _require_torchvision()
     from legenda.extractors.torchvision_backend import load_torchvision
 
     model, _, weights = model.partition(":")
     digest = f"@{_digest([Path(weights)])}" if weights else ""
-    extract = load_torchvision(model, Path(weights) if weights else None, half=precision == "fp16")
-    return Extractor(f"torchvision:{model}{digest}{_suffix(precision)}", extract)
+    extract = load_torchvision(model, Path(weights) if weights else None, compute.resolve())
+    return Extractor(f"torchvision:{model}{digest}", extract)
 
 
-def load_hf_extractor(model: str, *, precision: Precision) -> Extractor:
+def load_hf_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return a backbone or DETR of transformers, from the hub or a folder."""
     _require_torchvision()
     from legenda.extractors.hf_backend import load_hf
 
-    extract = load_hf(model, half=precision == "fp16")
+    extract = load_hf(model, compute.resolve())
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
     stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
-    return Extractor(f"hf:{stored}{_suffix(precision)}", extract)
+    return Extractor(f"hf:{stored}", extract)
 
 
-def load_scenes_extractor(model: str, *, precision: Precision) -> Extractor:
+def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
     from legenda.datasets.scenes import extract
 
-    if model or precision != "fp32":
+    if model or compute.precision != "float32":
         raise ConfigError('the extractor scenes has no models and no --precision; write "scenes" alone')
     return Extractor("scenes", extract)
 
 
-def _suffix(precision: Precision) -> str:
-    return _FP16_SUFFIX if precision == "fp16" else ""
+def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:
+    """Return the extractor in another precision, which its name ends in."""
+
+    def extract(images: list[Image.Image]) -> list[ImageRegions]:
+        with compute.autocast():
+            return extractor.extract(images)
+
+    return replace(extractor, name=f"{extractor.name}@{compute.precision}", extract=extract)
+
+
+def _split_precision(name: str) -> tuple[str, Precision]:
+    """Return a stored name without its precision, and the precision."""
+    for precision in ("bf16", "fp16"):
+        if name.endswith(f"@{precision}"):
+            return name.removesuffix(f"@{precision}"), precision
+    return name, "float32"
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.errors import ConfigError, did_you_mean
 from legenda.extractors.base import Extract, ImageRegions
-from legenda.extractors.device import best_device
 from legenda.extractors.selection import MAX_REGIONS, select_regions
 from legenda.io import verified
 
@@ -22,7 +21,7 @@ _MODELS = tuple(
 _MIN_SCORE = 0.01
 
 
-def load_torchvision(name: str, weights: Path | None, *, half: bool = False) -> Extract:
+def load_torchvision(name: str, weights: Path | None, device: torch.device) -> Extract:
     """Return the extract function of a Faster R-CNN with its published weights, downloaded once, or those of a file.
 
     Raises ConfigError for an unknown model, and DataError for weights that are missing or of another model.
@@ -37,12 +36,12 @@ def load_torchvision(name: str, weights: Path | None, *, half: bool = False) -> 
         state = verified(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, hint)
         model = build(weights=None, weights_backbone=None)
         verified(lambda: model.load_state_dict(state) and None, weights, hint)
-    return make_extract(model, half=half)
+    return make_extract(model, device)
 
 
-def make_extract(model: Any, *, half: bool = False) -> Extract:
+def make_extract(model: Any, device: torch.device) -> Extract:
     """Return the extract function of a model with the attributes of torchvision's Faster R-CNN."""
-    model = model.eval().to(best_device(), torch.float16 if half else torch.float32)
+    model = model.eval().to(device)
     model.roi_heads.score_thresh, model.roi_heads.detections_per_img = _MIN_SCORE, MAX_REGIONS
 
     @torch.inference_mode()

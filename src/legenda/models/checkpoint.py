@@ -12,6 +12,7 @@ from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.io import read_json
 from legenda.models.captioner import Captioner
+from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights
@@ -19,7 +20,7 @@ from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
 
 def load(folder: str | Path) -> Captioner:
-    """Return the captioner of a folder, in evaluation mode on the CPU.
+    """Return a captioner in evaluation mode on the CPU: that of a folder, or of another name that `find_model` takes.
 
     Raise CheckpointError naming the file where one is missing, truncated or does not fit the others.
     """
@@ -31,11 +32,7 @@ def load(folder: str | Path) -> Captioner:
 
 def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{folder} is not a folder with a model; train one with `legenda train` or check the path"
-        )
+    folder = find_model(folder)
     path = folder / CONFIG
     content = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
     try:

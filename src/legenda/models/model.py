@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from legenda.config import to_json
@@ -26,6 +27,8 @@ class Model(nn.Module):
     """Its `Vocabulary`; None for a model that was created and not trained or loaded."""
     generation_config: Any = None
     """Its default `GenerationConfig`; None for a model that generates no tokens."""
+    autocast_dtype: Any = None
+    """The dtype to which `eval_mode` autocasts; None computes in the dtype of the weights."""
     needs_boxes: bool = False
     """Whether it reads the boxes of the regions."""
 
@@ -62,6 +65,11 @@ class Model(nn.Module):
         missing = [name for name in names if getattr(self, name) is None]
         if present and missing:
             raise CheckpointError(f"this model has model.{present[0]} but no model.{missing[0]}; set both, or neither")
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
 
     @property
     def parameter_count(self) -> int:

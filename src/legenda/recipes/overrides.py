@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from legenda.config import merge
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.io import read_json
 from legenda.models import describe_model
+from legenda.models.location import find_model
 from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
 from legenda.run_files import CONFIG
-from legenda.training.schedules import SCHEDULES
+from legenda.training.schedules import SCHEDULES, Schedule
 
 
 def stage_names(recipe: Recipe) -> tuple[str, ...]:
@@ -73,20 +76,49 @@ def apply_schedules(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, l
         name = option_value(rest, option)
         if name is None:
             continue
-        schedule = name.replace("-", "_")
-        if schedule not in SCHEDULES:
-            raise ConfigError(f"there is no schedule {name!r}; {did_you_mean(schedule, SCHEDULES)}")
         position = next(position for position, text in enumerate(rest) if text.split("=")[0] == option)
         del rest[position : position + (1 if "=" in rest[position] else 2)]
-        stages[index] = dataclasses.replace(stages[index], schedule=SCHEDULES[schedule]())
+        stages[index] = dataclasses.replace(stages[index], schedule=_schedule(name))
     return dataclasses.replace(recipe, stages=tuple(stages)), rest
 
 
-def continue_from(recipe: Recipe, folder: Path) -> Recipe:
+def _schedule(name: str) -> Schedule:
+    schedule = name.replace("-", "_")
+    if schedule not in SCHEDULES:
+        raise ConfigError(f"there is no schedule {name!r}; {did_you_mean(schedule, SCHEDULES)}")
+    return SCHEDULES[schedule]()
+
+
+def override(recipe: Recipe, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
+    """Return the recipe with fields changed: those of "model", "data", "training" and the further stages.
+
+    As on the command line, a decoder and a schedule may be given by name. Raise ConfigError for an unknown field or a
+    value of the wrong type.
+    """
+    model = dict(changes.get("model", {}))
+    decoder = model.get("decoder")
+    if isinstance(decoder, str):
+        model["decoder"] = decoder = {"name": decoder}
+    options = RecipeOptions.of(recipe, decoder.get("name") if isinstance(decoder, Mapping) else None)
+    parts = {name: default for name, _, default in options.fields}
+    for name, given in changes.items():
+        if name not in parts:
+            raise ConfigError(f"there is no part {name!r} of a recipe; {did_you_mean(name, parts)}")
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{name} takes fields by name, as in {name}={{...}}, not {given!r}")
+        fields = model if name == "model" else dict(given)
+        if isinstance(fields.get("schedule"), str):
+            fields["schedule"] = _schedule(fields["schedule"])
+        parts[name] = merge(parts[name], fields, name)
+    return options.apply(SimpleNamespace(**parts))
+
+
+def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
-    Raise CheckpointError where the folder holds no run.
+    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run.
     """
+    folder = find_model(run)
     config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
     try:
         name, options = config["model"]["name"], dict(config["model"]["options"])

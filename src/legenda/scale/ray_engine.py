@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from legenda.compute import Precision
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.scale.job import Job, ShardResult
@@ -31,6 +32,8 @@ class Work:
     job: Job
     run: Path
     extractor: str | None
+    device: str
+    precision: Precision
     beam_size: int
     num_captions: int
     batch_size: int
@@ -90,7 +93,7 @@ def caption_shards(work: Work, workers: int) -> Iterator[ShardResult]:
     resources = ray.cluster_resources()
     if resources.get("CPU", 0) < workers:
         raise ConfigError(f"--workers is {workers}, but Ray has {resources.get('CPU', 0):.0f} CPUs; ask for fewer")
-    gpus = int(resources.get("GPU", 0))
+    gpus = 0 if work.device in ("cpu", "mps") else int(resources.get("GPU", 0))
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -121,17 +124,16 @@ def _legenda_error(error: BaseException | None) -> LegendaError | None:
 
 
 class _Worker:
-    """Loads the model once and captions shards, with one thread, and on the GPU where Ray assigns one."""
+    """Loads the model once and captions shards, with one thread, and by default on the GPU where Ray assigns one."""
 
     def __init__(self, work: Work) -> None:
         import torch
 
-        from legenda.pipeline import Pipeline
+        from legenda.pipeline import open as open_pipeline
 
         torch.set_num_threads(1)
-        self._work, self._pipeline = work, Pipeline.from_run(work.run, work.extractor)
-        if torch.cuda.is_available():
-            self._pipeline.model.to("cuda")
+        self._work = work
+        self._pipeline = open_pipeline(work.run, extractor=work.extractor, device=work.device, precision=work.precision)
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         work = self._work

@@ -24,11 +24,12 @@ from legenda import __version__
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.extractors import read_image
 from legenda.models import describe_model
+from legenda.pipeline import GeneratedCaption
 from legenda.serving.engine import BusyError, Engine, LoadedModel
 from legenda.serving.engine import Request as CaptionRequest
 from legenda.serving.limits import Limits, RateLimiter
 from legenda.serving.schemas import Caption, Captions, ErrorMessage, Health, ModelInfo
-from legenda.visualization.caption_attention import CaptionAttention, draw_caption_attention
+from legenda.visualization.caption_attention import draw_caption_attention
 from legenda.visualization.page import render_html
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
@@ -202,7 +203,7 @@ _Settings = Annotated[CaptionRequest, Depends(_caption_request)]
 
 
 def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
-    async def generate(upload: UploadFile, request: CaptionRequest) -> tuple[str, Image.Image, list[CaptionAttention]]:
+    async def generate(upload: UploadFile, request: CaptionRequest) -> tuple[str, Image.Image, list[GeneratedCaption]]:
         """Return the name of the model, the image and its captions."""
         request = replace(request, model=request.model or next(iter(models)))
         if request.model not in models:
@@ -240,13 +241,13 @@ def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
         return Response(data.getvalue(), media_type="image/png")
 
 
-def _caption(caption: CaptionAttention, *, with_heads: bool) -> Caption:
+def _caption(caption: GeneratedCaption, *, with_heads: bool) -> Caption:
     return_heads = with_heads and caption.has_boxes and caption.heads.shape[1] > 1
     return Caption(
         text=caption.text,
         words=list(caption.words),
         log_prob=round(caption.log_prob, 4),
-        attention=None if caption.attention is None else _round(caption.attention),
+        attention=_round(caption.attention) if caption.has_boxes else None,
         heads=_round(caption.heads) if return_heads else None,
     )
 

@@ -17,8 +17,9 @@ from legenda.decoding import GenerationOutput, beam_search, sample
 from legenda.errors import CheckpointError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
+from legenda.models.eval_mode import eval_mode
+from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import CaptionAttention, extract_attention
 
 MAX_QUEUED = 128
 MAX_BATCH_SIZE = 16
@@ -54,7 +55,7 @@ class _QueuedRequest:
     request: Request
     image: Image.Image
     name: str
-    result: Future[list[CaptionAttention]]
+    result: Future[list[GeneratedCaption]]
 
 
 class Engine:
@@ -68,7 +69,7 @@ class Engine:
         self.worker = threading.Thread(target=self._work, daemon=True, name="captions")
         self.worker.start()
 
-    def submit(self, request: Request, image: Image.Image, name: str) -> Future[list[CaptionAttention]]:
+    def submit(self, request: Request, image: Image.Image, name: str) -> Future[list[GeneratedCaption]]:
         """Return the future captions of an image, those of beam search best first; `name` is used in error messages.
 
         Raise BusyError when the queue is full.
@@ -128,26 +129,26 @@ class Engine:
             self.completed += 1
             queued.result.set_result(result)
 
-    def _caption(self, request: Request, group: Sequence[_QueuedRequest]) -> list[list[CaptionAttention]]:
+    def _caption(self, request: Request, group: Sequence[_QueuedRequest]) -> list[list[GeneratedCaption]]:
         loaded = self.models[request.model]
         names = [Path(queued.name) for queued in group]
         extracted = run_extractor(loaded.extractor, [queued.image for queued in group], names)
-        regions = Regions.stack([Regions.from_numpy(*entry) for entry in extracted])
+        regions = Regions.stack([Regions.from_numpy(*entry) for entry in extracted]).to(loaded.run.model.device)
         vocabulary = loaded.run.model.vocabulary
         if vocabulary is None:
             raise CheckpointError(f"{loaded.run.folder} has no vocabulary to decode tokens with; serve a trained run")
-        output = _generate(loaded.run, regions, request)
-        return [extract_attention(output, regions, vocabulary, image) for image in range(len(group))]
+        with eval_mode(loaded.run.model):
+            output = _generate(loaded.run, regions, request)
+        return [extract_captions(output, regions, vocabulary, image) for image in range(len(group))]
 
 
-@torch.no_grad()
 def _generate(run: CaptionerRun, regions: Regions, request: Request) -> GenerationOutput:
     if request.temperature == 0:
         beam_size = max(request.beam_size, request.num_captions)
         return beam_search(
             run.model, regions, beam_size=beam_size, num_return_sequences=request.num_captions, need_attention=True
         )
-    generator = torch.Generator().manual_seed(request.seed)
+    generator = torch.Generator(run.model.device).manual_seed(request.seed)
     return sample(
         run.model,
         regions,

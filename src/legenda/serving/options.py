@@ -5,11 +5,12 @@ from pathlib import Path
 
 import tyro
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeOptions(ComputeOptions):
     """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
@@ -33,5 +34,6 @@ class ServeOptions:
     """The largest accepted image, in MB."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.rate_limit < 1 or self.max_upload_mb < 1 or not 0 <= self.port < 65536:
             raise ConfigError("--rate-limit and --max-upload-mb must be 1 or more, and --port must lie in 0..65535")

@@ -29,8 +29,8 @@ def serve(options: ServeOptions) -> None:
     from legenda.serving.limits import Limits
     from legenda.serving.samples import default_photographs, sample_images
 
-    runs = {name: load_captioner_run(folder) for name, folder in unique_run_names(options.runs).items()}
-    models = {name: LoadedModel(run, _load_extractor(run, options.extractor)) for name, run in runs.items()}
+    runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
+    models = {name: LoadedModel(run, _load_extractor(run, options)) for name, run in runs.items()}
     photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
     local = options.host in _LOOPBACK
     hosts = (*_LOOPBACK, "[::1]") if local else ("*",)
@@ -46,11 +46,11 @@ def serve(options: ServeOptions) -> None:
         uvicorn.Server(config).run(sockets=[socket])
 
 
-def _load_extractor(run: CaptionerRun, name: str | None) -> Extractor:
+def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:
     """Return the extractor recorded in the run if it can be loaded, else the named one."""
     try:
-        return run.resolve_extractor(None)
+        return run.resolve_extractor(None, options)
     except LegendaError:
-        if name is None:
+        if options.extractor is None:
             raise
-        return run.resolve_extractor(name)
+        return run.resolve_extractor(options.extractor, options)

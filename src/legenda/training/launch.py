@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from legenda.compute import ComputeOptions
+from legenda.errors import ConfigError
+from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
 from legenda.run_files import WEIGHTS
@@ -48,6 +51,7 @@ def train(
     sections: Mapping[str, Any],
     init_from: str | Path | None = None,
     rewards: Mapping[str, Reward] | None = None,
+    device: str = "auto",
     devices: int = 1,
     nodes: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
@@ -61,25 +65,27 @@ def train(
     overrides: fields of the model's configuration that differ from those of the named model. stages: at least one; each
     later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary
     the run starts with. rewards: user-defined rewards by the names in `training.self_critical.rewards`.
-    devices, nodes: how many share the examples of every step. strategy: replicate the model on each device ("ddp"), or
-    shard weights, gradients and optimizer states ("fsdp"). Raise ConfigError or CheckpointError when the folder holds a
-    run with other settings, DataError when the loss becomes non-finite.
+    device: auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every step. strategy:
+    replicate the model on each device ("ddp"), or shard weights, gradients and optimizer states ("fsdp"). Raise
+    ConfigError or CheckpointError when the folder holds a run with other settings, DataError when the loss becomes
+    non-finite.
     """
     folder = Path(folder)
     first = stages[0]
+    init_from = None if init_from is None else find_model(init_from)
     for stage in stages:
         check_objective(task, stage)
         check_monitor(stage.monitor, task)
-    fabric = _launch(first, devices, nodes, strategy)
+    fabric = _launch(first, device, devices, nodes, strategy)
     torch.manual_seed(first.seed)
-    model = task.create(model_name, overrides, None if init_from is None else Path(init_from))
+    model = task.create(model_name, overrides, init_from)
     if init_from is not None:
-        load_weights(model, Path(init_from) / WEIGHTS)
+        load_weights(model, init_from / WEIGHTS)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {"model": model.describe(), **sections, "stages": [asdict(stage) for stage in stages]}
     if init_from is not None:
-        config["init_from"] = str(Path(init_from).resolve())
+        config["init_from"] = str(init_from.resolve())
     config |= {"task": task.name, "extractor": task.extractor}
     if fabric.is_global_zero:
         init_run_dir(folder, config, model)
@@ -92,7 +98,9 @@ def train(
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
 
 
-def _launch(training: TrainingConfig, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]) -> Fabric:
+def _launch(
+    training: TrainingConfig, device: str, devices: int, nodes: int, strategy: Literal["ddp", "fsdp"]
+) -> Fabric:
     """Return the devices; with several, this process continues as the first worker."""
     from lightning_fabric import Fabric  # late: it takes seconds, and only training needs it
     from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
@@ -101,7 +109,16 @@ def _launch(training: TrainingConfig, devices: int, nodes: int, strategy: Litera
     fabric_strategy = "ddp" if world_size > 1 else "auto"
     if world_size > 1 and strategy == "fsdp":
         fabric_strategy = ModelParallelStrategy(shard, data_parallel_size=world_size, tensor_parallel_size=1)
-    fabric = Fabric(devices=devices, num_nodes=nodes, precision=training.precision, strategy=fabric_strategy)
+    found = ComputeOptions(device=device).resolve()
+    if found.index is not None and world_size > 1:
+        raise ConfigError(f"{device} is one device, but {world_size} are to be used; choose cuda, or one device")
+    fabric = Fabric(
+        accelerator=found.type,
+        devices=devices if found.index is None else [found.index],
+        num_nodes=nodes,
+        precision=training.precision,
+        strategy=fabric_strategy,
+    )
     if world_size > 1:
         fabric.launch()
     return fabric

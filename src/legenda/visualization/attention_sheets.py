@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from legenda.decoding import GenerationOutput
-from legenda.pipeline import ImageFile
+from legenda.pipeline import ImageFile, extract_captions
 from legenda.regions import Regions
 from legenda.text import Vocabulary
 from legenda.visualization.caption_attention import (
     draw_caption_attention,
-    extract_attention,
     safe_file_name,
     write_sheet,
 )
@@ -35,7 +34,7 @@ class AttentionSheets:
     def __call__(self, files: Sequence[ImageFile], regions: Regions, output: GenerationOutput) -> None:
         for index, file in enumerate(files):
             assert file.image is not None
-            captions = extract_attention(output, regions, self.vocabulary, index)
+            captions = extract_captions(output, regions, self.vocabulary, index)
             sheet = draw_caption_attention(file.image, captions, title=file.name, head=self.head)
             name = safe_file_name(file.path.name)
             self._written[name] += 1

@@ -20,6 +20,7 @@ from legenda.attention import (
 )
 from legenda.errors import ConfigError
 from legenda.models import Captioner
+from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 
 _MIN_SCORE = 1e-12
@@ -46,13 +47,13 @@ def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
     return found
 
 
-@torch.no_grad()
 def self_attention(model: Captioner, regions: Regions, layer: int) -> Float[np.ndarray, "M H N N"]:
     """Return the self-attention weights of one image in M branches and H heads of a layer (MD-SAN, Figure 4)."""
     attentions = attentions_of(model, layer)
-    outputs = [attention(*_inputs(model, attention, regions), need_weights=True) for attention in attentions]
+    with eval_mode(model):
+        outputs = [attention(*_inputs(model, attention, regions), need_weights=True) for attention in attentions]
     real = regions.mask_or_ones[0]
-    return torch.stack([output.weights[0][:, real][:, :, real] for output in outputs]).cpu().numpy()
+    return torch.stack([output.weights[0].float().cpu()[:, real][:, :, real] for output in outputs]).numpy()
 
 
 def depends_on_features(model: Captioner, layer: int) -> bool:
@@ -77,14 +78,13 @@ def geometric_weights(
     found = []
     for bias in biases:
         assert isinstance(embedding, GeometryEmbedding)
-        module, embed = copy.deepcopy(bias).double(), copy.deepcopy(embedding).double()
+        module, embed = copy.deepcopy(bias).cpu().double(), copy.deepcopy(embedding).cpu().double()
         query, key = (mean.expand(*boxes.shape[:2], -1) for mean in _mean_inputs(model, bias, contents))
         phi = module(query, key, Geometry(embedded=embed(boxes)))[:, :, 0, 1]
         found.append(phi.T / bias.factor)
     return torch.stack(found).cpu().numpy()
 
 
-@torch.no_grad()
 def position_matrices(model: Captioner, regions: Regions, layer: int, branch: int) -> Float[np.ndarray, "H N N"]:
     """Return Z = softmax(E / E0) of every head (MD-SAN, Eq. 19) for the regions of one image.
 
@@ -97,31 +97,36 @@ def position_matrices(model: Captioner, regions: Regions, layer: int, branch: in
     attentions = attentions_of(model, layer)
     if not 1 <= branch <= len(attentions):
         raise ConfigError(f"{model.name} has no branch {branch} in layer {layer}; choose from 1 to {len(attentions)}")
-    attention, real = attentions[branch - 1], regions.mask_or_ones[0]
+    with eval_mode(model):
+        ratio = _position_ratio(model, attentions[branch - 1], regions)
+    real = regions.mask_or_ones[0]
+    return ratio.cpu()[:, real][:, :, real].double().softmax(dim=-1).numpy()
+
+
+def _position_ratio(model: Captioner, attention: MultiHeadAttention, regions: Regions) -> Float[Tensor, "H N N"]:
+    """Return E / E0 of `position_matrices`."""
     inputs = _inputs(model, attention, regions)
     if isinstance(attention.rescale, DistanceRescale):
         geometry = inputs[4]
-        ratio = attention.rescale.factors(geometry.distance)[0]
         if attention.score_bias is not None or getattr(model.encoder, "absolute_geometry", False):
             raise ConfigError(
                 f"{model.name} has both geometry and distances, for which Eq. 19 is undefined; name another run"
             )
-    elif attention.score_bias is not None:
-        ratio = _ratio(_scores(attention, inputs), _scores(attention, inputs, biased=False))
-    elif getattr(model.encoder, "absolute_geometry", False):
+        return attention.rescale.factors(geometry.distance)[0]
+    if attention.score_bias is not None:
+        return _ratio(_scores(attention, inputs), _scores(attention, inputs, biased=False))
+    if getattr(model.encoder, "absolute_geometry", False):
         encoder: Any = model.encoder
         encoder.absolute_geometry = False
         try:
             without_positions = _inputs(model, attention, regions)
         finally:
             encoder.absolute_geometry = True
-        ratio = _ratio(_scores(attention, inputs), _scores(attention, without_positions))
-    else:
-        raise ConfigError(
-            f"{model.name} has no positions in its encoder; name a run with some, such as mdsan_abspe, mdsan_relpe "
-            "or mdsan_dsa"
-        )
-    return ratio[:, real][:, :, real].double().softmax(dim=-1).cpu().numpy()
+        return _ratio(_scores(attention, inputs), _scores(attention, without_positions))
+    raise ConfigError(
+        f"{model.name} has no positions in its encoder; name a run with some, such as mdsan_abspe, mdsan_relpe "
+        "or mdsan_dsa"
+    )
 
 
 def distance_weights(model: Captioner, layer: int) -> list[list[float] | None]:
@@ -165,14 +170,15 @@ def _mean_inputs(model: Captioner, bias: GeometryBias, contents: Regions | None)
     if contents is None:
         raise ConfigError(f"the geometric weights of {model.name} depend on the features of regions; give images")
     query, key, _ = _inputs(model, bias, contents)
-    return query[contents.mask_or_ones].double().mean(dim=0), key[contents.mask_or_ones].double().mean(dim=0)
+    real = contents.mask_or_ones
+    return query.cpu()[real].double().mean(dim=0), key.cpu()[real].double().mean(dim=0)
 
 
 def _inputs(model: Captioner, module: nn.Module, regions: Regions) -> tuple[Any, ...]:
     """Return the arguments of a module of the encoder while these images are encoded."""
     calls: list[tuple[Any, ...]] = []
-    with module.register_forward_pre_hook(lambda _, arguments: calls.append(arguments)):
-        model.eval().encode(regions)
+    with module.register_forward_pre_hook(lambda _, arguments: calls.append(arguments)), eval_mode(model):
+        model.encode(regions.to(model.device))
     return calls[0]
 
 
@@ -199,6 +205,6 @@ def _scores(attention: MultiHeadAttention, inputs: tuple[Any, ...], *, biased: b
 
 
 def _ratio(with_positions: Tensor, without: Tensor) -> Tensor:
-    without = without.double()
+    without = without.cpu().double()
     smallest = torch.where(without < 0, -_MIN_SCORE, _MIN_SCORE)
-    return with_positions.double() / torch.where(without.abs() < _MIN_SCORE, smallest, without)
+    return with_positions.cpu().double() / torch.where(without.abs() < _MIN_SCORE, smallest, without)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from legenda.compute import ComputeOptions
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
+from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import CaptionAttention, predict_with_attention
+from legenda.visualization.caption_attention import predict_with_attention
 from legenda.visualization.paper_figures.options import CaptionOptions, ImageOptions
 from legenda.visualization.report.build import common_split
 from legenda.visualization.report.images import ReportImage, no_verdict, resolve_images
@@ -37,7 +39,7 @@ class FigureImages:
     datasets: Mapping[str, CaptionDataset]
     positions: tuple[int, ...]
 
-    def captions(self, runs: Mapping[str, CaptionerRun], options: CaptionOptions) -> dict[str, list[CaptionAttention]]:
+    def captions(self, runs: Mapping[str, CaptionerRun], options: CaptionOptions) -> dict[str, list[GeneratedCaption]]:
         """Return the caption of each image with its attention, by run, in the order of the images."""
         found = {}
         for name, opened in runs.items():
@@ -47,9 +49,9 @@ class FigureImages:
         return found
 
 
-def open_runs(folders: Sequence[Path]) -> dict[str, CaptionerRun]:
+def open_runs(folders: Sequence[Path], compute: ComputeOptions) -> dict[str, CaptionerRun]:
     """Load the runs, with unique short names; raise ConfigError for none."""
-    return {name: load_captioner_run(folder) for name, folder in unique_run_names(folders).items()}
+    return {name: load_captioner_run(folder, compute) for name, folder in unique_run_names(folders).items()}
 
 
 def run_label(name: str, opened: CaptionerRun) -> str:
@@ -83,7 +85,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         check_supported(options, data_options, "selects images of the runs' data; leave it out with --image-files")
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
-        datasets = {name: _file_dataset(opened, paths, options.extractor) for name, opened in runs.items()}
+        datasets = {name: _file_dataset(opened, paths, options.extractor, options) for name, opened in runs.items()}
 
         def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:  # noqa: ARG001
             return ReportImage(read_image(paths[position]), "", no_verdict)
@@ -107,9 +109,11 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
     return FigureImages(tuple(images), datasets, tuple(positions))
 
 
-def _file_dataset(opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None) -> CaptionDataset:
+def _file_dataset(
+    opened: CaptionerRun, paths: Sequence[Path], extractor_name: str | None, compute: ComputeOptions
+) -> CaptionDataset:
     """Return image files as a data set without references, with regions of the run's extractor."""
-    extractor = opened.resolve_extractor(extractor_name)
+    extractor = opened.resolve_extractor(extractor_name, compute)
     regions = []
     for path in paths:
         ((features, boxes),) = run_extractor(extractor, [read_image(path)], [path])

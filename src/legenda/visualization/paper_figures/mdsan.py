@@ -16,8 +16,8 @@ from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
+from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.visualization.caption_attention import CaptionAttention
 from legenda.visualization.figures import Block, CaptionRow, WeightMatrices, draw_image_grid, matrix_rows, word_rows
 from legenda.visualization.figures.image_grid import MAX_COLUMNS
 from legenda.visualization.paper_figures.data import distance_weights, position_matrices, self_attention
@@ -62,7 +62,7 @@ def mdsan_3(options: PositionOptions) -> Figure:
 
 def mdsan_4(options: HeadOptions) -> Figure:
     """Draw the self-attention of each head (MD-SAN, Figure 4)."""
-    runs = open_runs(options.runs)
+    runs = open_runs(options.runs, options)
     figure_images = find_figure_images(runs, options, options.count)
     captions = figure_images.captions(runs, options)
     title = f"MD-SAN, Figure 4: self-attention of each head, encoder layer {options.layer}"
@@ -119,7 +119,7 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
 
 def _trained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     check_supported(options, ("seed",), "is for untrained models; leave out the runs or the seed")
-    runs = open_runs(options.runs)
+    runs = open_runs(options.runs, options)
     entry = _only(find_figure_images(runs, options).images)
     rows, as_cells = [], False
     for name, opened in runs.items():
@@ -146,7 +146,7 @@ def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOp
 
 
 def _heads(
-    name: str, opened: CaptionerRun, entry: FigureImage, attention: CaptionAttention, options: HeadOptions
+    name: str, opened: CaptionerRun, entry: FigureImage, attention: GeneratedCaption, options: HeadOptions
 ) -> list[WeightMatrices]:
     """Return the self-attention of one run, a row for each selected branch."""
     weights = self_attention(opened.model, entry.regions[name], options.layer)

@@ -122,7 +122,7 @@ def _surfaces(options: SurfaceOptions, varied: Literal["position", "size"]) -> F
         raise ConfigError(f"--count is {options.count}; give at least 1")
     grid = np.linspace(0.0, _MAX_RATIO, _GRID_POINTS)
     rows = []
-    for name, opened in open_runs(options.runs).items():
+    for name, opened in open_runs(options.runs, options).items():
         rows += _rows(run_label(name, opened), opened, options, varied, np.maximum(grid, _MIN_RATIO))
     names = ("\u0394x", "\u0394y"), ("\u0394w", "\u0394h")
     axes, fixed = names if varied == "position" else names[::-1]

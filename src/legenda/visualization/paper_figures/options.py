@@ -6,6 +6,8 @@ from typing import Literal
 
 import tyro
 
+from legenda.compute import ComputeOptions
+
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 
 
@@ -27,7 +29,7 @@ class CurveOptions:
 
 
 @dataclass(frozen=True)
-class SurfaceOptions:
+class SurfaceOptions(ComputeOptions):
     """Draws the geometric weight phi of a trained geometry model (NG-SAN, appendix: Figures 3 and 4).
 
     ngsan.3 shows it over the relative distances dx and dy, with the relative sizes dw = dh fixed at 0.5, 1 and 2;
@@ -55,7 +57,7 @@ class SurfaceOptions:
 
 
 @dataclass(frozen=True)
-class ImageOptions:
+class ImageOptions(ComputeOptions):
     """Common options of figures with images."""
 
     runs: Runs

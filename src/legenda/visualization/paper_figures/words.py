@@ -31,7 +31,7 @@ _HEAT = (
 
 def aoanet_8(options: GateOptions) -> Figure:
     """Compare the "base" model with a decoder with AoA (AoANet, Figure 8)."""
-    runs = open_runs(options.runs)
+    runs = open_runs(options.runs, options)
     gated = {}
     for name, opened in runs.items():
         decoder = opened.model.decoder
@@ -51,7 +51,7 @@ def aoanet_8(options: GateOptions) -> Figure:
 
 def xlan_5(options: RegionOptions) -> Figure:
     """Draw the region with the largest weight for each word (X-LAN, Figure 5)."""
-    runs = open_runs(options.runs)
+    runs = open_runs(options.runs, options)
     modules = (module for opened in runs.values() for module in opened.model.decoder.modules())
     if not any(isinstance(module, XLinearAttention) for module in modules):
         raise ConfigError(
@@ -62,7 +62,7 @@ def xlan_5(options: RegionOptions) -> Figure:
 
 def mdsan_7(options: HeatOptions) -> Figure:
     """Draw the heatmap of each word (MD-SAN, Figure 7)."""
-    runs = open_runs(options.runs)
+    runs = open_runs(options.runs, options)
     if not any(isinstance(opened.model.config, MdsanConfig) for opened in runs.values()):
         raise ConfigError(f"{_first(runs)}, which is not of MD-SAN's family; name a run of mdsan too")
     return _draw(runs, options, "MD-SAN, Figure 7: attention of each word", "heat")
@@ -82,7 +82,6 @@ def _draw(runs: Mapping[str, CaptionerRun], options: CaptionOptions, title: str,
         rows = []
         for name, opened in runs.items():
             caption = captions[name][index]
-            assert caption.attention is not None  # all regions have boxes here
             remark = format_verdict(figure_image.image.check_caption(caption.text))
             rows.append(CaptionRow(run_label(name, opened), caption.words, caption.attention, caption.boxes, remark))
         blocks.append(Block(figure_image.title, word_rows(figure_image.image.image, rows, style)))

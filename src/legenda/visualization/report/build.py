@@ -17,10 +17,10 @@ from legenda.metrics import WITHOUT_JAVA, evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
+from legenda.pipeline import GeneratedCaption
 from legenda.run_files import HISTORY
 from legenda.training.history import read_history
 from legenda.visualization.caption_attention import (
-    CaptionAttention,
     draw_caption_attention,
     predict_with_attention,
     write_sheet,
@@ -71,7 +71,7 @@ def predict_and_score(
     beam_size: int,
     *,
     progress_bar: ProgressBar = no_progress_bar,
-) -> tuple[dict[str, dict[str, CaptionAttention]], dict[str, Scored]]:
+) -> tuple[dict[str, dict[str, GeneratedCaption]], dict[str, Scored]]:
     """Return the captions of each run by id, from one beam search for each image, and their scores."""
     captions = {
         name: predict_with_attention(run, splits[name], beam_size, progress_bar=progress_bar)
@@ -184,7 +184,7 @@ def caption_card(
     identity: str,
     image: ReportImage,
     references: Sequence[str],
-    captions: Mapping[str, CaptionAttention],
+    captions: Mapping[str, GeneratedCaption],
     scored: Mapping[str, Scored],
     *,
     with_heads: bool = True,
@@ -200,7 +200,7 @@ def caption_card(
         verdict, reason = image.check_caption(caption.text)
         views[name] = CaptionView(
             caption.words,
-            caption.heads if with_heads and caption.has_boxes else caption.attention,
+            (caption.heads if with_heads else caption.attention) if caption.has_boxes else None,
             verdict,
             reason,
             scored[name].per_example[identity],
@@ -209,7 +209,7 @@ def caption_card(
     return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)
 
 
-def heads_fit_page_budget(images: Collection[Mapping[str, CaptionAttention]]) -> bool:
+def heads_fit_page_budget(images: Collection[Mapping[str, GeneratedCaption]]) -> bool:
     """Return whether the page may hold every attention head: 100 photographs with them stay below 20 MB."""
     captions = [caption for by_run in images for caption in by_run.values()]
     characters = sum(encoded_size(caption.heads) + 7 * average_heads(caption.heads).size for caption in captions)
@@ -217,7 +217,7 @@ def heads_fit_page_budget(images: Collection[Mapping[str, CaptionAttention]]) ->
 
 
 def write_overlays(
-    folder: Path, images: Mapping[str, tuple[ReportImage, Mapping[str, CaptionAttention]]], head: int | None
+    folder: Path, images: Mapping[str, tuple[ReportImage, Mapping[str, GeneratedCaption]]], head: int | None
 ) -> int:
     """Write a sheet for each image, by id, and run that has attention, and return their number."""
     count = 0

@@ -8,7 +8,8 @@ from legenda.datasets.captions import CaptionDataset
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
-from legenda.visualization.caption_attention import CaptionAttention, check_head
+from legenda.pipeline import GeneratedCaption
+from legenda.visualization.caption_attention import check_head
 from legenda.visualization.report import Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
     RANKING_METRIC,
@@ -68,7 +69,7 @@ def write_caption_report(
     positions = select_examples(
         [[one.per_example[identity] for identity in split.ids] for one in scored.values()], options.num_images
     )
-    captions: dict[int, Mapping[str, CaptionAttention]] = {
+    captions: dict[int, Mapping[str, GeneratedCaption]] = {
         position: {name: by_id[split.ids[position]] for name, by_id in found.items()} for position in positions
     }
     open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder)
@@ -122,7 +123,7 @@ def _footnotes(
     options: ReportOptions,
     count: int,
     images: Mapping[int, ReportImage],
-    captions: Mapping[int, Mapping[str, CaptionAttention]],
+    captions: Mapping[int, Mapping[str, GeneratedCaption]],
     with_heads: bool,
 ) -> list[str]:
     heads = (

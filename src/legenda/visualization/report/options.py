@@ -5,11 +5,12 @@ from pathlib import Path
 
 import tyro
 
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ReportOptions:
+class ReportOptions(ComputeOptions):
     """Evaluates one or more runs on a split and writes one HTML file that compares them; it opens offline.
 
     For captioners the page shows scores with 95 % intervals, training curves, captions next to the references with the
@@ -43,6 +44,7 @@ class ReportOptions:
     """The attention head that these sheets show, from 0; by default the mean of all. The page has all heads."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_images < 0:
             raise ConfigError(f"--num-images must be 0 or more, not {self.num_images}")
         if self.head is not None and self.overlays is None:

@@ -1,0 +1,65 @@
+"""The device and the precision that models compute with: the options of all commands that run one."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from legenda.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+Precision = Literal["float32", "bf16", "fp16"]
+_DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions:
+    """A device and a precision; torch is imported when they are used.
+
+    Raise ConfigError for a name that no machine has.
+    """
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""
+    precision: Precision = "float32"
+    """float32, or bf16 or fp16 by PyTorch's autocast."""
+
+    def __post_init__(self) -> None:
+        if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device) is None:
+            raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
+        if self.precision not in _DTYPES:
+            raise ConfigError(f"precision must be float32, bf16 or fp16, not {self.precision!r}")
+
+    def resolve(self) -> torch.device:
+        """Return the device; raise ConfigError where this machine does not have it."""
+        import torch
+
+        count, has_mps = torch.cuda.device_count(), torch.backends.mps.is_available()
+        if self.device == "auto":
+            return torch.device("cuda" if count else "mps" if has_mps else "cpu")
+        device = torch.device(self.device)
+        if (device.type == "cuda" and (device.index or 0) >= count) or (device.type == "mps" and not has_mps):
+            found = f"{count} CUDA devices" if device.type == "cuda" else "no MPS device"
+            raise ConfigError(f"the device {device} does not exist, PyTorch finds {found}; choose auto or cpu")
+        return device
+
+    def apply(self, model: Any) -> None:
+        """Move a model to the device; `eval_mode` then runs it in the precision."""
+        import torch
+
+        model.to(self.resolve())
+        model.autocast_dtype = None if self.precision == "float32" else getattr(torch, _DTYPES[self.precision])
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return PyTorch's autocast to the precision on the device."""
+        import torch
+
+        dtype = getattr(torch, _DTYPES[self.precision])
+        return torch.autocast(self.resolve().type, dtype=dtype, enabled=self.precision != "float32")
+
+
+AUTO, CPU = ComputeOptions(), ComputeOptions(device="cpu")

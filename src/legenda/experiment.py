@@ -1,0 +1,100 @@
+"""Train a recipe from Python as `legenda train` does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from legenda.compute import ComputeOptions, Precision
+from legenda.errors import ConfigError
+from legenda.evaluation.runs import describe_data
+from legenda.recipes import Recipe, get_recipe
+from legenda.recipes.overrides import continue_from, override
+from legenda.tasks.registry import TASKS
+from legenda.tasks.rewards import Reward
+from legenda.training import TrainResult, check_folder
+from legenda.training import train as train_model
+
+TRAINING_PRECISIONS: Mapping[Precision, Literal["32-true", "bf16-mixed", "16-mixed"]] = {
+    "float32": "32-true",
+    "bf16": "bf16-mixed",
+    "fp16": "16-mixed",
+}
+
+
+def train(
+    recipe: str | Recipe,
+    *,
+    out: str | Path | None = None,
+    init_from: str | Path | None = None,
+    stages: Literal["all", "first"] = "all",
+    **options: Any,
+) -> TrainResult:
+    """Train a recipe into a run folder, or resume it; `legenda.open(result.folder)` captions with the result.
+
+    recipe: a recipe or its name. out: the run folder, by default runs/RECIPE. init_from: a trained run that the recipe
+    continues, as `find_model` takes it. stages: "first" stops after the first of two. options: keyword arguments of
+    `train_recipe`, and fields to change: model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}.
+
+        result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
+
+    Raise LegendaError for unknown names, wrong values and missing data.
+    """
+    recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
+    if init_from is not None:
+        recipe = continue_from(recipe, init_from)
+    fields = {name: value for name, value in options.items() if name not in _OPTIONS}
+    recipe = select_stages(override(recipe, fields), stages)
+    others = {name: value for name, value in options.items() if name in _OPTIONS}
+    return train_recipe(recipe, Path("runs") / recipe.name if out is None else Path(out), init_from=init_from, **others)
+
+
+def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
+    """Return the recipe, or its first stage of two; raise ConfigError where it has only one."""
+    if stages == "first" and len(recipe.stages) == 1:
+        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
+    return dataclasses.replace(recipe, stages=recipe.stages[:1]) if stages == "first" else recipe
+
+
+def train_recipe(
+    recipe: Recipe,
+    out: Path,
+    *,
+    init_from: str | Path | None = None,
+    rewards: Mapping[str, Reward] | None = None,
+    device: str = "auto",
+    precision: Precision | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
+    progress: Callable[[str], None] = lambda _: None,
+) -> TrainResult:
+    """Train the recipe as it is. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each.
+
+    progress: called with lines about the steps of loading. The others are those of `legenda.training.train`.
+    """
+    compute = ComputeOptions(device=device, precision=precision or "float32")
+    compute.resolve()
+    check_folder(out)
+    if precision is not None:
+        changed = (dataclasses.replace(stage, precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)
+        recipe = dataclasses.replace(recipe, stages=tuple(changed))
+    return train_model(
+        recipe.model,
+        recipe.model_overrides,
+        TASKS.get(recipe.task)(recipe.data.open(progress)),
+        recipe.stages,
+        out,
+        sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
+        init_from=init_from,
+        rewards=rewards,
+        device=device,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+    )
+
+
+_OPTIONS = ("rewards", "device", "precision", "devices", "nodes", "strategy", "progress")

@@ -1,0 +1,41 @@
+"""The folder of a model by path, packaged name or id of the hub."""
+
+import pytest
+
+from legenda.errors import CheckpointError, LegendaError
+from legenda.models import location
+from legenda.models.location import find_model
+
+
+def make_folder(path):
+    path.mkdir(parents=True)
+    (path / "config.json").write_text("{}")
+    return path
+
+
+def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(location, "ASSETS", tmp_path / "assets")
+    packaged = make_folder(tmp_path / "assets" / "photo")
+    assert find_model("photo") == packaged
+    (tmp_path / "photo").mkdir()  # a folder of photographs
+    assert find_model("photo") == packaged
+    assert str(find_model(make_folder(tmp_path / "user" / "model").relative_to(tmp_path))) == "user/model"
+    assert find_model(tmp_path / "photo") == tmp_path / "photo"
+
+
+def test_without_the_packaged_model_its_name_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(location, "ASSETS", tmp_path)
+    with pytest.raises(LegendaError, match="this installation lacks the packaged model photo"):
+        find_model("photo")
+
+
+def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr(location, "download_model", lambda name: asked.append(name) or tmp_path)
+    assert find_model("user/model-1.0") == tmp_path
+    for name in ("model", tmp_path / "absent", "a/b/c", "../b/c"):
+        with pytest.raises(CheckpointError, match="is not a folder with a model"):
+            find_model(name)
+    assert asked == ["user/model-1.0"]

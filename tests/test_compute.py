@@ -1,0 +1,153 @@
+"""Devices and precisions by name, and that they reach models, features and extractors."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from legenda.compute import ComputeOptions
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.errors import ConfigError
+from legenda.evaluation.runs import load_captioner_run, load_run
+from legenda.models.eval_mode import eval_mode
+from legenda.pipeline import open as open_pipeline
+
+DATA = ScenesData(train=40, validation=2)
+
+
+@pytest.fixture
+def devices(monkeypatch):
+    """A machine with so many CUDA devices, and MPS or not."""
+
+    def have(count: int, *, mps: bool = False) -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "mps", "expected"),
+    [
+        ("auto", 0, False, "cpu"),
+        ("auto", 0, True, "mps"),
+        ("auto", 2, True, "cuda"),
+        ("cpu", 2, True, "cpu"),
+        ("cuda", 1, False, "cuda"),
+        ("cuda:1", 2, False, "cuda:1"),
+        ("mps", 0, True, "mps"),
+    ],
+)
+def test_devices_by_name(devices, name, count, mps, expected):
+    devices(count, mps=mps)
+    assert str(ComputeOptions(device=name).resolve()) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cuda", "the device cuda does not exist, PyTorch finds 0 CUDA devices; choose auto or cpu"),
+        ("cuda:0", "the device cuda:0 does not exist"),
+        ("mps", "PyTorch finds no MPS device"),
+    ],
+)
+def test_a_device_that_does_not_exist_raises(devices, name, message):
+    devices(0)
+    with pytest.raises(ConfigError, match=message):
+        ComputeOptions(device=name).resolve()
+
+
+def test_the_index_of_a_device_must_exist(devices):
+    devices(2)
+    with pytest.raises(ConfigError, match="cuda:2 does not exist, PyTorch finds 2 CUDA devices"):
+        ComputeOptions(device="cuda:2").resolve()
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "", "CPU", "xpu"])
+def test_unknown_devices_and_precisions_raise(name):
+    with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps"):
+        ComputeOptions(device=name)
+    with pytest.raises(ConfigError, match="precision must be float32, bf16 or fp16"):
+        ComputeOptions(precision=name)
+
+
+COMMANDS = [
+    "caption a.png --model nowhere",
+    "caption a.png --model nowhere --engine ray --out x",
+    "evaluate nowhere",
+    "report nowhere",
+    "serve nowhere",
+    "figure xlan.5 nowhere",
+    "figure ngsan.3 nowhere",
+    "extract a.png --extractor scenes",
+    "train scenes.ngsan",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_refuses_an_unknown_device_and_precision(run_command, command):
+    code, _, err = run_command(f"{command} --device gpu")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'" in err
+    code, _, err = run_command(f"{command} --precision fp8")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "fp8" in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_looks_for_the_device_before_its_files(run_command, devices, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    devices(0)
+    code, _, err = run_command(f"{command} --device cuda")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the device cuda does not exist" in err
+
+
+def test_ray_assigns_devices_itself(run_command, devices):
+    devices(2)
+    code, _, err = run_command("caption a.png --model nowhere --engine ray --out x --device cuda:1")
+    assert code == 2
+    assert "--engine ray assigns the GPUs itself; use --device cuda, not cuda:1" in err
+
+
+def test_the_device_reaches_weights_and_features(make_run, monkeypatch):
+    """On the meta device, as tests have no other: it holds no values, so only extraction can run."""
+    monkeypatch.setattr(ComputeOptions, "resolve", lambda _: torch.device("meta"))
+    run = make_run("ngsan", DATA)
+    compute = ComputeOptions(device="cuda")
+    for loaded in (load_run(run, compute), load_captioner_run(run, compute)):
+        assert {parameter.device.type for parameter in loaded.model.parameters()} == {"meta"}
+        assert loaded.model.device.type == "meta"
+    regions = open_pipeline(run, device="cuda").extract(np.asarray(draw_scene(make_scene("fresh", 0))))
+    assert {tensor.device.type for tensor in (regions.features, regions.boxes, regions.mask_or_ones)} == {"meta"}
+
+
+def outputs_of_linear_layers(model: nn.Module) -> set[torch.dtype]:
+    """The dtypes that the linear layers return from now on."""
+    found: set[torch.dtype] = set()
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda _, __, output: found.add(output.dtype))
+    return found
+
+
+@pytest.mark.parametrize("name", ["ngsan", "xlan", "aoanet", "mdsan", "xtransformer"])
+def test_half_precision_is_autocast_in_evaluation_mode(make_run, draw_regions, name):
+    run = make_run(name, DATA)
+    full, half = load_captioner_run(run), load_captioner_run(run, ComputeOptions(device="cpu", precision="bf16"))
+    regions = draw_regions((5, 3), dim=full.model.config.feature_dim)
+    found = outputs_of_linear_layers(half.model)
+    captions = half.model.caption(regions)
+    assert len(captions) == 2
+    assert torch.bfloat16 in found
+    assert {parameter.dtype for parameter in half.model.parameters()} == {torch.float32}
+    tokens = torch.zeros(2, 1, 3, dtype=torch.long)
+    with eval_mode(full.model):
+        expected = full.model(regions, tokens)
+        assert expected.dtype == torch.float32
+    with eval_mode(half.model):
+        torch.testing.assert_close(half.model(regions, tokens).float(), expected, atol=0.1, rtol=0.1)
+    found.clear()
+    half.model(regions, tokens)
+    assert found == {torch.float32}

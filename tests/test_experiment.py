@@ -1,0 +1,89 @@
+"""Training from Python gives what the command gives."""
+
+import json
+
+import pytest
+import torch
+
+import legenda
+from legenda.cli.main import main
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.errors import ConfigError
+from legenda.experiment import train
+from legenda.recipes import Recipe, get_recipe
+from legenda.recipes.overrides import override
+from legenda.training import Noam
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+FIELDS = {
+    "model": {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "geometry_dim": 4},
+    "data": {"train": 12, "validation": 3, "test": 4},
+    "training": {"epochs": 1, "batch_size": 4, "captions_per_image": 2, "eval_beam_size": 1},
+}
+
+
+def test_python_and_the_command_train_the_same_run(tmp_path):
+    result = legenda.train("scenes.ngsan", out=tmp_path / "python", device="cpu", precision="bf16", **FIELDS)
+    options = [
+        part
+        for section, fields in FIELDS.items()
+        for name, value in fields.items()
+        for part in (f"--{section}.{name.replace('_', '-')}", str(value))
+    ]
+    common = ["--device", "cpu", "--precision", "bf16"]
+    main(["train", "scenes.ngsan", "--out", str(tmp_path / "command"), *common, *options])
+    for name in ("model.safetensors", "vocabulary.txt", "config.json"):
+        assert (tmp_path / "python" / name).read_bytes() == (tmp_path / "command" / name).read_bytes()
+    assert json.loads((result.folder / "config.json").read_text())["stages"][0]["precision"] == "bf16-mixed"
+    caption = legenda.open(result.folder, device="cpu").caption(draw_scene(make_scene("fresh", 0)))
+    assert len(caption.tokens) == len(caption.words)
+
+
+def test_fields_of_every_part_are_changed():
+    recipe = get_recipe("scenes.ngsan")
+    changed = override(
+        recipe,
+        {
+            "model": {"decoder": "transformer", "dim": 8},
+            "data": {"train": 12},
+            "training": {"schedule": "noam", "max_grad_norm": 5},
+        },
+    )
+    assert changed.model_overrides["decoder"] == {"name": "transformer"}
+    assert changed.model_overrides["dim"] == 8
+    assert changed.data.train == 12
+    assert (changed.stages[0].schedule, changed.stages[0].max_grad_norm) == (Noam(), 5.0)
+    nested = {"decoder": {"name": "xlan"}}
+    assert override(recipe, {"model": nested}).model_overrides["decoder"] == {"name": "xlan"}
+    assert override(recipe, {"training": {"schedule": {"learning_rate": 0.5}}}).stages[0].schedule.learning_rate == 0.5
+    same = override(recipe, {})
+    assert (same.data, same.stages) == (recipe.data, recipe.stages)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        ("scenes.ngsn", {}, "there is no recipe 'scenes.ngsn'"),
+        ("scenes.ngsan", {"traning": {"epochs": 1}}, "there is no part 'traning' of a recipe; did you mean training"),
+        ("scenes.ngsan", {"training": {"epoch": 1}}, "training has no option 'epoch'; did you mean epochs"),
+        ("scenes.ngsan", {"training": {"epochs": "1"}}, "training takes epochs as int, not '1'"),
+        ("scenes.ngsan", {"training": 3}, "training takes fields by name"),
+        ("scenes.ngsan", {"training": {"schedule": "linear"}}, "there is no schedule 'linear'"),
+        ("scenes.ngsan", {"stages": "first"}, "a recipe of two stages"),
+        ("scenes.ngsan", {"device": "gpu"}, "device must be auto"),
+        ("scenes.ngsan", {"precision": "fp8"}, "precision must be float32"),
+    ],
+)
+def test_wrong_names_and_values_raise(tmp_path, recipe, options, message):
+    with pytest.raises(ConfigError, match=message):
+        train(recipe, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_device_of_several_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    recipe = get_recipe("scenes.ngsan")
+    assert isinstance(recipe, Recipe)
+    with pytest.raises(ConfigError, match="cuda:1 is one device, but 2 are to be used; choose cuda, or one device"):
+        train(recipe, out=tmp_path / "run", device="cuda:1", devices=2, **FIELDS)

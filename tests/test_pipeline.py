@@ -1,0 +1,119 @@
+"""Captions of images from Python: paths, PIL images, arrays, lists, several threads, and bad input."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import legenda
+from legenda.cli.main import main
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scenes
+from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.pipeline import Pipeline
+
+
+@pytest.fixture(scope="module")
+def pipeline(make_run) -> Pipeline:
+    return legenda.open(make_run("ngsan", ScenesData(train=40, validation=2)), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Image.Image]:
+    return [draw_scene(scene) for scene in make_scenes("fresh", 5)]
+
+
+def texts(captions):
+    return [caption.text for caption in captions]
+
+
+def test_a_caption_has_text_words_tokens_and_attention(pipeline, scenes):
+    caption = pipeline.caption(scenes[0])
+    regions = pipeline.extract(scenes[0])
+    assert caption.text == " ".join(caption.words) == pipeline.model.caption(regions)[0]
+    assert [pipeline.vocabulary.tokens[token] for token in caption.tokens] == list(caption.words)
+    assert caption.log_prob < 0
+    assert (
+        caption.attention.shape
+        == (len(caption.words), len(caption.boxes))
+        == (len(caption.tokens), len(regions.features[0]))
+    )
+    np.testing.assert_allclose(caption.attention.sum(axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(caption.boxes, regions.boxes[0])
+
+
+def test_one_image_gives_one_caption_and_a_list_a_list(pipeline, scenes, tmp_path):
+    scenes[0].save(tmp_path / "a.png")
+    pixels = np.asarray(scenes[0])
+    kinds = [tmp_path / "a.png", str(tmp_path / "a.png"), scenes[0], pixels]
+    expected = pipeline.caption(scenes[0]).text
+    assert [pipeline.caption(kind).text for kind in kinds] == [expected] * 4
+    assert texts(pipeline.caption(kinds, batch_size=3)) == [expected] * 4
+    assert texts(pipeline.caption((pixels,))) == [expected]
+
+
+def test_several_captions_of_each_image(pipeline, scenes):
+    found = pipeline.caption(scenes[:2], num_captions=3)
+    assert [len(captions) for captions in found] == [3, 3]
+    assert texts(captions[0] for captions in found) == texts(pipeline.caption(scenes[:2]))
+    assert all(len(set(texts(captions))) == 3 for captions in found)
+    scores = [caption.log_prob for caption in found[0]]
+    assert scores == sorted(scores, reverse=True)
+    assert texts(pipeline.caption(scenes[0], num_captions=3)) == texts(found[0])
+
+
+def test_the_size_of_batches_does_not_change_captions(pipeline, scenes):
+    one, two = (pipeline.caption(scenes, batch_size=size) for size in (1, 2))
+    assert texts(one) == texts(two)
+    np.testing.assert_allclose([c.log_prob for c in one], [c.log_prob for c in two], atol=1e-4)
+    assert len(pipeline.extract(scenes, batch_size=2)) == 5
+
+
+def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
+    pipeline.model.train()
+    pipeline = Pipeline(pipeline.model, pipeline.extractor)  # sets evaluation mode once
+    expected = [pipeline.caption(scene).text for scene in scenes]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda scene: pipeline.caption(scene).text, scenes * 8)) == expected * 8
+    assert not pipeline.model.training
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "error", "message"),
+    [
+        ([], {}, DataError, "the list of images is empty; give at least one image"),
+        ("absent.png", {}, DataError, r"absent\.png does not exist"),
+        ([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4, 3))], {}, DataError, "image 1 is an array of float64"),
+        (np.zeros((40, 40, 3), np.uint8), {}, DataError, "image 0: the image shows 0 things on a plain ground"),
+        ({"a.png"}, {}, DataError, "image 0 is of type set"),
+        ("a.png", {"num_captions": 4}, ConfigError, "num_captions must lie between 1 and beam_size=3, not 4"),
+        ("a.png", {"batch_size": 0}, ConfigError, "batch_size must be at least 1, not 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(pipeline, images, options, error, message):
+    with pytest.raises(error, match=message):
+        pipeline.caption(images, **options)
+
+
+def test_a_broken_image_is_named(pipeline, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"broken\.png is not an image of a known type"):
+        pipeline.caption([tmp_path / "broken.png"])
+
+
+def test_names_that_open_nothing_raise(tmp_path):
+    with pytest.raises(CheckpointError, match="is not a folder with a model"):
+        legenda.open(tmp_path / "absent")
+    with pytest.raises(ConfigError, match="device must be auto"):
+        legenda.open(tmp_path / "absent", device="gpu")
+
+
+def test_the_command_captions_with_the_packaged_model_by_default(make_run, scenes, tmp_path, monkeypatch, capsys):
+    from legenda.models import location
+
+    scenes[0].save(tmp_path / "a.png")
+    run = make_run("ngsan", ScenesData(train=40, validation=2), "photo")
+    monkeypatch.setattr(location, "ASSETS", run.parent)
+    main(["caption", str(tmp_path / "a.png")])
+    assert capsys.readouterr().out.endswith(f"{legenda.open(run).caption(scenes[0]).text}\n")
