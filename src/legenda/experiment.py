@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
-from legenda.errors import ConfigError
 from legenda.evaluation.runs import describe_data
 from legenda.recipes import Recipe, get_recipe
-from legenda.recipes.overrides import continue_from, override
+from legenda.recipes.overrides import continue_from, override, select_stages
 from legenda.tasks.registry import TASKS
 from legenda.tasks.rewards import Reward
 from legenda.training import TrainResult, check_folder
@@ -51,13 +50,6 @@ def train(
     return train_recipe(recipe, Path("runs") / recipe.name if out is None else Path(out), init_from=init_from, **others)
 
 
-def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
-    """Return the recipe, or its first stage of two; raise ConfigError where it has only one."""
-    if stages == "first" and len(recipe.stages) == 1:
-        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
-    return dataclasses.replace(recipe, stages=recipe.stages[:1]) if stages == "first" else recipe
-
-
 def train_recipe(
     recipe: Recipe,
     out: Path,
@@ -71,9 +63,10 @@ def train_recipe(
     strategy: Literal["ddp", "fsdp"] = "ddp",
     progress: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
-    """Train the recipe as it is. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default that of each.
+    """Train the recipe as it is. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default
+    that of each.
 
-    progress: called with lines about the steps of loading. The others are those of `legenda.training.train`.
+    progress: called with lines about the steps of loading. The other arguments are those of `legenda.training.train`.
     """
     compute = ComputeOptions(device=device, precision=precision or "float32")
     compute.resolve()

@@ -11,9 +11,8 @@ import tyro
 from legenda.cli.options import parse
 from legenda.compute import ComputeOptions, Precision
 from legenda.errors import ConfigError
-from legenda.experiment import select_stages
 from legenda.recipes import Recipe
-from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value
+from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value, select_stages
 
 
 @dataclass(frozen=True)

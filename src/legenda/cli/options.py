@@ -17,17 +17,14 @@ def parse(options: type[T], arguments: Sequence[str], command: str, *, config: S
     """Return the options of `legenda COMMAND` as an instance of the dataclass `options`.
 
     config: markers of `tyro.conf`. `--help` prints the help and exits with code 0. Raise ConfigError for an unknown
-    option (the most similar one is suggested), a missing option or value, a value of the wrong type, and a device that
-    does not exist.
+    option (the most similar one is suggested), a missing option or value, and a wrong value or device.
     """
 
     def reject(event: events.ParseErrorEvent) -> None:
-        unknown = _unknown_option(event)
-        if unknown is not None:
+        if (unknown := _unknown_option(event)) is not None:
             known = {"--help", *_option_names(options)}
             raise ConfigError(f"there is no option {unknown}; {did_you_mean(unknown, known)}")
-        message = _message(event)
-        if message is not None:
+        if (message := _message(event)) is not None:
             raise ConfigError(f"{message}; see legenda {command} --help")
 
     with events.on_parse_error(reject):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from legenda.config import merge
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
@@ -111,6 +111,13 @@ def override(recipe: Recipe, changes: Mapping[str, Mapping[str, Any]]) -> Recipe
             fields["schedule"] = _schedule(fields["schedule"])
         parts[name] = merge(parts[name], fields, name)
     return options.apply(SimpleNamespace(**parts))
+
+
+def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
+    """Return the recipe, or its first stage of two; raise ConfigError where it has only one."""
+    if stages == "first" and len(recipe.stages) == 1:
+        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
+    return dataclasses.replace(recipe, stages=recipe.stages[:1]) if stages == "first" else recipe
 
 
 def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
