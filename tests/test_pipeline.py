@@ -1,6 +1,8 @@
 """Captions of images from Python: paths, PIL images, arrays, lists, several threads, and bad input."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,3 +119,16 @@ def test_the_command_captions_with_the_packaged_model_by_default(make_run, scene
     monkeypatch.setattr(location, "ASSETS", run.parent)
     main(["caption", str(tmp_path / "a.png")])
     assert capsys.readouterr().out.endswith(f"{legenda.open(run).caption(scenes[0]).text}\n")
+
+
+def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(# with a trained run\n.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    run = make_run("ngsan", ScenesData(train=40, validation=2))
+    scenes[0].save(tmp_path / "a.png")
+    block = block.replace("runs/demo/ngsan", str(run)).replace("runs/demo/scene.png", str(tmp_path / "a.png"))
+    exec(compile(block, "README.md", "exec"), {})
+    first, *others = capsys.readouterr().out.splitlines()
+    words = legenda.open(run).caption(scenes[0]).words
+    assert first.startswith(" ".join(words))
+    assert [line.split()[0] for line in others] == list(words)
