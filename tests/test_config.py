@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda import LegendaError
-from legenda.config import check_types, describe_type, merge, to_json
+from legenda.config import Bounded, PositiveInt, Probability, check_types, describe_type, merge, to_json
 from legenda.plugins import Registry
 
 COLORS = Registry("color", {"red": "colorsys:ONE_THIRD", "blue": 2})
@@ -113,3 +113,33 @@ def test_types_in_words():
 def test_what_is_written_is_read_back(size, layers, weights, rate):
     config = Outer(size=size, layers=tuple(layers), weights=weights, inner=Inner(rate=rate))
     assert merge(Outer, json.loads(json.dumps(to_json(config))), "outer") == config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Bounded):
+    section: ClassVar[str] = "sizes."
+
+    dim: PositiveInt = 4
+    heads: PositiveInt | None = None
+    betas: tuple[Probability, ...] = (0.9, 0.99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeSizes(Sizes):
+    dim: int = 8
+
+
+@pytest.mark.parametrize("kind", [Sizes, LargeSizes])
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dim": 0}, "sizes.dim must be at least 1, not 0"),
+        ({"heads": -1}, "sizes.heads must be at least 1, not -1"),
+        ({"betas": (0.5, 1.0)}, r"sizes.betas must be in \[0, 1\), not 1.0"),
+        ({"betas": (float("nan"),)}, r"sizes.betas must be in \[0, 1\), not nan"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(kind, wrong, message):
+    assert kind(heads=None, betas=()).dim == kind().dim
+    with pytest.raises(LegendaError, match=message):
+        kind(**wrong)

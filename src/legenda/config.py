@@ -1,20 +1,63 @@
 """Configurations: frozen dataclasses, checked against the types of their fields, merged and written as JSON.
 
-A field may be annotated with the registry that its name must be in: `norm: Annotated[str, NORMS] = "none"`.
+A field may be annotated with the registry that its name must be in, `norm: Annotated[str, NORMS] = "none"`, and in a
+`Bounded` configuration with the bounds of its number, `dim: PositiveInt = 512`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from legenda.errors import ConfigError, did_you_mean
 from legenda.plugins import Registry
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The bounds of a number, in words and as a condition, with which a field is annotated."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+PositiveInt = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
+NonNegativeInt = Annotated[int, Bound("0 or more", lambda value: value >= 0)]
+PositiveFloat = Annotated[float, Bound("above 0", lambda value: value > 0)]
+NonNegativeFloat = Annotated[float, Bound("0 or more", lambda value: value >= 0)]
+Probability = Annotated[float, Bound("in [0, 1)", lambda value: 0 <= value < 1)]
+
+
+class Bounded:
+    """Base class of configurations: raise ConfigError for a number outside the bounds in its field's annotation.
+
+    None is within all bounds. A field that a subclass declares anew keeps its bounds. section: what precedes the names
+    of the fields in messages.
+    """
+
+    section: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        for name, bound in _bounds(type(self)).items():
+            value = getattr(self, name)
+            for number in value if isinstance(value, tuple) else (value,):
+                if number is not None and not bound.holds(number):
+                    raise ConfigError(f"{self.section}{name} must be {bound.words}, not {number}")
+
+
+@cache
+def _bounds(kind: type) -> dict[str, Bound]:
+    """Return the bounds of fields by name: of numbers, and of those in tuples and unions."""
+    hints = [item for base in reversed(kind.__mro__) for item in get_type_hints(base, include_extras=True).items()]
+    marks = ((name, part) for name, hint in hints for part in (hint, *get_args(hint)))
+    return {name: mark for name, part in marks for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Bound)}
 
 
 class _MismatchError(Exception):

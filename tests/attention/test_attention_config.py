@@ -227,9 +227,9 @@ def test_relative_positions_multiply_the_weights_by_formula():
         ({"window_size": 0}, "window_size must be at least 1"),
         ({"window_halo": -1}, "window_halo must be 0 or more"),
         ({"head_dim": 0}, "head_dim must be at least 1"),
-        ({"drop_branch": 1.0}, "drop_branch=1.0 must lie in 0..1"),
-        ({"drop_head": -0.1}, "drop_head=-0.1 must lie in 0..1"),
-        ({"branch_layers": (0,)}, "must name layers from 1 on"),
+        ({"drop_branch": 1.0}, r"drop_branch must be in \[0, 1\), not 1.0"),
+        ({"drop_head": -0.1}, r"drop_head must be in \[0, 1\), not -0.1"),
+        ({"branch_layers": (0,)}, "branch_layers must be at least 1, not 0"),
         ({"attention_heads": 3}, "multiple of attention_heads=3"),
     ],
 )

@@ -92,7 +92,7 @@ ERRORS = [
     (("train", "scenes.ngsan", "--training.epochs", "0"), "training.epochs must be at least 1, not 0"),
     (
         ("train", "scenes.ngsan", "--training.schedule.learning-rate", "-1"),
-        "training.schedule needs learning_rate and decay above 0",
+        "training.schedule.learning_rate must be above 0, not -1.0",
     ),
     (("train", "scenes.ngsan", "--out"), "--out"),
     (("evaluate",), "PATH"),

@@ -1,14 +1,14 @@
 """Parallel text files."""
 
 import gzip
-import inspect
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from legenda.datasets.translation import ParallelData, read_parallel
-from legenda.errors import DataError
+from legenda.errors import ConfigError, DataError
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 
@@ -125,9 +125,15 @@ def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
         data.split("dev")
 
 
-@pytest.mark.parametrize("wrong", [{"pieces": -1}, {"max_length": 0}])
-def test_settings_out_of_range_are_refused(wrong, folder):
-    with pytest.raises(DataError, match="pieces of 0 or more and a max_length of at least 1"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"pieces": -1}, "data.pieces must be 0 or more, not -1"),
+        ({"max_length": 0}, "data.max_length must be at least 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong, message, folder):
+    with pytest.raises(ConfigError, match=message):
         ParallelData(folder=folder, **wrong)
 
 
@@ -149,5 +155,5 @@ def test_two_references_of_wmt22(shared):
 
 
 def test_settings_are_plain_so_that_a_run_can_keep_them():
-    hints = inspect.get_annotations(ParallelData, eval_str=True)
-    assert set(hints.values()) <= {Path, Path | None, str, int}
+    hints = get_type_hints(ParallelData)
+    assert {hints[field.name] for field in fields(ParallelData)} <= {Path, Path | None, str, int}

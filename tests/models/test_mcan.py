@@ -200,7 +200,7 @@ def test_glimpses_stand_side_by_side():
     [
         ({"num_heads": 3}, "dim=16 must be a multiple of num_heads=3"),
         ({"glimpses": 0}, "glimpses must be at least 1, not 0"),
-        ({"dropout": 1.0}, "dropout=1.0 must lie in 0..1"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), not 1.0"),
         ({"geometry": "absolute"}, "geometry='absolute' is for the Transformer"),
         ({"geometry": "relation"}, "geometry='relation' is unknown"),
         ({"max_text_length": 0}, "max_text_length must be at least 1"),

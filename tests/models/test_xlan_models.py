@@ -169,7 +169,7 @@ def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monk
         (XLanConfig, {"decoder_layers": 0}, "decoder_layers must be at least 1"),
         (XLanConfig, {"num_heads": 16}, "mid_dim=None must be at least 1"),
         (XLanConfig, {"alpha": 0.0}, "alpha must be above 0"),
-        (XLanConfig, {"mid_dropout": 1.0}, "mid_dropout=1.0 must lie in 0..1"),
+        (XLanConfig, {"mid_dropout": 1.0}, r"mid_dropout must be in \[0, 1\), not 1.0"),
         (XTransformerConfig, {"ff_dim": 0}, "ff_dim must be at least 1"),
         (XTransformerConfig, {"dim": 15, "num_heads": 1}, "dim=15 must be even"),
         (XTransformerConfig, {"position_base": 1.0}, "position_base must be above 1"),

@@ -332,8 +332,8 @@ def _arrays(name: str) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"num_samples": 0}, "needs num_samples and max_length of at least 1"),
-        ({"max_length": 0}, "needs num_samples and max_length of at least 1"),
+        ({"num_samples": 0}, "num_samples must be at least 1, not 0"),
+        ({"max_length": 0}, "max_length must be at least 1, not 0"),
         ({"num_samples": 1}, "a baseline mean_of_others needs training.self_critical.num_samples of at least 2"),
         ({"rewards": {}}, "needs at least one reward"),
         ({"rewards": {"CIDEr-D": float("nan")}}, "each with a finite weight"),

@@ -105,19 +105,17 @@ def test_every_schedule_is_positive_at_its_defaults(kind):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        {"learning_rate": 0.0},
-        {"learning_rate": -1e-3},
-        {"warmup_steps": -1},
-        {"decay": 0.0},
-        {"learning_rate": float("nan")},
+        ({"learning_rate": 0.0}, "learning_rate must be above 0, not 0.0"),
+        ({"learning_rate": -1e-3}, "learning_rate must be above 0, not -0.001"),
+        ({"warmup_steps": -1}, "warmup_steps must be 0 or more, not -1"),
+        ({"decay": 0.0}, "decay must be above 0, not 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be above 0, not nan"),
     ],
 )
-def test_what_no_training_can_follow_is_refused(wrong):
-    with pytest.raises(
-        LegendaError, match=r"training\.schedule needs learning_rate and decay above 0 and warmup_steps of 0 or more"
-    ):
+def test_what_no_training_can_follow_is_refused(wrong, message):
+    with pytest.raises(LegendaError, match=rf"training\.schedule\.{message}"):
         StepDecay(**wrong)
 
 

@@ -17,11 +17,12 @@ from legenda.attention.registries import (
     Scaling,
     geometric_biases,
 )
+from legenda.config import Bounded, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionConfig:
+class AttentionConfig(Bounded):
     """Options of the self-attention among regions; every encoder with one takes them, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
@@ -33,7 +34,7 @@ class AttentionConfig:
     geometry: str = "none"
     """Geometry of the encoder: none, absolute, relative (MD-SAN, Table VII), or content, query, key and sums of them,
     as in "query+key" (NG-SAN, Table 4)."""
-    geometry_dim: int = 64
+    geometry_dim: PositiveInt = 64
     """Channels of the geometry embedding, and of Q' and K' in each head."""
     geometry_per_layer: bool = False
     """A geometry embedding for each layer instead of one for all."""
@@ -45,31 +46,31 @@ class AttentionConfig:
     """Factor of a head as a function of the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
     distance_init: DistanceInit = "xavier"
     """Initialization of this function: as in the released training, or w = 1 and v = 0."""
-    grid_size: int = 7
+    grid_size: PositiveInt = 7
     """Cells along each side of an image whose regions are no grid; distances and windows are in cells."""
     window: Annotated[str, WINDOWS] = "none"
     """Local windows of attention (MD-SAN, Table IX)."""
-    window_size: int = 4
+    window_size: PositiveInt = 4
     """Side of a window or of a block, in cells."""
-    window_halo: int = 2
+    window_halo: NonNegativeInt = 2
     """Cells around a block that its regions also attend to ("halo")."""
-    branches: int = 1
+    branches: PositiveInt = 1
     """Attentions that are averaged (MD-SAN, Eq. 9)."""
-    drop_branch: float = 0.0
+    drop_branch: Probability = 0.0
     """Probability of dropping each of several branches in training (MD-SAN, Eqs. 10 and 11)."""
-    branch_layers: tuple[int, ...] = ()
+    branch_layers: tuple[PositiveInt, ...] = ()
     """Layers, counted from 1, that have several branches (MD-SAN, Table XII); empty for all."""
     branch_residual: bool | None = None
     """A residual connection and layer normalization inside each branch; None for the default of `reading`."""
-    attention_heads: int | None = None
+    attention_heads: PositiveInt | None = None
     """Heads of this attention; None for num_heads (MD-SAN, Table X)."""
-    head_dim: int | None = None
+    head_dim: PositiveInt | None = None
     """Channels of each head; None divides the width among the heads."""
-    query_head_dim: int | None = None
+    query_head_dim: PositiveInt | None = None
     """Channels of queries and keys in each head where they differ from the values' (MD-SAN, Table X, "ExtendQK")."""
     talking_heads: bool = False
     """Linear maps over the heads before and after the softmax (MD-SAN, Table X)."""
-    drop_head: float = 0.0
+    drop_head: Probability = 0.0
     """Probability of zeroing each head in training: drop branch with heads as branches (MD-SAN, Table XI)."""
 
     def check(self, dim: int) -> None:
@@ -81,19 +82,9 @@ class AttentionConfig:
             raise ConfigError(f"geometry='absolute' needs a dim that is a multiple of 8, not {dim}")
         if self.geometry == "relative" and self.geometry_dim % 8:
             raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
-        for name in ("grid_size", "window_size", "branches", "attention_heads", "head_dim", "query_head_dim"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
         changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
         if self.attention == "x_linear" and (any(changed) or self.drop_head):
             raise ConfigError("attention='x_linear' takes no norm, no talking heads, no sizes of heads; leave them out")
-        if self.window_halo < 0:
-            raise ConfigError(f"window_halo must be 0 or more, not {self.window_halo}")
-        for name in ("drop_branch", "drop_head"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
-        if self.branch_layers and min(self.branch_layers) < 1:
-            raise ConfigError(f"branch_layers={self.branch_layers} must name layers from 1 on")
         if self.attention_heads and not self.head_dim and dim % self.attention_heads:
             raise ConfigError(
                 f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
+from legenda.config import Bounded, NonNegativeInt, PositiveInt
 from legenda.datasets.splits import choose_split
 from legenda.errors import DataError
 from legenda.io import read_bytes
@@ -59,11 +61,13 @@ class ParallelDataModule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelData:
+class ParallelData(Bounded):
     """Text files `NAME.LANGUAGE` in one folder, with or without .gz, whose lines belong together by their numbers.
 
     It is the layout of Multi30k and of WMT's sets.
     """
+
+    section: ClassVar[str] = "data."
 
     folder: Path
     source: str = "en"
@@ -73,18 +77,14 @@ class ParallelData:
     train: str = "train"
     validation: str = "val"
     test: str = "test_2016_flickr"
-    pieces: int = 8000
+    pieces: NonNegativeInt = 8000
     """SubwordTokenizer of both languages together, learned from the training text; 0 learns none: the text is tokenized
     already, and its words are whole or have their "@@ " joints."""
     merges: Path | None = None
     """BPE merges for text that is tokenized already, in place of subwords that are learned."""
-    max_length: int = 100
+    max_length: PositiveInt = 100
     """SubwordTokenizer of the longest sentence; pairs with a longer one are left out of training, and no translation is
     longer."""
-
-    def __post_init__(self) -> None:
-        if self.pieces < 0 or self.max_length < 1:
-            raise DataError("data needs pieces of 0 or more and a max_length of at least 1")
 
     def open(self, progress: Callable[[str], None]) -> ParallelDataModule:
         """Read the training and validation text, and learns the subwords."""

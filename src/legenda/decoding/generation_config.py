@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from legenda.config import check_types
+from legenda.config import Bounded, NonNegativeFloat, PositiveInt, check_types
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationConfig:
+class GenerationConfig(Bounded):
     """Options of generation: each model has its own as `model.generation_config`, and every call may override them.
 
     Raises ConfigError for a value of the wrong type or out of range.
@@ -26,13 +26,13 @@ class GenerationConfig:
     """Tokens that are never generated."""
     beam_suppress_tokens: tuple[int, ...] = ()
     """Tokens that beam search does not generate."""
-    max_length: int = 20
+    max_length: PositiveInt = 20
     """Greatest number of tokens, eos included."""
     finished_beams: Literal["keep", "release"] = "keep"
     """What happens to a hypothesis of beam search that has ended. "keep": it stays in the beam and competes with the
     unfinished ones (Meshed-Memory Transformer, X-LAN, MD-SAN). "release": it is stored, and its slot is released to the
     best unfinished one (AoANet, and the search behind X-LAN's paper)."""
-    length_penalty: float = 0.0
+    length_penalty: NonNegativeFloat = 0.0
     """Exponent p of the length normalization of scores."""
     length_normalization: Literal["power", "gnmt"] = "power"
     """What the sum of the log-probabilities of n tokens, eos included, is divided by. "power": n**p; "gnmt":
@@ -41,7 +41,7 @@ class GenerationConfig:
     """Never generate the same token twice in a row."""
     forbidden_last_tokens: tuple[int, ...] = ()
     """Tokens that eos may not follow."""
-    trigram_penalty: float = 0.0
+    trigram_penalty: NonNegativeFloat = 0.0
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
 
@@ -49,11 +49,7 @@ class GenerationConfig:
         check_types(self, "generation_config")
         if min(self.token_ids) < 0:
             raise ConfigError(f"generation_config takes token ids of at least 0, not {min(self.token_ids)}")
-        if self.max_length < 1:
-            raise ConfigError(f"max_length must be at least 1, not {self.max_length}")
-        for name in ("length_penalty", "trigram_penalty"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        super().__post_init__()
 
     @property
     def token_ids(self) -> tuple[int, ...]:

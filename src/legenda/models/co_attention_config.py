@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from legenda.attention.config import AttentionConfig
+from legenda.config import PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import Config
 
@@ -14,32 +15,30 @@ from legenda.models.config import Config
 class CoAttentionConfig(AttentionConfig, Config):
     """Sizes of the backbone; the attention options are those of the self-attention among regions."""
 
-    feature_dim: int = 2048
+    feature_dim: PositiveInt = 2048
     """Channels of a region feature."""
-    word_dim: int = 300
+    word_dim: PositiveInt = 300
     """Channels of a word embedding."""
-    dim: int = 512
+    dim: PositiveInt = 512
     """Channels inside the model."""
-    num_heads: int = 8
-    num_layers: int = 6
+    num_heads: PositiveInt = 8
+    num_layers: PositiveInt = 6
     """Layers of the text encoder, and of the region encoder."""
-    ff_dim: int = 2048
+    ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""
-    pool_dim: int = 512
+    pool_dim: PositiveInt = 512
     """Inner channels of the networks that score tokens and regions for pooling."""
-    pooled_dim: int = 1024
+    pooled_dim: PositiveInt = 1024
     """Channels of the pooled question and of the pooled image."""
-    max_text_length: int = 14
+    max_text_length: PositiveInt = 14
     """Texts are truncated to this many tokens."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
 
     derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
 
     def __post_init__(self) -> None:
-        sizes = ("feature_dim", "word_dim", "dim", "num_heads", "num_layers", "ff_dim", "pool_dim", "pooled_dim")
-        self.require_positive(*sizes, "max_text_length", "geometry_dim")
-        self.require_probabilities("dropout")
+        super().__post_init__()
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.geometry == "absolute":
@@ -56,16 +55,12 @@ class McanConfig(CoAttentionConfig):
 
     model_class: ClassVar[str] = "legenda.models.mcan:Mcan"
 
-    answers: int = 3129
+    answers: PositiveInt = 3129
     """Number of answers; VQA-v2 has this many that annotators gave more than eight times."""
-    glimpses: int = 1
+    glimpses: PositiveInt = 1
     """Weighted sums of the tokens, and of the regions, that are concatenated."""
 
     derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_positive("answers", "glimpses")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from legenda.errors import ConfigError
+from legenda.config import Bounded, PositiveInt
 from legenda.plugins import resolve
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(Bounded):
     """Options of every model.
 
     derived: the fields that follow from the data, which no recipe and no command line sets.
     """
 
-    vocab_size: int
+    vocab_size: PositiveInt
     """Tokens of the vocabulary, special tokens included."""
 
     derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim")
@@ -35,26 +35,14 @@ class Config:
         """Return a new model with random weights, for models other than captioners."""
         return resolve(self.model_class)(self)
 
-    def require_positive(self, *names: str) -> None:
-        """Raise ConfigError unless the size of the vocabulary and the named fields are at least 1."""
-        for name in ("vocab_size", *names):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-
-    def require_probabilities(self, *names: str) -> None:
-        """Raise ConfigError unless each named field is a probability below 1."""
-        for name in names:
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must lie in 0..1, below 1")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
     """Options of every captioner; a family's configuration adds others and builds encoder and decoder."""
 
-    feature_dim: int = 2048
+    feature_dim: PositiveInt = 2048
     """Channels of a region feature."""
-    dim: int = 512
+    dim: PositiveInt = 512
     """Channels inside the model."""
     decoder: str | Mapping[str, Any] | None = None
     """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
@@ -92,7 +80,3 @@ class ModelConfig(Config):
         from legenda.decoding.generation_config import GenerationConfig
 
         return GenerationConfig(**self.generation)
-
-    def require_positive(self, *names: str) -> None:
-        """Raise ConfigError unless the common sizes and the named fields are at least 1."""
-        super().require_positive("feature_dim", "dim", *names)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from legenda.attention.registries import DISTANCES
+from legenda.config import PositiveInt
 from legenda.models.transformer.config import TransformerConfig
 
 
@@ -28,16 +29,12 @@ class MdsanConfig(TransformerConfig):
     """released: a residual connection and layer normalization inside each branch, two of them around each attention of
     the decoder, and positional encodings that are random and not trained. paper: one of them around each attention, and
     sinusoids."""
-    positions: int = 55
+    positions: PositiveInt = 55
     """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
     pad_token_id: int | None = None
     """Token that pads captions, to which no other one attends; None for no such token."""
     zero_rows_are_padding: bool = True
     """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require_positive("positions")
 
     @property
     def branch_norm(self) -> bool:

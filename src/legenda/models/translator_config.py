@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from legenda.attention.config import AttentionConfig
+from legenda.config import PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import Config
 
@@ -21,23 +22,22 @@ class TranslatorConfig(AttentionConfig, Config):
     model_class: ClassVar[str] = "legenda.models.translator:Translator"
     derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
 
-    dim: int = 512
+    dim: PositiveInt = 512
     """Channels inside the model."""
-    num_heads: int = 8
-    num_layers: int = 6
+    num_heads: PositiveInt = 8
+    num_layers: PositiveInt = 6
     """Layers of the encoder, and of the decoder."""
-    ff_dim: int = 2048
+    ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     """Of embeddings and of the output of each sublayer."""
-    inner_dropout: float = 0.0
+    inner_dropout: Probability = 0.0
     """Of attention weights and inside the feed-forward networks."""
     norm_first: bool = False
     """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
 
     def __post_init__(self) -> None:
-        self.require_positive("dim", "num_heads", "num_layers", "ff_dim")
-        self.require_probabilities("dropout", "inner_dropout")
+        super().__post_init__()
         if self.dim % self.num_heads or self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)

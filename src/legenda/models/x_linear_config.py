@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.registries import Act
+from legenda.config import NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -27,47 +28,42 @@ class XLinearConfig(ModelConfig):
 
     dim: int = 1024
     """Channels inside the model."""
-    num_heads: int = 8
-    mid_dim: int | None = None
+    num_heads: PositiveInt = 8
+    mid_dim: PositiveInt | None = None
     """Channels of B' in each head (D_c); half of the head's by default."""
-    num_layers: int = 4
+    num_layers: NonNegativeInt = 4
     """X-Linear blocks of the encoder; 0 for none."""
-    decoder_layers: int = 1
+    decoder_layers: PositiveInt = 1
     """X-Linear blocks of the decoder, or its layers."""
     act: Act = "celu"
     """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
-    alpha: float = 1.3
+    alpha: PositiveFloat = 1.3
     """Alpha of the CELU, its negative saturation value."""
     region_act: Act = "celu"
     """Of the region embedding."""
     region_norm: bool = False
     """Layer normalization in the region embedding."""
-    region_dropout: float = 0.5
+    region_dropout: Probability = 0.5
     """Of the embedded regions."""
-    mid_dropout: float = 0.1
+    mid_dropout: Probability = 0.1
     """Inside the blocks, of B'."""
-    encoder_dropout: float = 0.5
+    encoder_dropout: Probability = 0.5
     """Of the output of an encoder block."""
-    update_dropout: float = 0.3
+    update_dropout: Probability = 0.3
     """Of the update of each region by the attended vector (Eq. 8), or of each token."""
-    word_dropout: float = 0.5
+    word_dropout: Probability = 0.5
     """Of the token embeddings."""
-    decoder_dropout: float = 0.5
+    decoder_dropout: Probability = 0.5
     """Of the output of a decoder block."""
-    output_dropout: float = 0.5
+    output_dropout: Probability = 0.5
     """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
 
     def __post_init__(self) -> None:
-        self.require_positive("num_heads", "decoder_layers")
-        self.require_probabilities(*(name for name in self.__dataclass_fields__ if name.endswith("_dropout")))
-        if self.num_layers < 0:
-            raise ConfigError(f"num_layers must be 0 or more, not {self.num_layers}")
+        super().__post_init__()
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.mid_channels < 1:
             raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
-        if self.alpha <= 0:
-            raise ConfigError(f"alpha must be above 0, not {self.alpha}")
 
     @property
     def as_released(self) -> bool:
@@ -134,7 +130,7 @@ class XLanConfig(XLinearConfig):
     """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
     word_act: Act = "celu"
     """Of the token embedding."""
-    context_dropout: float = 0.5
+    context_dropout: Probability = 0.5
     """Of the context as input of the next step."""
 
     @property

@@ -3,16 +3,21 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
+from legenda.config import Bound, Bounded, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
+
+Fraction = Annotated[float, Bound("in [0, 1]", lambda value: 0 <= value <= 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfCriticalConfig:
+class SelfCriticalConfig(Bounded):
     """Self-critical sequence training (Rennie et al., 2017): sampling, reward, baseline and reduction."""
 
-    num_samples: int = 5
+    section: ClassVar[str] = "training.self_critical."
+
+    num_samples: PositiveInt = 5
     """Captions sampled per image and step; with beam search the beam size, all of whose captions are used."""
     sample_method: Literal["multinomial", "beam"] = "multinomial"
     """Ancestral sampling, or beam search (Cornia et al., 2020; MD-SAN, Eq. 16)."""
@@ -25,7 +30,7 @@ class SelfCriticalConfig:
     """The weight of each reward."""
     reward_includes_eos: bool = True
     """Whether the end token counts as a word of captions and references (AoANet, X-LAN: yes; MD-SAN: no)."""
-    max_reference_length: int = 0
+    max_reference_length: NonNegativeInt = 0
     """References are truncated to this many tokens for the reward, the end token included (AoANet, X-LAN: 16); 0 keeps
     them whole."""
     df_unit: Literal["images", "captions"] = "images"
@@ -34,44 +39,33 @@ class SelfCriticalConfig:
     loss_reduction: Literal["token", "sequence", "max_length"] = "token"
     """What the sum over tokens, end tokens included, is divided by: the number of tokens (AoANet, X-LAN), the number of
     captions (the gradient of the expected reward), or captions times `max_length` (MD-SAN)."""
-    max_length: int = 20
+    max_length: PositiveInt = 20
     """Tokens of the longest sampled caption, the end token included."""
-    xe_weight: float = 0.0
+    xe_weight: Probability = 0.0
     """Weight of the cross-entropy of the image's reference captions; the policy gradient has 1 - `xe_weight`."""
 
     def __post_init__(self) -> None:
-        if self.num_samples < 1 or self.max_length < 1 or self.max_reference_length < 0:
-            raise ConfigError(
-                "training.self_critical needs num_samples and max_length of at least 1 and max_reference_length of 0 "
-                "or more"
-            )
+        super().__post_init__()
         if self.num_samples < 2 and self.baseline != "greedy":
             raise ConfigError(f"a baseline {self.baseline} needs training.self_critical.num_samples of at least 2")
         if not self.rewards or not all(math.isfinite(weight) for weight in self.rewards.values()):
             raise ConfigError("training.self_critical.rewards needs at least one reward, each with a finite weight")
-        if not 0 <= self.xe_weight < 1:
-            raise ConfigError(f"training.self_critical.xe_weight must be in [0, 1), not {self.xe_weight}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScheduledSamplingConfig:
+class ScheduledSamplingConfig(Bounded):
     """Scheduled sampling (Bengio et al., 2015): how often an input token is replaced by a sample of the model.
 
     The probability grows by `increment` every `interval` epochs after `start_epoch`, up to `max_prob`; an `increment`
     of 0 turns it off.
     """
 
-    increment: float = 0.0
-    start_epoch: int = 0
-    interval: int = 5
-    max_prob: float = 0.5
+    section: ClassVar[str] = "training.scheduled_sampling."
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.increment <= 1 or not 0 <= self.max_prob <= 1 or self.start_epoch < 0 or self.interval < 1:
-            raise ConfigError(
-                "training.scheduled_sampling needs increment and max_prob in [0, 1], start_epoch of 0 or more and "
-                "interval of at least 1"
-            )
+    increment: Fraction = 0.0
+    start_epoch: NonNegativeInt = 0
+    interval: PositiveInt = 5
+    max_prob: Fraction = 0.5
 
     def at(self, epoch: int) -> float:
         """Return the probability in an epoch, counted from 1."""
@@ -79,20 +73,22 @@ class ScheduledSamplingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(Bounded):
     """What a training stage minimizes, and on which batches."""
+
+    section: ClassVar[str] = "training."
 
     objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
     """The negative log-likelihood of the reference captions, or minus the expected reward of sampled captions."""
     self_critical: SelfCriticalConfig = field(default_factory=SelfCriticalConfig)
     """Settings of the objective self_critical."""
-    batch_size: int = 10
+    batch_size: PositiveInt = 10
     """Examples (images, questions, sentence pairs) per step, over all devices."""
-    captions_per_image: int = 5
+    captions_per_image: PositiveInt = 5
     """Reference captions per image and step; they share one encoding of the image."""
-    max_caption_length: int = 16
+    max_caption_length: PositiveInt = 16
     """Training captions are truncated to this many words."""
-    label_smoothing: float = 0.0
+    label_smoothing: Probability = 0.0
     label_smoothing_target: Literal["all", "non_target"] = "all"
     """The words that share the smoothed mass: all (Szegedy et al., 2016), or all but the target, in which case the loss
     is the KL divergence, whose minimum is 0 (AoANet and X-Transformer as released)."""

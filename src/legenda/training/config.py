@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.tasks.config import ObjectiveConfig
 from legenda.training.schedules import Schedule, StepDecay
@@ -13,61 +14,44 @@ from legenda.training.schedules import Schedule, StepDecay
 class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""
 
-    epochs: int = 15
-    gradient_accumulation_steps: int = 1
+    epochs: PositiveInt = 15
+    gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
     schedule: Schedule = field(default_factory=StepDecay)
     optimizer: Literal["adam", "adamw", "radam"] = "adam"
-    betas: tuple[float, float] = (0.9, 0.98)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    betas: tuple[Probability, Probability] = (0.9, 0.98)
+    eps: NonNegativeFloat = 1e-8
+    weight_decay: NonNegativeFloat = 0.0
     dropout: Mapping[str, float] = field(default_factory=dict)
     """Dropout rates of this stage that differ from the model's configuration, by field name; the decoder of another
     model keeps its rates."""
-    max_grad_norm: float = 1.0
+    max_grad_norm: NonNegativeFloat = 1.0
     """Gradients are clipped to this norm; 0 turns clipping off."""
-    max_grad_value: float = 0.0
+    max_grad_value: NonNegativeFloat = 0.0
     """Each component of the gradient is clipped to this magnitude first; 0 turns it off."""
     weight_averaging: Literal["none", "ema", "swa"] = "none"
     """The weights that are evaluated and saved: the current ones, their exponential moving average, or the mean of the
     weights at the ends of epochs."""
-    ema_decay: float = 0.999
-    averaging_start_epoch: int = 1
+    ema_decay: Probability = 0.999
+    averaging_start_epoch: PositiveInt = 1
     """The first epoch that enters the average."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
     compile: bool = False
     """Whether to compile the training step with torch.compile."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of initialization, data order, choice of captions, sampling and dropout."""
-    eval_every: int = 1
+    eval_every: PositiveInt = 1
     """Epochs between evaluations on the validation split; the last epoch is always evaluated."""
-    eval_beam_size: int = 3
+    eval_beam_size: PositiveInt = 3
     monitor: str = "CIDEr-D"
     """The validation score that selects the best model."""
-    early_stopping_patience: int = 0
+    early_stopping_patience: NonNegativeInt = 0
     """Evaluations without improvement after which training stops; 0 trains all epochs."""
-    checkpoint_every: int = 0
+    checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints within an epoch; 0 writes them at the ends of epochs only."""
 
     def __post_init__(self) -> None:
-        at_least_one = (
-            *("epochs", "batch_size", "gradient_accumulation_steps", "captions_per_image", "max_caption_length"),
-            *("eval_every", "eval_beam_size", "averaging_start_epoch"),
-        )
-        for name in at_least_one:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training.{name} must be at least 1, not {getattr(self, name)}")
-        non_negative = (
-            *("seed", "checkpoint_every", "early_stopping_patience"),
-            *("max_grad_norm", "max_grad_value", "weight_decay", "eps"),
-        )
-        for name in non_negative:
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"training.{name} must be 0 or more, not {getattr(self, name)}")
+        super().__post_init__()
         unknown = [name for name in self.dropout if not name.endswith(("dropout", "_drop"))]
         if unknown:
             raise ConfigError(f"training.dropout names {unknown[0]!r}, which is not a dropout rate; leave it out")
-        fractions = [(name, getattr(self, name)) for name in ("label_smoothing", "ema_decay")]
-        for name, value in (*fractions, *(("betas", beta) for beta in self.betas)):
-            if not 0 <= value < 1:
-                raise ConfigError(f"training.{name} must be in [0, 1), not {value}")

@@ -6,8 +6,14 @@ Steps are counted from 0 and epochs from 1; both, and the validation scores, are
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError
+
+
+class _Schedule(Bounded):
+    section: ClassVar[str] = "training.schedule."
 
 
 def _warmup(step: int, warmup_steps: int) -> float:
@@ -16,21 +22,17 @@ def _warmup(step: int, warmup_steps: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepDecay:
+class StepDecay(_Schedule):
     """Linear warm-up to `learning_rate`, then multiplication by `decay` after each of the given epochs.
 
     AoANet's release uses 2e-4 without warm-up, times 0.8 after every third epoch.
     """
 
-    learning_rate: float = 3e-4
-    warmup_steps: int = 1000
-    decay: float = 0.5
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: NonNegativeInt = 1000
+    decay: PositiveFloat = 0.5
     decay_after: tuple[int, ...] = (6, 9, 12)
     """Epochs after which the rate decays; the default is NG-SAN's (section 5.1)."""
-
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or self.warmup_steps < 0 or not self.decay > 0:
-            raise ConfigError("training.schedule needs learning_rate and decay above 0 and warmup_steps of 0 or more")
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step of an epoch, after validations gave `scores`."""
@@ -39,15 +41,16 @@ class StepDecay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochwiseLR:
+class EpochwiseLR(_Schedule):
     """One learning rate per epoch, as in NG-SAN (section 5.1) and MD-SAN's release; the last one is kept."""
 
-    learning_rates: tuple[float, ...] = (1e-4, 2e-4, *[3e-4] * 4, *[1.5e-4] * 3, *[7.5e-5] * 3, *[3.75e-5] * 3)
+    learning_rates: tuple[PositiveFloat, ...] = (1e-4, 2e-4, *[3e-4] * 4, *[1.5e-4] * 3, *[7.5e-5] * 3, *[3.75e-5] * 3)
     """The default is NG-SAN's: warm-up over three epochs, halved after the sixth and every third epoch from there."""
 
     def __post_init__(self) -> None:
-        if not self.learning_rates or not min(self.learning_rates) > 0:
-            raise ConfigError("training.schedule.learning_rates needs at least one rate, all above 0")
+        super().__post_init__()
+        if not self.learning_rates:
+            raise ConfigError("training.schedule.learning_rates needs at least one rate")
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate of an epoch."""
@@ -55,19 +58,15 @@ class EpochwiseLR:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noam:
+class Noam(_Schedule):
     """Linear warm-up over `warmup_steps`, then decay with the inverse square root of the step (Vaswani et al., 2017).
 
     X-LAN and X-Transformer use it with their model dimension as `dim`.
     """
 
-    factor: float = 1.0
-    dim: int = 1024
-    warmup_steps: int = 10_000
-
-    def __post_init__(self) -> None:
-        if not self.factor > 0 or self.dim < 1 or self.warmup_steps < 1:
-            raise ConfigError("training.schedule needs factor above 0, and dim and warmup_steps of at least 1")
+    factor: PositiveFloat = 1.0
+    dim: PositiveInt = 1024
+    warmup_steps: PositiveInt = 10_000
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step."""
@@ -76,22 +75,20 @@ class Noam:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InverseSqrt:
+class InverseSqrt(_Schedule):
     """Linear warm-up from `initial_learning_rate` to `learning_rate`, then inverse square root decay.
 
     The schedule of translation (fairseq's inverse_sqrt; Ott et al., 2018): `Noam` with its two sizes in one rate.
     """
 
-    learning_rate: float = 5e-4
-    initial_learning_rate: float = 1e-7
-    warmup_steps: int = 4000
+    learning_rate: PositiveFloat = 5e-4
+    initial_learning_rate: PositiveFloat = 1e-7
+    warmup_steps: PositiveInt = 4000
 
     def __post_init__(self) -> None:
-        if not 0 < self.initial_learning_rate <= self.learning_rate or self.warmup_steps < 1:
-            raise ConfigError(
-                "training.schedule needs initial_learning_rate above 0, learning_rate not below it, and warmup_steps "
-                "of at least 1"
-            )
+        super().__post_init__()
+        if self.initial_learning_rate > self.learning_rate:
+            raise ConfigError("training.schedule needs a learning_rate not below initial_learning_rate")
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step."""
@@ -102,7 +99,7 @@ class InverseSqrt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plateau:
+class Plateau(_Schedule):
     """Multiply the rate by `factor` after more than `patience` validations without improvement.
 
     AoANet's release: factor 0.5, patience 3; X-LAN's: 0.8 and 3. A score is an improvement when it exceeds the best by
@@ -110,17 +107,10 @@ class Plateau:
     accepts a slightly worse score as an improvement; this implementation does not.)
     """
 
-    learning_rate: float = 2e-5
-    factor: float = 0.5
-    patience: int = 3
-    threshold: float = 1e-4
-
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or not 0 < self.factor <= 1 or self.patience < 0 or not self.threshold >= 0:
-            raise ConfigError(
-                "training.schedule needs learning_rate above 0, factor in (0, 1], and patience and threshold of 0 or "
-                "more"
-            )
+    learning_rate: PositiveFloat = 2e-5
+    factor: Annotated[float, Bound("in (0, 1]", lambda value: 0 < value <= 1)] = 0.5
+    patience: NonNegativeInt = 3
+    threshold: NonNegativeFloat = 1e-4
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate after validations gave `scores`."""
@@ -136,15 +126,11 @@ class Plateau:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant:
+class Constant(_Schedule):
     """A constant rate after linear warm-up."""
 
-    learning_rate: float = 1e-5
-    warmup_steps: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.learning_rate > 0 or self.warmup_steps < 0:
-            raise ConfigError("training.schedule needs learning_rate above 0 and warmup_steps of 0 or more")
+    learning_rate: PositiveFloat = 1e-5
+    warmup_steps: NonNegativeInt = 0
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step."""
@@ -152,20 +138,19 @@ class Constant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine:
+class Cosine(_Schedule):
     """Linear warm-up to `learning_rate`, then cosine decay to `min_learning_rate`, reached at `total_steps`."""
 
-    learning_rate: float = 3e-4
-    min_learning_rate: float = 0.0
-    total_steps: int = 100_000
-    warmup_steps: int = 1000
+    learning_rate: PositiveFloat = 3e-4
+    min_learning_rate: NonNegativeFloat = 0.0
+    total_steps: PositiveInt = 100_000
+    warmup_steps: NonNegativeInt = 1000
 
     def __post_init__(self) -> None:
-        rates = self.learning_rate > 0 and 0 <= self.min_learning_rate <= self.learning_rate
-        if not rates or not 0 <= self.warmup_steps < self.total_steps:
+        super().__post_init__()
+        if self.min_learning_rate > self.learning_rate or self.warmup_steps >= self.total_steps:
             raise ConfigError(
-                "training.schedule needs learning_rate above 0, min_learning_rate from 0 to learning_rate, and "
-                "warmup_steps below total_steps"
+                "training.schedule needs a min_learning_rate up to learning_rate, and warmup_steps below total_steps"
             )
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002

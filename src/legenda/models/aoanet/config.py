@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.config import AttentionConfig
+from legenda.config import NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -33,24 +34,24 @@ class AoANetConfig(AttentionConfig, ModelConfig):
 
     dim: int = 1024
     """Channels inside the model."""
-    word_dim: int | None = None
+    word_dim: PositiveInt | None = None
     """Channels of a word embedding; `dim` by default."""
-    num_heads: int = 8
-    num_layers: int = 6
+    num_heads: PositiveInt = 8
+    num_layers: NonNegativeInt = 6
     """Layers of the refiner, or 0."""
     refiner_aoa: bool = True
     """Attention on attention in the refiner; otherwise the heads are projected as in a Transformer."""
     refiner_ff: bool = False
     """A feed-forward network after each attention of the refiner."""
-    ff_dim: int = 2048
+    ff_dim: PositiveInt = 2048
     """Inner channels of that network."""
     context: Literal["aoa", "lstm", "lstm_aoa", "linear"] = "aoa"
     """How the decoder computes the context from attended regions and hidden state (Figure 7); linear is "base"."""
     multi_head: bool = True
     """Multi-head attention in the decoder; otherwise one additive head."""
-    additive_dim: int = 512
+    additive_dim: PositiveInt = 512
     """Inner channels of the additive attention."""
-    multi_head_scale: int = 1
+    multi_head_scale: PositiveInt = 1
     """The channels of all heads together are `dim` times this."""
     use_bn: int = 0
     """Batch normalization of the regions: 0 none, 1 before their embedding, 2 before and after it."""
@@ -58,11 +59,11 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     """The global feature is the mean of the refined regions; otherwise an embedding of the image's feature."""
     reading: Literal["released", "paper"] = "released"
     """Whether the released code or the paper is followed where they differ."""
-    dropout: float = 0.5
+    dropout: Probability = 0.5
     """Of embeddings and of the context before the output layer."""
-    aoa_dropout: float = 0.3
+    aoa_dropout: Probability = 0.3
     """Of the input of attention on attention in the refiner."""
-    attention_dropout: float = 0.1
+    attention_dropout: Probability = 0.1
     """Of attention weights, and of the output of each sublayer of the refiner."""
     recurrent: bool = False
     """The regions are frames of a video in their order, and a bidirectional LSTM precedes the refiner, with half of the
@@ -71,12 +72,7 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     """Dropout also of the context as input of the next step."""
 
     def __post_init__(self) -> None:
-        self.require_positive(
-            "num_heads", "ff_dim", "additive_dim", "multi_head_scale", "geometry_dim", "word_channels"
-        )
-        self.require_probabilities("dropout", "aoa_dropout", "attention_dropout")
-        if self.num_layers < 0:
-            raise ConfigError(f"num_layers must be 0 or more, not {self.num_layers}")
+        super().__post_init__()
         if self.dim * self.multi_head_scale % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.use_bn not in (0, 1, 2):

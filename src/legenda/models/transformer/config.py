@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from legenda.attention.config import AttentionConfig
+from legenda.config import PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -21,20 +22,19 @@ class TransformerConfig(AttentionConfig, ModelConfig):
     encoder_class: ClassVar[str] = "legenda.models.transformer.encoder:TransformerEncoder"
     decoder_class: ClassVar[str] = "legenda.models.transformer.decoder:TransformerDecoder"
 
-    num_heads: int = 8
-    num_layers: int = 4
+    num_heads: PositiveInt = 8
+    num_layers: PositiveInt = 4
     """Layers of the encoder, and of the decoder."""
-    ff_dim: int = 2048
+    ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""
-    dropout: float = 0.1
+    dropout: Probability = 0.1
     norm_first: bool = False
     """Layer normalization before each sublayer instead of after it."""
     ordered: bool = False
     """The regions are frames of a video in their order; the sinusoids of their positions are added to them."""
 
     def __post_init__(self) -> None:
-        self.require_positive("num_heads", "num_layers", "ff_dim", "geometry_dim")
-        self.require_probabilities("dropout")
+        super().__post_init__()
         if self.dim % self.num_heads or self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from legenda.config import Bound, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.x_linear_config import XLinearConfig
 
@@ -27,24 +28,21 @@ class XTransformerConfig(XLinearConfig):
     """Layers of the encoder; 0 for none."""
     decoder_layers: int = 6
     """Layers of the decoder."""
-    ff_dim: int = 3072
+    ff_dim: PositiveInt = 3072
     """Inner channels of the feed-forward networks."""
-    ff_dropout: float = 0.5
+    ff_dropout: Probability = 0.5
     """Inside the feed-forward networks, and of their outputs."""
     region_norm: bool = True
     """Layer normalization in the region embedding."""
     word_dropout: float = 0.1
     """Of the token embeddings."""
-    position_base: float = 10000.0
+    position_base: Annotated[float, Bound("above 1", lambda value: value > 1)] = 10000.0
     """The wavelengths of the positions rise from 2 pi to 2 pi times this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_positive("ff_dim")
         if self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even for sine and cosine of the positions")
-        if self.position_base <= 1:
-            raise ConfigError(f"position_base must be above 1, not {self.position_base}")
 
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the arguments of X-LAN's encoder, here with a feed-forward network after each layer."""
