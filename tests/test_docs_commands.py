@@ -16,7 +16,7 @@ import pytest
 import legenda.cli
 from legenda.cli import options
 from legenda.cli.main import COMMANDS, main
-from legenda.recipes import get_recipe
+from legenda.recipes import get_recipe, recipe_to_json
 from legenda.text import Vocabulary
 from test_docs import FILES, PAGES, README, registries  # noqa: F401
 
@@ -28,7 +28,7 @@ def _commands() -> Iterator[tuple[str, str]]:
             for line in block.replace("\\\n", " ").splitlines():
                 found = re.search(r"(?:^|-m )legenda (.*)", line)
                 if found and "examples/" not in line:
-                    yield page, found[1].split("  #")[0]
+                    yield page, re.split("  #| > ", found[1])[0]
         for code in re.findall(r"(?<!`)`legenda ([a-z]+ [^`]*)`(?!`)", text):
             if not re.search(r"\b[A-Z]{3,}\b|\.\.\.", code):
                 yield page, code
@@ -57,6 +57,9 @@ def parse_only(monkeypatch, tmp_path):
 
     def call(line: str) -> None:
         arguments = shlex.split(line.replace("$DATA", ""))
+        if "--config" in arguments:
+            recipe = recipe_to_json(get_recipe("scenes.ngsan"))
+            Path(arguments[arguments.index("--config") + 1]).write_text(json.dumps(recipe), encoding="utf-8")
         if "--init-from" in arguments:
             folder = Path(arguments[arguments.index("--init-from") + 1])
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,7 @@ _RECIPES = ("coco.ngsan", "coco.aoanet", "vqa2.mcan_gsa", "refcoco.mcan_dsa_msa"
 @pytest.mark.slow
 def test_every_option_exists(capsys):
     known = {"--help", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--add-opens"}
-    calls = [[command, "--help"] for command in COMMANDS] + [["train", name, "--help"] for name in _RECIPES]
+    calls = [[command, "--help"] for command in COMMANDS] + [["train", name, "--help-all"] for name in _RECIPES]
     for call in [
         *calls,
         ["figure", "ngsan.2", "--help"],

@@ -7,6 +7,7 @@ A field may be annotated with the registry that its name must be in, `norm: Anno
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -102,15 +103,30 @@ def check_types(config: Any, name: str) -> None:
             raise ConfigError(f"{name} takes {field.name} as {describe_type(hints[field.name])}, not {value!r}")
 
 
-def to_json(value: Any) -> Any:
-    """Return a configuration as JSON can hold it: nested dictionaries and lists, paths as absolute texts."""
+def to_json(value: Any, folder: Path | None = None) -> Any:
+    """Return a configuration as JSON can hold it: nested dictionaries and lists, and paths as texts.
+
+    folder: what paths are written relative to; by default they stay as they are.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: to_json(getattr(value, field.name), folder) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): to_json(part) for key, part in value.items()}
+        return {str(key): to_json(part, folder) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return [to_json(part) for part in value]
-    return str(value.resolve()) if isinstance(value, Path) else value
+        return [to_json(part, folder) for part in value]
+    if isinstance(value, Path):
+        return str(value) if folder is None else os.path.relpath(value.resolve(), folder.resolve())
+    return value
+
+
+def map_paths(value: Any, change: Callable[[Path], Path]) -> Any:
+    """Return a configuration with its paths changed, also those in nested dataclasses and tuples."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        paths = {field.name: map_paths(getattr(value, field.name), change) for field in dataclasses.fields(value)}
+        return dataclasses.replace(value, **paths)
+    if isinstance(value, tuple):
+        return tuple(map_paths(part, change) for part in value)
+    return change(value) if isinstance(value, Path) else value
 
 
 def describe_type(hint: Any) -> str:

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+_MOST_LISTED = 40
+"""Known words that a suggestion lists."""
+
 
 class LegendaError(Exception):
     """Base class of the errors that this package raises for the caller's mistakes.
@@ -25,7 +28,9 @@ class CheckpointError(LegendaError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that suggests the closest known word, or lists all of them."""
+    """Return the end of a sentence that suggests the closest known word, or lists them, the first ten of very many."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1)
+    if len(known) > _MOST_LISTED:
+        known = [*known[:10], f"and {len(known) - 10} others"]
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"

@@ -1,11 +1,14 @@
 """The command line: help for every command, and one sentence for every mistake."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 
 from legenda.cli.main import COMMANDS, main
+from legenda.models import list_models
+from legenda.recipes import all_recipes
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -44,7 +47,7 @@ def test_every_command_has_help(capsys, command):
 
 
 def test_help_of_a_recipe_lists_every_field_that_can_be_set(capsys):
-    code, out, err = call(capsys, "train", "scenes.ngsan", "--help")
+    code, out, err = call(capsys, "train", "scenes.ngsan", "--help-all")
     assert (code, err) == (0, "")
     options = ("--out", "--model.norm", "--model.geometry", "--data.seed", "--training.schedule.learning-rate")
     assert all(option in out for option in options)
@@ -67,6 +70,31 @@ def test_models_and_recipes_are_listed(capsys):
     assert "scenes.ngsan" in out
     code, out, _ = call(capsys, "recipes", "scenes.ngsan")
     assert '"model": "ngsan"' in out
+
+
+def test_models_and_recipes_are_filtered(capsys):
+    code, out, _ = call(capsys, "models", "aoanet_b*")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()] == ["model", "aoanet_base"]
+    _, out, _ = call(capsys, "models", "Grounding")
+    assert {line.split()[0] for line in out.splitlines()[1:]} == set(list_models(task="grounding"))
+    _, out, _ = call(capsys, "recipes", "moving")
+    assert [line.split()[0] for line in out.splitlines()[:4]] == [name for name in all_recipes() if "video." in name]
+    _, out, _ = call(capsys, "recipes", "coco.xlan_encoder?")
+    assert out.count("coco.") == 5
+
+
+def test_the_help_of_training_lists_what_matters(capsys):
+    code, out, _ = call(capsys, "train", "flickr8k.ngsan", "--help")
+    options = re.findall(r"^\W*(--[a-z][\w.-]*)", out, flags=re.MULTILINE)
+    assert code == 0
+    assert 15 <= len(options) <= 22
+    assert {"--out", "--data.annotations", "--training.epochs", "--training.schedule.learning-rate"} < set(options)
+    assert "--help-all lists all of them" in out
+    _, out, _ = call(capsys, "train", "flickr8k.ngsan", "--help-all")
+    everything = re.findall(r"^\W*(--[a-z][\w.-]*)", out, flags=re.MULTILINE)
+    assert set(options) < set(everything)
+    assert {"--training.betas", "--fine-tuning.self-critical.baseline"} < set(everything)
 
 
 ERRORS = [
@@ -118,6 +146,23 @@ ERRORS = [
     (("extract", "a.png", "--extractor", "scenes"), "a.png does not exist"),
     (("extract", "a.png", "--extractor", "scenes", "--batch-sise", "4"), "did you mean --batch-size?"),
     (("demo", "--run", "x"), "did you mean --runs?"),
+    (("recipes", "zzz"), "there is no recipe 'zzz'; choose from aoanet.table4.aoa, "),
+    (("models", "zzz"), "no model matches 'zzz'; choose from aoanet, "),
+    (("train", "scenes.ngsan", "--lr", "1"), "did you mean --training.schedule.learning-rate?"),
+    (("train", "scenes.ngsan", "--learning-rate", "1"), "did you mean --training.schedule.learning-rate?"),
+    (("train", "scenes.ngsan", "--training.lr=1"), "did you mean --training.schedule.learning-rate?"),
+    (("train", "coco.ngsan", "--fine-tuning.lr=1"), "did you mean --fine-tuning.schedule.learning-rate?"),
+    (("train", "coco.xlan", "--lr", "1"), "did you mean --training.schedule.factor or --fine-tuning."),
+    (("train", "scenes.ngsan", "--batch", "1"), "did you mean --training.batch-size?"),
+    (("train", "coco.ngsan", "--epochs", "1"), "did you mean --training.epochs or --fine-tuning.epochs?"),
+    (("train", "scenes.ngsan", "--layers", "1"), "did you mean --model.num-layers?"),
+    (("train", "scenes.ngsan", "--gpus", "1"), "did you mean --devices?"),
+    (("train", "scenes.ngsan", "--gpu", "1"), "did you mean --device?"),
+    (("train", "scenes.ngsan", "--fp16"), "did you mean --precision or --training.precision?"),
+    (("train", "scenes.ngsan", "--training.bach-size", "1"), "did you mean --training.batch-size?"),
+    (("train", "scenes.ngsan", "--bach-size", "1"), "did you mean --training.batch-size?"),
+    (("train", "scenes.ngsan", "--zzz"), "there is no option --zzz; legenda train scenes.ngsan --help-all lists them"),
+    (("train", "--config", "nowhere.json"), "nowhere.json cannot be read"),
 ]
 
 

@@ -1,29 +1,19 @@
-"""Options of `legenda train`: those of the command, and the fields of the recipe."""
+"""Parse the options of `legenda train`: those of the command, and the fields of the recipe."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tyro
 
+from legenda.cli._train_command import CommandOptions, TrainOptions
+from legenda.cli._train_help import hide_options
 from legenda.cli.options import parse
-from legenda.compute import ComputeOptions, Precision
+from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
 from legenda.recipes import Recipe
 from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value, select_stages
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """The recipe with the changes of the command line, and the options of the command."""
-
-    recipe: Recipe
-    out: Path
-    seeds: int
-    settings: Mapping[str, Any]
-    """Keyword arguments of `train_recipe`."""
 
 
 def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
@@ -33,27 +23,23 @@ def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
         recipe = continue_from(recipe, init_from)
     recipe, arguments = apply_schedules(recipe, arguments)
     recipe_options = RecipeOptions.of(recipe, option_value(arguments, "--model.decoder.name"))
+    command, fields, about = CommandOptions(out=Path("runs") / recipe.name), recipe_options.fields, ""
+    if "--help-all" in arguments:
+        arguments = ["--help"]
+    elif "--help" in arguments or "-h" in arguments:
+        command = hide_options("command", command)[2]
+        fields = tuple(hide_options(name, part) for name, _, part in fields)
+        about = "\n\nThese options matter most; --help-all lists all of them."
     options = dataclasses.make_dataclass(
         "Options",
-        [
-            ("out", Path, Path("runs") / recipe.name),
-            ("init_from", str | None, None),
-            ("seeds", int, 1),
-            ("device", str, "auto"),
-            ("precision", Precision | None, None),
-            ("devices", int, 1),
-            ("nodes", int, 1),
-            ("strategy", Literal["ddp", "fsdp"], "ddp"),
-            ("stages", Literal["all", "first"], "all"),
-            ("recipe_file", Path | None, None),
-            *recipe_options.fields,
-        ],
+        [("out", Path, command.out), *fields],
+        bases=(type(command),),
         frozen=True,
         kw_only=True,
-        namespace={"__doc__": f"Train {recipe.name} ({recipe.summary}).", "__module__": __name__},
+        namespace={"__doc__": f"Train {recipe.name} ({recipe.summary}).{about}", "__module__": __name__},
     )
     markers = (tyro.conf.AvoidSubcommands,)  # --training.schedule names a class, not a subcommand
-    given: Any = parse(options, arguments, f"train {recipe.name}", config=markers)
+    given: Any = parse(options, arguments, f"train {recipe.name}", config=markers, help_option="--help-all")
     for name in ("seeds", "devices", "nodes"):
         if getattr(given, name) < 1:
             raise ConfigError(f"--{name} must be at least 1, not {getattr(given, name)}")

@@ -2,29 +2,46 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import tyro
+
+from legenda.cli._filter import matching
 from legenda.cli.options import parse
+from legenda.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from legenda.models.model_table import Entry
 
 
 @dataclass(frozen=True)
 class Options:
     """List the models with their parameters at the paper's size, their task, their paper and the row of its table."""
 
+    filter: tyro.conf.Positional[str | None] = None
+    """A text in the name, the summary, the paper or the task, or a pattern such as "aoanet*"; by default all."""
+
 
 def run(arguments: Sequence[str]) -> None:
     """Print the table."""
-    parse(Options, arguments, "models")
+    options = parse(Options, arguments, "models")
+    from legenda.models.model_table import MODELS
+
+    names = list(MODELS)
+    if options.filter is not None:
+        names = matching(options.filter, names, lambda name: _describe(MODELS.get(name)))
+        if not names:
+            raise ConfigError(f"no model matches {options.filter!r}; {did_you_mean(options.filter, MODELS)}")
     import torch
     from rich.console import Console
     from rich.table import Table
 
-    from legenda.models.model_table import MODELS
     from legenda.models.registry import build_model
 
     columns = ("model", "parameters", "task", "what it is", "paper", "row")
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
-    for name in sorted(MODELS, key=lambda name: (MODELS.get(name).task != "captioning", name)):
+    for name in sorted(names, key=lambda name: (MODELS.get(name).task != "captioning", name)):
         entry = MODELS.get(name)
         with torch.device("meta"):
             count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
@@ -33,3 +50,7 @@ def run(arguments: Sequence[str]) -> None:
     if not console.is_terminal:
         console = Console(width=400)  # a pipe has no width: do not wrap lines
     console.print(table)
+
+
+def _describe(entry: "Entry") -> str:
+    return " ".join((entry.task, entry.summary, entry.paper, entry.row))

@@ -1,6 +1,5 @@
 """`legenda recipes`: list the recipes, or print one in full."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +7,16 @@ from pathlib import Path
 
 import tyro
 
+from legenda.cli._filter import matching
 from legenda.cli.options import parse
 
 
 @dataclass(frozen=True)
 class Options:
-    """List the recipes, or print the full configuration of one as JSON."""
+    """List the recipes whose name or summary holds a text, or print one as JSON, as legenda train --config reads it."""
 
-    name: tyro.conf.Positional[str | None] = None
-    """A recipe such as scenes.ngsan."""
+    filter: tyro.conf.Positional[str | None] = None
+    """The name of a recipe, which is printed in full, as scenes.ngsan; or a text, or a pattern such as "coco.*"."""
     recipe_file: Path | None = None
     """A Python file with user-defined recipes."""
 
@@ -24,13 +24,17 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Print to the standard output."""
     options = parse(Options, arguments, "recipes")
-    from legenda.recipes import all_recipes, get_recipe, read_recipes
+    from legenda.recipes import all_recipes, get_recipe, read_recipes, recipe_to_json
 
     user_recipes = None if options.recipe_file is None else read_recipes(options.recipe_file)
-    if options.name is not None:
-        print(json.dumps(dataclasses.asdict(get_recipe(options.name, user_recipes)), indent=2, default=str))
-        return
-    recipes = all_recipes() if user_recipes is None else user_recipes.recipes
+    recipes = dict(all_recipes() if user_recipes is None else user_recipes.recipes)
+    if options.filter is not None:
+        found = matching(options.filter, recipes, lambda name: recipes[name].summary)
+        if options.filter in recipes or not found:
+            recipe = get_recipe(options.filter, user_recipes)
+            print(json.dumps(recipe_to_json(recipe), indent=2, ensure_ascii=False))
+            return
+        recipes = {name: recipes[name] for name in found}
     width = max(map(len, recipes), default=0)
     for name, recipe in recipes.items():
         print(f"{name:<{width}}  {recipe.summary}")

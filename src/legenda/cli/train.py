@@ -19,15 +19,19 @@ def run(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in ("-h", "--help"):
         print(USAGE)
         return
-    if not arguments or arguments[0].startswith("-"):
-        raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
     from legenda.cli._train_options import parse_train
-    from legenda.recipes import get_recipe, read_recipes
+    from legenda.recipes import get_recipe, read_recipe, read_recipes
     from legenda.recipes.overrides import option_value, with_seed
 
     file = option_value(arguments, "--recipe-file")
     user_recipes = None if file is None else read_recipes(file)
-    options = parse_train(get_recipe(arguments[0], user_recipes), arguments[1:])
+    config = option_value(arguments, "--config")
+    if config is None and (not arguments or arguments[0].startswith("-")):
+        raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
+    if config is None:
+        options = parse_train(get_recipe(arguments[0], user_recipes), arguments[1:])
+    else:
+        options = parse_train(read_recipe(Path(config)), arguments)
     rewards = None if user_recipes is None else user_recipes.rewards
     if options.seeds == 1:
         _train(options, options.recipe, options.out, rewards)

@@ -6,6 +6,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.errors import ConfigError, did_you_mean
 from legenda.recipes.library import all_recipes
 from legenda.recipes.recipe import Recipe
+from legenda.recipes.recipe_json import read_recipe, recipe_to_json
 from legenda.recipes.user_recipes import UserRecipes, read_recipes
 
 
@@ -28,4 +29,4 @@ def get_recipe(name: str, user: UserRecipes | None = None) -> Recipe:
     raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, recipes)}")
 
 
-__all__ = ["Recipe", "UserRecipes", "all_recipes", "get_recipe", "read_recipes"]
+__all__ = ["Recipe", "UserRecipes", "all_recipes", "get_recipe", "read_recipe", "read_recipes", "recipe_to_json"]

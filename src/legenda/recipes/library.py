@@ -22,12 +22,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from legenda.config import merge
-from legenda.datasets.registry import DATASETS
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Data, Recipe
+from legenda.recipes.recipe_json import read_data, read_stage
 from legenda.training.config import TrainingConfig
-from legenda.training.schedules import SCHEDULES
 
 _FILES = ("scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "vqa", "grounding", "translation", "video")
 
@@ -79,16 +77,12 @@ def _sizes_of(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _data(name: str) -> Data:
-    settings = _part("data", name)
-    return merge(DATASETS.get(settings.pop("kind")), settings, f"data.{name}")
+    return read_data(_part("data", name), f"data.{name}")
 
 
 @cache
 def _stage(name: str) -> TrainingConfig:
-    settings = _part("training", name)
-    schedule = dict(settings["schedule"])
-    settings["schedule"] = merge(SCHEDULES[schedule.pop("kind")], schedule, f"training.{name}.schedule")
-    return merge(TrainingConfig, settings, f"training.{name}")
+    return read_stage(_part("training", name), f"training.{name}")
 
 
 def _part(table: str, name: str) -> dict[str, Any]:

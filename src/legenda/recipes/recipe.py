@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from legenda.errors import ConfigError
 from legenda.training.config import TrainingConfig
 
 
+@runtime_checkable
 class Data(Protocol):
     """The settings of a recipe's data: frozen dataclasses of plain fields and paths."""
 
