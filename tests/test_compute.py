@@ -151,3 +151,9 @@ def test_half_precision_is_autocast_in_evaluation_mode(make_run, draw_regions, n
     found.clear()
     half.model(regions, tokens)
     assert found == {torch.float32}
+
+
+def test_evaluation_mode_leaves_an_outer_autocast_on():
+    layer = nn.Linear(2, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16), eval_mode(layer):
+        assert layer(torch.zeros(1, 2)).dtype == torch.bfloat16

@@ -201,11 +201,13 @@ def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch)
             return original(of, *args, **options)
 
         monkeypatch.setattr(f"legenda.tasks.self_critical.{name}", noted)
-    model.train()
-    loss_of(task_with(model, baseline="greedy"), regions)
-    loss_of(task_with(model, baseline="greedy", dropout=False), regions)
-    assert modes == {"greedy": [False, False], "sample": [True, False]}
-    assert model.training
+    for training in (True, False):
+        model.train(training)
+        loss_of(task_with(model, baseline="greedy"), regions)
+        loss_of(task_with(model, baseline="greedy", dropout=False), regions)
+        assert modes == {"greedy": [False, False], "sample": [True, False]}
+        assert model.training == training
+        modes.clear()
 
 
 def test_a_share_of_cross_entropy_is_mixed_in(monkeypatch):

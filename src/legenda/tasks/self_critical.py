@@ -14,7 +14,7 @@ from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.eval_mode import eval_mode, train_mode
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
 from legenda.tasks.caption_objectives import CaptionObjective, shift_right
@@ -100,7 +100,8 @@ class SelfCriticalObjective(CaptionObjective):
                 baseline_tokens = greedy(model, memory, generation_config=self.generation_config).tokens
             if memory is not None and not settings.dropout:
                 return *self._sample_tokens(memory), baseline_tokens
-        return *self._sample_tokens(model.encode(regions)), baseline_tokens
+        with train_mode(model):
+            return *self._sample_tokens(model.encode(regions)), baseline_tokens
 
     def _sample_tokens(self, memory: Memory) -> tuple[Int[Tensor, "B K T"], Bool[Tensor, "B K"]]:
         settings = self.settings
