@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,23 +20,7 @@ _MOST_LINES = 1_000_000
 """Lines of text that subwords are learned from; of more, every n-th is taken."""
 
 
-class SubwordTokenizer(ABC):
-    """Convert text to subwords and back; vocabularies consist of subwords."""
-
-    @abstractmethod
-    def tokenize(self, text: str) -> list[str]:
-        """Return the subwords of one line of text."""
-
-    @abstractmethod
-    def detokenize(self, pieces: Sequence[str]) -> str:
-        """Return the text of subwords."""
-
-    @abstractmethod
-    def save(self, path: str | Path) -> None:
-        """Write a file that `load_subwords` reads."""
-
-
-class SentencePieceTokenizer(SubwordTokenizer):
+class SentencePieceTokenizer:
     """A sentencepiece model (Kudo and Richardson, 2018), whose subwords include the spaces of raw text."""
 
     def __init__(self, model: bytes) -> None:
@@ -90,12 +73,12 @@ class SentencePieceTokenizer(SubwordTokenizer):
         return self._processor.decode(list(pieces)) if pieces else ""
 
     def save(self, path: str | Path) -> None:
-        """Write the sentencepiece model."""
+        """Write the sentencepiece model, which `load_subwords` reads."""
         with atomic_write(path) as partial:
             partial.write_bytes(self.model)
 
 
-class BPETokenizer(SubwordTokenizer):
+class BPETokenizer:
     """Text that is tokenized already, and whose words fall into pieces that end in "@@" where the word goes on.
 
     It is the way of WMT's shared sets (Sennrich et al., 2016, subword-nmt). Given merges split words into pieces; with
@@ -129,7 +112,7 @@ class BPETokenizer(SubwordTokenizer):
         return detokenize(words.split())
 
     def save(self, path: str | Path) -> None:
-        """Write the merges, with a line that names their version."""
+        """Write the merges, with a line that names their version; `load_subwords` reads them."""
         text = f"{_SPACES_ONLY}\n" if self._text is None else self._text
         if self._text is not None and not self._text.startswith("#version"):
             text = f"#version: 0.1\n{text}"
@@ -147,6 +130,10 @@ class BPETokenizer(SubwordTokenizer):
             pieces = pieces if pieces[-1] else pieces[:-1]
             self._known[word] = (*(f"{part}{_JOINT}" for part in pieces[:-1]), pieces[-1])
         return self._known[word]
+
+
+SubwordTokenizer = SentencePieceTokenizer | BPETokenizer
+"""Converts text to subwords and back; vocabularies consist of subwords."""
 
 
 def _merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
