@@ -1,7 +1,9 @@
 """Image files: finding them, and reading any of them as upright 8-bit RGB."""
 
 import glob
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,30 +24,55 @@ def find_images(paths: Sequence[str | Path]) -> list[Path]:
     """
     if not paths:
         raise ConfigError("name at least one image, folder or pattern")
-    found: dict[Path, None] = {}
-    for name in paths:
-        path = Path(name)
-        if path.is_file():
-            found[path] = None
-            continue
-        if path.is_dir():
-            candidates = path.rglob("*")
-        elif glob.has_magic(str(name)):
-            names = glob.iglob(str(name), recursive=True)  # noqa: PTH207 - takes absolute patterns too
-            candidates = map(Path, names)
-        else:
-            raise DataError(f"{path} does not exist; name an image, a folder of images or a pattern such as '*.jpg'")
-        images = sorted(file for file in candidates if _is_image_file(file))
-        if not images:
-            suffixes = ", ".join(sorted(suffix[1:] for suffix in SUFFIXES))
-            raise DataError(f"{path} holds no image; name files of these types: {suffixes}")
-        found.update(dict.fromkeys(images))
-    return list(found)
+    sources = (sorted(map(Path, iterate_images(str(path)))) for path in paths)
+    return list(dict.fromkeys(image for images in sources for image in images))
 
 
-def _is_image_file(path: Path) -> bool:
-    # names with a leading dot are metadata files of other programs, such as ._photo.jpg
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+def iterate_images(source: str) -> Iterator[str]:
+    """Yield the images of one file, folder or pattern as `find_images` does, in no order, possibly repeated.
+
+    The names of a folder are not held in memory. Raise DataError for a source that does not exist or holds no image.
+    """
+    if Path(source).is_file():
+        yield source
+    elif Path(source).is_dir():
+        yield from require_images(source, _in_folder(source))
+    elif glob.has_magic(source):
+        names = glob.iglob(source, recursive=True)  # noqa: PTH207 - takes absolute patterns too
+        yield from require_images(source, (name for name in names if is_image_name(name) and Path(name).is_file()))
+    else:
+        raise DataError(f"{source} does not exist; name an image, a folder of images or a pattern such as '*.jpg'")
+
+
+def require_images(source: str, images: Iterator[str]) -> Iterator[str]:
+    """Return the images; raise DataError where there is none."""
+    first = next(images, None)
+    if first is None:
+        raise DataError(f"{source} holds no image; name files of these types: {', '.join(sorted(SUFFIXES))}")
+    return chain([first], images)
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a file name is that of an image; a leading dot marks metadata of other programs (._photo.jpg)."""
+    path = Path(name)
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
+def _in_folder(folder: str) -> Iterator[str]:
+    pending = [folder]
+    while pending:
+        current = pending.pop()
+        try:
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    elif is_image_name(entry.name) and entry.is_file():
+                        yield entry.path
+        except OSError as error:
+            raise DataError(
+                f"{current} cannot be listed ({error.strerror}); check the permission to read it"
+            ) from error
 
 
 def read_image(path: str | Path) -> Image.Image:

@@ -3,7 +3,6 @@
 Memory stays within a few megabytes for any number of images.
 """
 
-import glob
 import hashlib
 import heapq
 import os
@@ -13,12 +12,12 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.images import SUFFIXES
+from legenda.extractors.images import is_image_name, iterate_images, require_images
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _SORT_SIZE = 100_000
@@ -135,74 +134,36 @@ def list_images(sources: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
     is of http or https or has the suffix of one; any other URL is a folder of an object store. Raise DataError for a
     source that does not exist or holds no image, and ConfigError for a URL unless URLs are allowed.
     """
+    for source in _with_standard_input(sources):
+        try:
+            yield from _list_source(source, allow_urls=allow_urls)
+        except OSError as error:
+            raise DataError(
+                f"{source} cannot be listed ({error.strerror or error}); check the name and the permission to read it"
+            ) from error
+
+
+def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:
     for source in sources:
-        if source == "-":
-            yield from _from_lines(sys.stdin, allow_urls=allow_urls)
-        else:
-            yield from _from_source(source, allow_urls=allow_urls)
-
-
-def _from_lines(lines: Iterable[str], *, allow_urls: bool) -> Iterator[str]:
-    empty = True
-    for line in lines:
-        if source := line.strip("\r\n"):
-            empty = False
-            yield from _from_source(source, allow_urls=allow_urls)
-    if empty:
-        raise DataError("the standard input names no image; write one file, folder or pattern a line")
-
-
-def _from_source(source: str, *, allow_urls: bool) -> Iterator[str]:
-    """Yield the images of one source; raise DataError where the system denies access."""
-    try:
-        yield from _list_source(source, allow_urls=allow_urls)
-    except OSError as error:
-        raise DataError(
-            f"{source} cannot be listed ({error.strerror or error}); check the name and the permission to read it"
-        ) from error
+        if source != "-":
+            yield source
+            continue
+        lines = filter(None, (line.strip("\r\n") for line in sys.stdin))
+        first = next(lines, None)
+        if first is None:
+            raise DataError("the standard input names no image; write one file, folder or pattern a line")
+        yield from chain([first], lines)
 
 
 def _list_source(source: str, *, allow_urls: bool) -> Iterator[str]:
-    if is_url(source):
-        if not allow_urls:
-            reject_url(source)
-        if source.startswith(("http://", "https://")) or _is_image_name(source):
-            yield source
-            return
-        images = _in_store(source)
-    elif Path(source).is_file():
+    if not allow_urls:
+        reject_url(source)
+    if not is_url(source):
+        yield from iterate_images(source)
+    elif source.startswith(("http://", "https://")) or is_image_name(source.split("?")[0]):
         yield source
-        return
-    elif Path(source).is_dir():
-        images = _in_folder(source)
-    elif glob.has_magic(source):
-        names = glob.iglob(source, recursive=True)  # noqa: PTH207 - takes absolute patterns too
-        images = (name for name in names if _is_image_name(name) and Path(name).is_file())
     else:
-        raise DataError(f"{source} does not exist; name an image, a folder of images or a pattern such as '*.jpg'")
-    first = next(images, None)
-    if first is None:
-        raise DataError(f"{source} holds no image; name one with images of the types {', '.join(sorted(SUFFIXES))}")
-    yield first
-    yield from images
-
-
-def _in_folder(folder: str) -> Iterator[str]:
-    """Yield the images of a folder tree, without holding the names of a folder in memory."""
-    pending = [folder]
-    while pending:
-        current = pending.pop()
-        try:
-            with os.scandir(current) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    elif _is_image_name(entry.name) and entry.is_file():
-                        yield entry.path
-        except OSError as error:
-            raise DataError(
-                f"{current} cannot be listed ({error.strerror}); check the permission to read it"
-            ) from error
+        yield from require_images(source, _in_store(source))
 
 
 def _in_store(url: str) -> Iterator[str]:
@@ -213,13 +174,8 @@ def _in_store(url: str) -> Iterator[str]:
         system, root = fsspec.core.url_to_fs(url)
         for folder, _, files in system.walk(root, on_error="raise"):
             for name in files:
-                if _is_image_name(name):
+                if is_image_name(name):
                     yield system.unstrip_protocol(f"{folder}/{name}")
     except Exception as error:  # fsspec's stores have no common base class of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{url} cannot be listed ({reason}); check the address and your credentials") from error
-
-
-def _is_image_name(name: str) -> bool:
-    path = Path(name.split("?")[0] if is_url(name) else name)
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
