@@ -110,7 +110,7 @@ def compare(path: Path, images: int) -> dict[str, Any]:
 
     (words, groups), tokenizer = timed(lambda: (tokens(candidates), [tokens(group) for group in captions]))
     corpus, counting = timed(lambda: Corpus.from_tokens(words, groups))
-    bleu, adding = timed(lambda: BleuStatistics.from_corpus(corpus).total().scores()[0].tolist())
+    bleu, adding = timed(lambda: BleuStatistics.from_counts(corpus).total().scores()[0].tolist())
     cider, weighing = timed(lambda: cider_scores(corpus).tolist())
     rouge, subsequences = timed(
         lambda: [

@@ -59,7 +59,7 @@ def test_scores_stay_in_range_and_references_have_no_order(images):
 
 
 def test_rows_hold_what_the_corpus_adds_up():
-    counts = BleuStatistics.from_corpus(Corpus.from_tokens(["ab", "bcde"], [["ab"], ["bxx", "bcxxx"]]))
+    counts = BleuStatistics.from_counts(Corpus.from_tokens(["ab", "bcde"], [["ab"], ["bxx", "bcxxx"]]))
     assert counts.per_candidate() == [(2, 1, 0, 0, 2, 1, 0, 0, 2, 2), (2, 1, 0, 0, 4, 3, 2, 1, 4, 3)]
     assert counts.total().per_candidate() == [(4, 2, 0, 0, 6, 4, 2, 1, 6, 5)]
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, Integers, Overlap, Pairs
+from legenda.metrics.ngrams import MAX_ORDER, Corpus, Floats, Integers, NgramCounts
 
 # The reference program's smoothing of counts and totals.
 _TINY = 1e-15
@@ -31,30 +31,17 @@ class BleuStatistics:
     closest: Integers
 
     @classmethod
-    def from_corpus(cls, corpus: Corpus) -> Self:
-        """Return the statistics of a corpus of captions."""
-        return cls.count(
-            corpus.candidates, corpus.overlaps, corpus.pairs, corpus.candidate_lengths, corpus.reference_lengths
-        )
-
-    @classmethod
-    def count(
-        cls,
-        candidates: Sequence[Bag],
-        overlaps: Sequence[Overlap],
-        pairs: Pairs,
-        lengths: Integers,
-        reference_lengths: Integers,
-    ) -> Self:
+    def from_counts(cls, counts: NgramCounts) -> Self:
         """Return the statistics of candidates; matches of an n-gram are clipped at its largest count in a reference."""
+        lengths, pairs = counts.candidate_lengths, counts.pairs
         correct = []
-        for bag, found in zip(candidates, overlaps, strict=True):
+        for bag, found in zip(counts.candidates, counts.overlaps, strict=True):
             firsts = np.flatnonzero(np.diff(found.entries, prepend=-1))
             most = np.maximum.reduceat(found.counts, firsts) if len(firsts) else found.counts
             correct.append(np.bincount(bag.caption_indices(), np.minimum(bag.counts, most), minlength=len(lengths)))
-        lengths_of_pairs = reference_lengths[pairs.reference_indices()]
+        lengths_of_pairs = counts.reference_lengths[pairs.reference_indices()]
         gaps = np.abs(lengths_of_pairs - lengths[pairs.candidate_indices()])
-        base = int(reference_lengths.max()) + 1
+        base = int(counts.reference_lengths.max()) + 1
         closest = np.minimum.reduceat(gaps * base + lengths_of_pairs, pairs.starts[:-1]) % base
         possible = np.maximum(0, lengths - np.arange(MAX_ORDER)[:, np.newaxis])
         return cls(np.array(correct, np.int64), possible, lengths, closest)
@@ -90,5 +77,5 @@ def bleu(
     are summed over all images for the corpus score, which is not the mean of the images' scores. The brevity penalty
     uses the reference closest in length, the shorter of two equally close.
     """
-    statistics = BleuStatistics.from_corpus(Corpus.from_tokens(candidates, references))
+    statistics = BleuStatistics.from_counts(Corpus.from_tokens(candidates, references))
     return tuple(statistics.total().scores()[0].tolist()), list(map(tuple, statistics.scores().tolist()))

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
-from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, Integers, Overlap, Pairs, count_documents
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, NgramCounts, count_documents
 
 SIGMA = 6.0
 
@@ -44,54 +44,33 @@ def cider_scores(corpus: Corpus, df: DocumentFrequencies | None = None, *, clipp
     else:
         documents = df.documents
         counts = df.counts_of(corpus.table, corpus.token_ids)
-    weights = [inverse_document_frequencies(each, documents) for each in counts]
-    return similarities(
-        corpus.candidates,
-        corpus.references,
-        corpus.overlaps,
-        corpus.pairs,
-        [weight[bag.numbers] for weight, bag in zip(weights, corpus.candidates, strict=True)],
-        [weight[bag.numbers] for weight, bag in zip(weights, corpus.references, strict=True)],
-        corpus.candidate_lengths,
-        corpus.reference_lengths,
-        clipped=clipped,
-    )
+    return similarities(corpus, [inverse_document_frequencies(each, documents) for each in counts], clipped=clipped)
 
 
-def similarities(
-    candidates: Sequence[Bag],
-    references: Sequence[Bag],
-    overlaps: Sequence[Overlap],
-    pairs: Pairs,
-    weights: Sequence[Floats],
-    reference_weights: Sequence[Floats],
-    lengths: Integers,
-    reference_lengths: Integers,
-    *,
-    clipped: bool = True,
-) -> Floats:
+def similarities(counts: NgramCounts, weights: Sequence[Floats], *, clipped: bool = True) -> Floats:
     """Return CIDEr-D or CIDEr of each candidate.
 
-    candidates, references, overlaps: one for each length of n-grams. weights, reference_weights: the inverse document
-    frequencies of the bags' entries. lengths, reference_lengths: in tokens.
+    weights: the inverse document frequencies of the n-grams of each length, of which the last is also that of n-grams
+    with higher numbers.
     """
-    owner, reference = pairs.candidate_indices(), pairs.reference_indices()
+    owner, reference = counts.pairs.candidate_indices(), counts.pairs.reference_indices()
     totals = np.zeros(len(owner))
-    parts = zip(candidates, references, overlaps, weights, reference_weights, strict=True)
-    for bag, other, found, weight, reference_weight in parts:
-        vector = bag.counts * weight
+    for bag, other, found, weight in zip(counts.candidates, counts.references, counts.overlaps, weights, strict=True):
+        weight_of_entry = weight[np.minimum(bag.numbers, len(weight) - 1)]
+        vector = bag.counts * weight_of_entry
         hits = np.flatnonzero(found.counts)
         entries = found.entries[hits]
-        first, second = vector[entries], found.counts[hits] * weight[entries]
+        first, second = vector[entries], found.counts[hits] * weight_of_entry[entries]
         products = (np.minimum(first, second) if clipped else first) * second
-        norms = _norms(bag, vector)[owner] * _norms(other, other.counts * reference_weight)[reference]
+        norms = _norms(bag, vector)[owner] * _norms(other, other.counts * weight[other.numbers])[reference]
         sums = np.bincount(found.pairs[hits], products, minlength=len(owner))
         totals += np.divide(sums, norms, out=np.zeros(len(owner)), where=norms > 0)
     if clipped:
-        bigrams, reference_bigrams = np.maximum(0, lengths - 1), np.maximum(0, reference_lengths - 1)
-        totals *= np.exp(-((bigrams[owner] - reference_bigrams[reference]) ** 2) / (2 * SIGMA**2))
-    sums = np.bincount(owner, totals, minlength=len(lengths))
-    return 10 / MAX_ORDER * sums / np.diff(pairs.starts)
+        bigrams = np.maximum(0, counts.candidate_lengths - 1)[owner]
+        reference_bigrams = np.maximum(0, counts.reference_lengths - 1)[reference]
+        totals *= np.exp(-((bigrams - reference_bigrams) ** 2) / (2 * SIGMA**2))
+    sums = np.bincount(owner, totals, minlength=len(counts.candidate_lengths))
+    return 10 / MAX_ORDER * sums / np.diff(counts.pairs.starts)
 
 
 def _norms(bag: Bag, vector: Floats) -> Floats:

@@ -112,7 +112,7 @@ def evaluate(
     ngrams = {"CIDEr-D", "CIDEr", *BLEU} & set(columns)
     corpus = Corpus.from_tokens(words, word_groups) if ngrams else None
     if corpus is not None and ngrams & set(BLEU):
-        found = BleuStatistics.from_corpus(corpus)
+        found = BleuStatistics.from_counts(corpus)
         total, per_image = found.total().scores()[0].tolist(), found.scores().T.tolist()
         values |= {name: (total[n], per_image[n]) for n, name in enumerate(BLEU)}
         counts["BLEU"] = found.per_candidate()

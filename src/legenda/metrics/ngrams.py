@@ -231,21 +231,30 @@ def overlap(candidates: Bag, references: Bag, pairs: Pairs, num_ngrams: int) -> 
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """One candidate and one or more references for each image, counted once for all metrics.
+class NgramCounts:
+    """The n-grams of candidates and of their references.
 
     `candidates[n - 1]` and `references[n - 1]` are the bags of n-grams, `overlaps[n - 1]` their overlap. Lengths are in
-    tokens. `token_ids` holds the id of each token.
+    tokens.
+    """
+
+    candidates: Sequence[Bag]
+    references: Sequence[Bag]
+    overlaps: Sequence[Overlap]
+    pairs: Pairs
+    candidate_lengths: Integers
+    reference_lengths: Integers
+
+
+@dataclass(frozen=True)
+class Corpus(NgramCounts):
+    """One candidate and one or more references for each image, counted once for all metrics.
+
+    `token_ids` holds the id of each token, `table` the n-grams of these ids.
     """
 
     token_ids: dict[Hashable, int]
     table: NgramTable
-    candidates: list[Bag]
-    references: list[Bag]
-    overlaps: list[Overlap]
-    pairs: Pairs
-    candidate_lengths: Integers
-    reference_lengths: Integers
 
     @classmethod
     def from_tokens(
@@ -259,28 +268,14 @@ class Corpus:
         captions = Captions.from_tokens(
             [*candidates, *(caption for group in references for caption in group)], token_ids
         )
-        keys, candidate_bags, reference_bags = [], [], []
+        sizes = np.fromiter(map(len, references), np.int64, images)
+        pairs = Pairs.from_counts(np.cumsum(sizes) - sizes, sizes)
+        keys, candidate_bags, reference_bags, overlaps = [], [], [], []
         for found in number_ngrams(captions):
             bag = Bag.count(found.numbers, found.caption_indices, len(captions.lengths), len(found.keys))
             keys.append(found.keys)
             candidate_bags.append(bag.select(np.arange(images)))
             reference_bags.append(bag.select(np.arange(images, len(captions.lengths))))
-        table = NgramTable(tuple(keys))
-        sizes = np.fromiter(map(len, references), np.int64, images)
-        pairs = Pairs.from_counts(np.cumsum(sizes) - sizes, sizes)
-        overlaps = [
-            overlap(candidate_bag, reference_bag, pairs, num_ngrams)
-            for candidate_bag, reference_bag, num_ngrams in zip(
-                candidate_bags, reference_bags, table.sizes(), strict=True
-            )
-        ]
-        return cls(
-            token_ids,
-            table,
-            candidate_bags,
-            reference_bags,
-            overlaps,
-            pairs,
-            captions.lengths[:images],
-            captions.lengths[images:],
-        )
+            overlaps.append(overlap(candidate_bags[-1], reference_bags[-1], pairs, len(found.keys)))
+        lengths = captions.lengths[:images], captions.lengths[images:]
+        return cls(candidate_bags, reference_bags, overlaps, pairs, *lengths, token_ids, NgramTable(tuple(keys)))

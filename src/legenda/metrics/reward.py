@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, Self
@@ -24,7 +23,7 @@ from legenda.errors import DataError
 from legenda.metrics.bleu import BleuStatistics
 from legenda.metrics.cider import similarities
 from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
-from legenda.metrics.ngrams import MAX_ORDER, Bag, Captions, Floats, Integers, Overlap, Pairs, overlap
+from legenda.metrics.ngrams import MAX_ORDER, Bag, Captions, Floats, Integers, NgramCounts, Pairs, overlap
 from legenda.metrics.reward_index import Eos, ReferenceIndex, References
 
 if TYPE_CHECKING:
@@ -136,66 +135,36 @@ class CiderD(_Reward):
 
         images: image indices (S,). samples: token ids (S, T). lengths: the number of tokens of each sample (S,).
         """
-        counts = _SampleCounts.count(self.index, images, samples, lengths)
-        weights = [
-            weight[np.minimum(bag.numbers, len(weight) - 1)]
-            for bag, weight in zip(counts.candidates, self.weights, strict=True)
-        ]
-        reference_weights = [weight[bag.numbers] for bag, weight in zip(counts.references, self.weights, strict=True)]
-        return similarities(
-            counts.candidates,
-            counts.references,
-            counts.overlaps,
-            counts.pairs,
-            weights,
-            reference_weights,
-            lengths,
-            counts.reference_lengths,
-        )
+        return similarities(_count_samples(self.index, images, samples, lengths), self.weights)
 
 
 class BleuReward(_Reward):
     """BLEU-4, in 0..1, of each sample; the arguments are those of `CiderD`, and `df` has no effect."""
 
     def _score(self, images: Integers, samples: Integers) -> Floats:
-        lengths = self.index.sample_lengths(samples)
-        found = _SampleCounts.count(self.index, images, samples, lengths)
-        statistics = BleuStatistics.count(
-            found.candidates, found.overlaps, found.pairs, lengths, found.reference_lengths
-        )
-        return statistics.scores()[:, MAX_ORDER - 1]
+        counts = _count_samples(self.index, images, samples, self.index.sample_lengths(samples))
+        return BleuStatistics.from_counts(counts).scores()[:, MAX_ORDER - 1]
 
 
-@dataclass(frozen=True)
-class _SampleCounts:
-    """The n-grams of samples and of the references of their images.
+def _count_samples(index: ReferenceIndex, images: Integers, samples: Integers, lengths: Integers) -> NgramCounts:
+    """Return the n-grams of samples (S, T) of the given lengths (S,) and of the references of their images (S,).
 
     N-grams in no reference and no document have numbers above those of the table.
     """
-
-    candidates: list[Bag]
-    references: list[Bag]
-    overlaps: list[Overlap]
-    pairs: Pairs
-    reference_lengths: Integers
-
-    @classmethod
-    def count(cls, index: ReferenceIndex, images: Integers, samples: Integers, lengths: Integers) -> Self:
-        """Count samples (S, T) of the given lengths (S,), for image indices (S,)."""
-        distinct, which = np.unique(images, return_inverse=True)
-        sizes = index.starts[distinct + 1] - index.starts[distinct]
-        firsts = np.cumsum(sizes) - sizes
-        captions = np.repeat(index.starts[distinct] - firsts, sizes) + np.arange(sizes.sum())
-        pairs = Pairs.from_counts(firsts[which], sizes[which])
-        tokens = Captions(samples[np.arange(samples.shape[1]) < lengths[:, np.newaxis]], lengths)
-        candidates, references, overlaps = [], [], []
-        found = zip(_look_up(index, tokens), index.bags, index.table.sizes(), strict=True)
-        for (numbers, sample_indices), bag, known in found:
-            num_ngrams = max(known, int(numbers.max(initial=-1)) + 1)
-            candidates.append(Bag.count(numbers, sample_indices, len(lengths), num_ngrams))
-            references.append(bag.select(captions))
-            overlaps.append(overlap(candidates[-1], references[-1], pairs, num_ngrams))
-        return cls(candidates, references, overlaps, pairs, index.lengths[captions])
+    distinct, which = np.unique(images, return_inverse=True)
+    sizes = index.starts[distinct + 1] - index.starts[distinct]
+    firsts = np.cumsum(sizes) - sizes
+    captions = np.repeat(index.starts[distinct] - firsts, sizes) + np.arange(sizes.sum())
+    pairs = Pairs.from_counts(firsts[which], sizes[which])
+    tokens = Captions(samples[np.arange(samples.shape[1]) < lengths[:, np.newaxis]], lengths)
+    candidates, references, overlaps = [], [], []
+    found = zip(_look_up(index, tokens), index.bags, index.table.sizes(), strict=True)
+    for (numbers, sample_indices), bag, known in found:
+        num_ngrams = max(known, int(numbers.max(initial=-1)) + 1)
+        candidates.append(Bag.count(numbers, sample_indices, len(lengths), num_ngrams))
+        references.append(bag.select(captions))
+        overlaps.append(overlap(candidates[-1], references[-1], pairs, num_ngrams))
+    return NgramCounts(candidates, references, overlaps, pairs, lengths, index.lengths[captions])
 
 
 def _look_up(index: ReferenceIndex, captions: Captions) -> Iterator[tuple[Integers, Integers]]:
