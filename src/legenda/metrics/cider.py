@@ -56,13 +56,12 @@ def similarities(counts: NgramCounts, weights: Sequence[Floats], *, clipped: boo
     owner, reference = counts.pairs.candidate_indices(), counts.pairs.reference_indices()
     totals = np.zeros(len(owner))
     for bag, other, found, weight in zip(counts.candidates, counts.references, counts.overlaps, weights, strict=True):
-        weight_of_entry = weight[np.minimum(bag.numbers, len(weight) - 1)]
-        vector = bag.counts * weight_of_entry
         hits = np.flatnonzero(found.counts)
         entries = found.entries[hits]
-        first, second = vector[entries], found.counts[hits] * weight_of_entry[entries]
+        weight_of_hit = weight[np.minimum(bag.numbers[entries], len(weight) - 1)]
+        first, second = bag.counts[entries] * weight_of_hit, found.counts[hits] * weight_of_hit
         products = (np.minimum(first, second) if clipped else first) * second
-        norms = _norms(bag, vector)[owner] * _norms(other, other.counts * weight[other.numbers])[reference]
+        norms = norms_of(bag, weight)[owner] * norms_of(other, weight)[reference]
         sums = np.bincount(found.pairs[hits], products, minlength=len(owner))
         totals += np.divide(sums, norms, out=np.zeros(len(owner)), where=norms > 0)
     if clipped:
@@ -73,5 +72,7 @@ def similarities(counts: NgramCounts, weights: Sequence[Floats], *, clipped: boo
     return 10 / MAX_ORDER * sums / np.diff(counts.pairs.starts)
 
 
-def _norms(bag: Bag, vector: Floats) -> Floats:
-    return np.sqrt(np.bincount(bag.caption_indices(), vector * vector, minlength=len(bag.starts) - 1))
+def norms_of(bag: Bag, weights: Floats) -> Floats:
+    """Return the norm of the tf-idf vector of each caption, given the weights of n-grams by number."""
+    squares = (bag.counts * weights[np.minimum(bag.numbers, len(weights) - 1)]) ** 2
+    return np.sqrt(np.bincount(bag.caption_indices(), squares, minlength=len(bag.starts) - 1))

@@ -1,16 +1,15 @@
 """CIDEr-D on token ids as a kernel compiled by numba; `legenda.metrics.reward` uses NumPy without it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from legenda.metrics.cider import SIGMA
+from legenda.metrics.cider import SIGMA, norms_of
 from legenda.metrics.document_frequencies import inverse_document_frequencies
-from legenda.metrics.ngrams import MAX_ORDER, Bag, Floats, Integers
+from legenda.metrics.ngrams import MAX_ORDER, Floats, Integers
 from legenda.metrics.reward_index import ReferenceIndex
 
 _HALF = 32
@@ -27,8 +26,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
         return numba.njit(nogil=True)(function)
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """The arrays of a reference index that the kernel reads.
 
     slots: a hash table of all n-grams, shape (a power of 2, 4): the number of the first n - 1 tokens, the last token,
@@ -68,32 +66,14 @@ class Kernel:
             tuple(bag.starts for bag in index.bags),
             tuple(bag.numbers for bag in index.bags),
             tuple(bag.counts for bag in index.bags),
-            np.stack([_norms(bag, weight) for bag, weight in zip(index.bags, weights, strict=True)], axis=1),
+            np.stack([norms_of(*each) for each in zip(index.bags, weights, strict=True)], axis=1),
             index.lengths,
             index.starts,
         )
 
     def __call__(self, images: Integers, samples: Integers, lengths: Integers) -> Floats:
         """Return CIDEr-D of samples (S, T) with `lengths` tokens (S,), for image indices (S,)."""
-        return _score(
-            images,
-            np.ascontiguousarray(samples),
-            lengths,
-            self.slots,
-            self.offsets,
-            self.weights,
-            self.starts,
-            self.numbers,
-            self.counts,
-            self.norms,
-            self.lengths,
-            self.images,
-        )
-
-
-def _norms(bag: Bag, weights: Floats) -> Floats:
-    squares = (bag.counts * weights[bag.numbers]) ** 2
-    return np.sqrt(np.bincount(bag.caption_indices(), squares, minlength=len(bag.starts) - 1))
+        return _score(images, np.ascontiguousarray(samples), lengths, *self)
 
 
 @_compile
