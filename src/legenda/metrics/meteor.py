@@ -12,9 +12,9 @@ import queue
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +26,6 @@ from legenda.metrics.java import JAVA_OPTIONS, VARIABLE, find_java, find_program
 _SEPARATOR = "|||"
 # Characters that the program or its protocol interpret as the end of a caption.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]|\|\|\|+")
-_LAST_LINES = 20
 _GRACE = 10.0  # seconds for a process to exit after closing its output
 
 
@@ -125,35 +124,30 @@ def _clean(caption: str) -> str:
 
 
 class _Child:
-    """A process that answers lines with lines; threads read and write its three pipes, so that it never blocks."""
+    """A process that answers lines with lines; threads read and write its pipes, so that it never blocks."""
 
     def __init__(self, command: Sequence[str]) -> None:
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         try:
             # In a new session it receives no keyboard interrupt, and a wrapper script around java is killed with it.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self.log,
                 start_new_session=True,
             )
         except OSError as error:
+            self.log.close()
             raise LegendaError(f"{command[0]} does not start ({error.strerror or error}); {_HINT}") from error
         self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.errors: deque[str] = deque(maxlen=_LAST_LINES)
         # A forked copy of this interpreter must not kill its parent's process.
-        self.end = weakref.finalize(self, _finish, self.process, os.getpid())
-        stdout, stderr = self.process.stdout, self.process.stderr
-        assert stdout is not None
-        assert stderr is not None
-        threading.Thread(target=_read, args=(stdout, self.answers), daemon=True).start()
-        threading.Thread(target=_keep_last, args=(stderr, self.errors), daemon=True).start()
+        self.end = weakref.finalize(self, _finish, self.process, self.log, os.getpid())
+        threading.Thread(target=_read, args=(self.process.stdout, self.answers), daemon=True).start()
 
     def ask(self, lines: Sequence[str], answers: int, timeout: float) -> list[str]:
         """Write lines while reading answers; raise LegendaError where it exits or prints nothing for too long."""
-        stdin = self.process.stdin
-        assert stdin is not None
-        threading.Thread(target=_write, args=(stdin, lines), daemon=True).start()
+        threading.Thread(target=_write, args=(self.process.stdin, lines), daemon=True).start()
         lines_read: list[str] = []
         while len(lines_read) < answers:
             try:
@@ -171,7 +165,9 @@ class _Child:
         except subprocess.TimeoutExpired:
             return "after closing its output"
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        reason = next((line for line in self.errors if "Exception" in line or "Error" in line), "")
+        self.log.seek(0)
+        lines = (line.decode("utf-8", "replace").strip() for line in self.log)
+        reason = next((line for line in lines if "Exception" in line or "Error" in line), "")
         return f"{how} ({reason})" if reason else how
 
 
@@ -180,12 +176,6 @@ def _read(stdout: IO[bytes], answers: queue.SimpleQueue[str | None]) -> None:
         for line in stdout:
             answers.put(line.decode("utf-8", "replace").strip())
     answers.put(None)
-
-
-def _keep_last(stderr: IO[bytes], errors: deque[str]) -> None:
-    with stderr:
-        for line in stderr:
-            errors.append(line.decode("utf-8", "replace").strip())
 
 
 def _write(stdin: IO[bytes], lines: Sequence[str]) -> None:
@@ -197,12 +187,13 @@ def _write(stdin: IO[bytes], lines: Sequence[str]) -> None:
         return  # the process has exited, which its reader detects
 
 
-def _finish(process: subprocess.Popen[bytes], owner: int) -> None:
+def _finish(process: subprocess.Popen[bytes], log: IO[bytes], owner: int) -> None:
     if os.getpid() != owner:
         return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    log.close()
     assert process.stdin is not None
     with contextlib.suppress(OSError):  # unread input is discarded
         process.stdin.close()
