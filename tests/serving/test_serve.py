@@ -28,6 +28,7 @@ from legenda.serving.app import create_app
 from legenda.serving.engine import MAX_QUEUED, BusyError, Engine, LoadedModel, Request
 from legenda.serving.limits import Limits, RateLimiter
 from legenda.serving.samples import sample_images
+from legenda.visualization.report.images import packaged_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,6 +71,12 @@ def test_captions_equal_those_of_the_model(client, served, model):
         assert caption["text"].split() == caption["words"]
         np.testing.assert_allclose(np.sum(caption["attention"], axis=1), 1, atol=1e-3)
         assert np.shape(caption["attention"]) == (len(caption["words"]), len(boxes))
+
+
+def test_a_photograph_is_captioned_with_a_warning(client):
+    assert _post(client, _png(_scene())).json()["warning"] is None
+    answer = _post(client, packaged_photographs()[0].read_bytes(), name="me.jpg").json()
+    assert answer["warning"].startswith("me.jpg: a model of scenes knows only colored things")
 
 
 def test_samples_depend_on_the_seed(client):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,8 +13,13 @@ from legenda.decoding import Ensemble, GenerationOutput
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
+from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
+from legenda.features.identity import extractor_name
 from legenda.regions import Regions
 from legenda.tasks.predict import generate_captions
+
+_LOG = logging.getLogger(__name__)
+_MIN_IMAGES, _MAX_SHARE = 20, 0.5
 
 GenerationCallback = Callable[[np.ndarray, Regions, GenerationOutput], None]
 """Receives the positions of a batch in its split, the regions, and the generated output."""
@@ -32,22 +39,28 @@ def generate(
 
     members: further runs that caption together with `run`, by the mean of their probabilities. positions: the images
     to caption, by default all. attention_callback: called after each batch with its positions, regions and generated
-    output, which then holds the attention. Raise DataError where the features are not those of a run's extractor.
+    output, which then holds the attention. Raise DataError where the features are not those of a run's extractor. Warn
+    of images unlike those of the training, and of one caption for most images.
     """
     for member in (run, *members):
         check_extractor(member, split)
     count = len(split) if positions is None else len(positions)
     done = 0
+    extractor = extractor_name(str(run.config.get("extractor")))
+    unfamiliar: list[str] = []
     with progress_bar(f"captioning {split.source}") as update:
 
         def callback(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:
             nonlocal done
             if attention_callback is not None:
                 attention_callback(batch, regions, output)
+            if regions.boxes is not None:
+                names = [split.ids[position] for position in batch]
+                unfamiliar.extend(find_unfamiliar(extractor, zip(names, regions.boxes.cpu().numpy(), strict=True)))
             done += len(batch)
             update(done, count)
 
-        return generate_captions(
+        captions = generate_captions(
             Ensemble([run.model, *(member.model for member in members)]) if members else run.model,
             split,
             beam_size=beam_size,
@@ -56,3 +69,18 @@ def generate(
             indices=positions,
             callback=callback,
         )
+    for warning in (describe_unfamiliar(unfamiliar), describe_one_caption(captions)):
+        if warning is not None:
+            _LOG.warning(warning)
+    return captions
+
+
+def describe_one_caption(captions: Mapping[str, str]) -> str | None:
+    """Return the sentence that warns of one caption for more than half of at least 20 images, else None."""
+    ((caption, count),) = Counter(captions.values()).most_common(1) or [("", 0)]
+    if len(captions) < _MIN_IMAGES or count <= _MAX_SHARE * len(captions):
+        return None
+    return (
+        f"{count} of {len(captions)} images have the same caption, {caption!r}: the model does not use its images; "
+        "train it longer, or check that the features are those of its training"
+    )

@@ -1,5 +1,6 @@
 """Extractors: functions from images to region features, and a checked call of one."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,11 @@ import numpy as np
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
+from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.features.validate import validate_regions
 from legenda.plugins import reason_of
+
+_LOG = logging.getLogger(__name__)
 
 ImageRegions = tuple[np.ndarray, np.ndarray | None]
 """Features (n, D) and boxes (n, 4) of one image, x1 y1 x2 y2 in 0..1, or None."""
@@ -30,7 +34,7 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequen
     """Call the extractor on a batch and check types, shapes and values of the result.
 
     `paths` name the images in errors. Raises DataError when the extractor fails, with the message of its own
-    LegendaError, or returns anything but regions.
+    LegendaError, or returns anything but regions. Warns of images unlike those that its models are trained on.
     """
     where = f"the extractor {extractor.name}, called with {len(images)} images ({paths[0].name} to {paths[-1].name}),"
     try:
@@ -54,4 +58,8 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequen
         fault = validate_regions(*entry)
         if fault is not None:
             raise DataError(f"{where} returned {fault} for {path.name}; correct it")
+    named = zip(map(str, paths), (boxes for _, boxes in regions), strict=True)
+    warning = describe_unfamiliar(find_unfamiliar(extractor.name, named))
+    if warning is not None:
+        _LOG.warning(warning)
     return regions

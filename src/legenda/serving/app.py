@@ -23,6 +23,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from legenda import __version__
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.extractors import read_image
+from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.serving.engine import BusyError, Engine, LoadedModel
@@ -222,6 +223,9 @@ def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
             model=model,
             boxes=_round(captions[0].boxes) if captions[0].has_boxes else None,
             captions=[_caption(caption, with_heads=heads) for caption in captions],
+            warning=describe_unfamiliar(
+                find_unfamiliar(models[model].extractor.name, [(image.filename or "the image", captions[0].boxes)])
+            ),
             seconds=round(time.monotonic() - start, 3),
         )
 

@@ -33,6 +33,7 @@ class Captions(BaseModel):
     model: str
     boxes: list[list[float]] | None = Field(description="x1 y1 x2 y2 in 0..1 of the image; null without boxes")
     captions: list[Caption]
+    warning: str | None = Field(description="why the captions should not be relied on; null where nothing is known")
     seconds: float
 
 

@@ -61,7 +61,8 @@ const createResults = (() => {
       })),
     });
     const node = html("article", { class: "result", "aria-label": `Captions by ${result.model}` },
-      html("h2", {}, result.model, html("small", {}, `${result.seconds.toFixed(2)} s`)), host,
+      html("h2", {}, result.model, html("small", {}, `${result.seconds.toFixed(2)} s`)),
+      result.warning === null ? null : html("p", { class: "problem" }, result.warning), host,
       createDownloads(entry, result, state, options));
     return { node, viewer };
   }
