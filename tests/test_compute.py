@@ -104,6 +104,16 @@ def test_every_command_looks_for_the_device_before_its_files(run_command, device
     assert "the device cuda does not exist" in err
 
 
+@pytest.mark.parametrize("command", ["caption a.png --model", "evaluate", "report", "figure xlan.5"])
+def test_fp16_needs_a_gpu(run_command, make_run, tmp_path, command):
+    image = tmp_path / "a.png"
+    draw_scene(make_scene("fresh", 0)).save(image)
+    line = f"{command} {make_run('ngsan', DATA)} --device cpu --precision fp16".replace("a.png", str(image))
+    code, _, err = run_command(line)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "models cannot compute in fp16 on the CPU; choose bf16 or float32" in err
+
+
 def test_ray_assigns_devices_itself(run_command, devices):
     devices(2)
     code, _, err = run_command("caption a.png --model nowhere --engine ray --out x --device cuda:1")

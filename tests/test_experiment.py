@@ -73,6 +73,7 @@ def test_fields_of_every_part_are_changed():
         ("scenes.ngsan", {"stages": "first"}, "a recipe of two stages"),
         ("scenes.ngsan", {"device": "gpu"}, "device must be auto"),
         ("scenes.ngsan", {"precision": "fp8"}, "precision must be float32"),
+        ("scenes.ngsan", {"precision": "fp16", "device": "cpu"}, "models cannot compute in fp16 on the CPU"),
     ],
 )
 def test_wrong_names_and_values_raise(tmp_path, recipe, options, message):

@@ -47,11 +47,18 @@ class ComputeOptions:
             raise ConfigError(f"the device {device} does not exist, PyTorch finds {found}; choose auto or cpu")
         return device
 
+    def resolve_for_models(self) -> torch.device:
+        """Return the device; raise ConfigError where it does not exist or lacks operators for the precision."""
+        device = self.resolve()
+        if device.type == "cpu" and self.precision == "fp16":
+            raise ConfigError("models cannot compute in fp16 on the CPU; choose bf16 or float32")
+        return device
+
     def apply(self, model: Any) -> None:
         """Move a model to the device; `eval_mode` then runs it in the precision."""
         import torch
 
-        model.to(self.resolve())
+        model.to(self.resolve_for_models())
         model.autocast_dtype = None if self.precision == "float32" else getattr(torch, _DTYPES[self.precision])
 
     def autocast(self) -> AbstractContextManager[Any]:

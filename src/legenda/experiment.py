@@ -69,7 +69,7 @@ def train_recipe(
     progress: called with lines about the steps of loading. The other arguments are those of `legenda.training.train`.
     """
     compute = ComputeOptions(device=device, precision=precision or "float32")
-    compute.resolve()
+    compute.resolve_for_models()
     check_folder(out)
     if precision is not None:
         changed = (dataclasses.replace(stage, precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)

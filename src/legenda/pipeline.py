@@ -246,6 +246,6 @@ def open(
     the device does not exist, or the extractor is missing or is not the one of the training.
     """
     compute = ComputeOptions(device=device, precision=precision)
-    compute.resolve()
+    compute.resolve_for_models()
     run = load_captioner_run(model, compute)
     return Pipeline(run.model, run.resolve_extractor(extractor, compute))
