@@ -102,8 +102,9 @@ def _module(file: str) -> str:
     return ".".join(("legenda", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
 
 
-# The package's own __init__ imports lazily.
-_FILES = [path for path in sorted(_ROOT.rglob("*.py")) if path != _ROOT / "__init__.py"]
+# The package's own __init__ imports lazily; so do packages with a stub, which holds their imports.
+_FILES = [path for path in sorted(_ROOT.rglob("*.py*")) if path.suffix in (".py", ".pyi") and path.parent != _ROOT]
+_FILES += [path for path in sorted(_ROOT.glob("*.py")) if path.name != "__init__.py"]
 _MODULES = {_module(path.relative_to(_ROOT).as_posix()) for path in _FILES}
 _IMPORTS = [found for path in _FILES for found in _imports(path)]
 

@@ -1,0 +1,48 @@
+from legenda.attention.additive import AdditiveAttention
+from legenda.attention.aoa import AttentionOnAttention
+from legenda.attention.builders import create_pair_geometry, create_self_attention
+from legenda.attention.config import AttentionConfig
+from legenda.attention.distance import DistanceRescale
+from legenda.attention.geometry import (
+    Geometry,
+    GeometryBias,
+    GeometryEmbedding,
+    absolute_geometry,
+    relative_geometry,
+    sinusoids,
+)
+from legenda.attention.multi_branch import MultiBranchAttention
+from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
+from legenda.attention.normalization import MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+from legenda.attention.pair_geometry import PairGeometry
+from legenda.attention.registries import ATTENTIONS, DISTANCES, GEOMETRIES, NORMS, WINDOWS
+from legenda.attention.x_linear import XLinearAttention
+
+__all__ = [
+    "ATTENTIONS",
+    "DISTANCES",
+    "GEOMETRIES",
+    "NORMS",
+    "WINDOWS",
+    "AdditiveAttention",
+    "AttentionConfig",
+    "AttentionOnAttention",
+    "AttentionOutput",
+    "DistanceRescale",
+    "Geometry",
+    "GeometryBias",
+    "GeometryEmbedding",
+    "MaskedBatchNorm",
+    "MaskedInstanceNorm",
+    "MultiBranchAttention",
+    "MultiHeadAttention",
+    "PairGeometry",
+    "StdLayerNorm",
+    "XLinearAttention",
+    "absolute_geometry",
+    "create_norm",
+    "create_pair_geometry",
+    "create_self_attention",
+    "relative_geometry",
+    "sinusoids",
+]

@@ -1,0 +1,13 @@
+from legenda.tasks.base import Task
+from legenda.tasks.captioning import Captioning
+from legenda.tasks.objectives import advantages, cross_entropy, policy_gradient
+from legenda.tasks.rewards import Reward
+
+__all__ = [
+    "Captioning",
+    "Reward",
+    "Task",
+    "advantages",
+    "cross_entropy",
+    "policy_gradient",
+]

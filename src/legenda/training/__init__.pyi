@@ -1,0 +1,31 @@
+from legenda.training.config import TrainingConfig
+from legenda.training.launch import TrainResult, train
+from legenda.training.run_folder import check_folder, is_finished
+from legenda.training.schedules import (
+    SCHEDULES,
+    Constant,
+    Cosine,
+    EpochwiseLR,
+    InverseSqrt,
+    Noam,
+    Plateau,
+    Schedule,
+    StepDecay,
+)
+
+__all__ = [
+    "SCHEDULES",
+    "Constant",
+    "Cosine",
+    "EpochwiseLR",
+    "InverseSqrt",
+    "Noam",
+    "Plateau",
+    "Schedule",
+    "StepDecay",
+    "TrainResult",
+    "TrainingConfig",
+    "check_folder",
+    "is_finished",
+    "train",
+]
