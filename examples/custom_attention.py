@@ -2,11 +2,11 @@ r"""Register an attention of your own, train a small captioner with it on drawn 
 
     python examples/custom_attention.py runs/cosine
 
-On the command line, this file can be named as a recipe file:
+On the command line, this file is a plugin:
 
-    legenda train scenes.transformer --recipe-file examples/custom_attention.py --model.attention cosine \
+    legenda train scenes.transformer --plugin examples/custom_attention.py --model.attention cosine \
         --out runs/cosine
-    legenda evaluate runs/cosine --recipe-file examples/custom_attention.py
+    legenda evaluate runs/cosine --plugin examples/custom_attention.py
 """
 
 import sys
@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from legenda.attention import ATTENTIONS, AttentionOutput
+import legenda
+from legenda.attention import AttentionOutput
 from legenda.datasets.captions import ScenesData
 from legenda.evaluation.runs import describe_data
 from legenda.tasks import Captioning
@@ -47,7 +48,7 @@ class CosineAttention(nn.Module):
         return AttentionOutput(self.output(values.transpose(1, 2).flatten(2)), weights)
 
 
-@ATTENTIONS.register("cosine")
+@legenda.register_attention("cosine")
 def create_cosine(options, dim, num_heads, *, dropout, **_):
     """Return the attention that the option attention="cosine" names."""
     return CosineAttention(dim, num_heads, dropout)

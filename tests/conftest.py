@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,25 @@ def largest() -> Callable[[], Any]:
             return found
 
     return Largest
+
+
+@pytest.fixture
+def forget_plugins(monkeypatch) -> Iterator[Callable[[], None]]:
+    """Forget all plugins when it is called, as a new process has none; what a test registers is forgotten after it."""
+    from legenda import plugins
+
+    def forget() -> None:
+        for name in list(plugins._plugins):
+            sys.modules.pop(name, None)
+            plugins.forget_plugin(name)
+        for registry in plugins.REGISTRIES.values():
+            for name in list(registry._plugins):
+                del registry._entries[name], registry._plugins[name]
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    forget()
+    yield forget
+    forget()
 
 
 @pytest.fixture(scope="module")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import legenda
-from legenda import attention, models
-from legenda.datasets.registry import DATASETS
-from legenda.models.model_table import MODELS
-from legenda.plugins import run_source
-from legenda.recipes import read_recipes
+from legenda import models
+from legenda.plugins import load_plugin, run_source
+from legenda.recipes import RECIPES
+from legenda.tasks.rewards import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,16 +33,8 @@ NEEDS_RUN = ("# with a trained run", "# truthful.py")
 SMALL = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 32}
 
 
-@pytest.fixture
-def registries(monkeypatch):
-    """Parts that an example registers are forgotten after the test."""
-    kinds = (attention.ATTENTIONS, attention.NORMS, attention.DISTANCES, attention.GEOMETRIES, attention.WINDOWS)
-    for registry in (*kinds, DATASETS, MODELS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-
-
 @pytest.mark.parametrize("name", [name for name, block in BLOCKS.items() if not block.startswith(NEEDS_RUN)])
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("forget_plugins")
 def test_python_blocks_run(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     block = "\n".join(line for line in BLOCKS[name].splitlines() if "runs/demo" not in line)
@@ -49,17 +42,19 @@ def test_python_blocks_run(name, tmp_path, monkeypatch):
         run_source(Path(name), f"import legenda\n{block}".encode(), "docs_block")
 
 
+@pytest.mark.usefixtures("forget_plugins")
 def test_blocks_print_what_their_comments_state(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, end in {
         "docs/guides/evaluation.md:0": " 3 the references scored\n",
         "docs/guides/visualization.md:0": "(320, 240) (760, 262)\n",
+        "docs/extending/metric.md:0": "0.6\n",
     }.items():
-        exec(compile(BLOCKS[name], name, "exec"), {})
+        run_source(Path(name), BLOCKS[name].encode(), "docs_block")
         assert capsys.readouterr().out.endswith(end)
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("forget_plugins")
 def test_the_attention_of_the_page_on_extending():
     exec(compile(FILES["cosine.py"], "cosine.py", "exec"), {})
     model = legenda.create_model("transformer", vocab_size=9, feature_dim=5, attention="cosine", **SMALL).eval()
@@ -70,7 +65,55 @@ def test_the_attention_of_the_page_on_extending():
     torch.testing.assert_close(padded, alone)
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("forget_plugins")
+def test_the_decoder_of_the_page_on_extending(tmp_path):
+    (tmp_path / "gru.py").write_text(FILES["gru.py"], encoding="utf-8")
+    legenda.load_plugin(tmp_path / "gru.py")
+    model = legenda.create_model("nsan", vocab_size=9, feature_dim=5, decoder="gru", **SMALL).eval()
+    assert type(model.decoder).__name__ == "GRUDecoder"
+    regions = legenda.Regions(torch.randn(2, 4, 5))
+    output = legenda.decoding.beam_search(model, regions, beam_size=2, max_length=4, need_attention=True)
+    rows = torch.cat([torch.full((2, 2, 1), model.generation_config.bos_token_id), output.tokens[..., :-1]], dim=-1)
+    chosen = model(regions, rows).log_softmax(-1).gather(-1, output.tokens.unsqueeze(-1)).squeeze(-1)
+    ended = output.tokens.eq(model.generation_config.eos_token_id).cumsum(-1)
+    counted = ended.cumsum(-1) <= 1  # up to the end token
+    torch.testing.assert_close(chosen * counted, output.log_probs)
+
+
+@pytest.mark.usefixtures("forget_plugins")
+def test_the_loss_of_the_page_on_extending(tmp_path):
+    (tmp_path / "focal.py").write_text(FILES["focal.py"], encoding="utf-8")
+    module = legenda.load_plugin(tmp_path / "focal.py")
+    logits = torch.tensor([0.25, 0.75]).log().expand(1, 1, 2, 2)
+    loss = module.FocalLoss.sum_cross_entropy(None, logits, torch.tensor([[[1, -1]]]))
+    assert loss.item() == pytest.approx(-(0.25**2) * math.log(0.75))
+    assert module.FocalCaptioning.name == RECIPES.get("focal").task
+
+
+@pytest.mark.usefixtures("forget_plugins")
+def test_the_extractor_with_a_name_of_the_page_on_extending(tmp_path):
+    (tmp_path / "blocks.py").write_text(FILES["blocks.py"], encoding="utf-8")
+    legenda.load_plugin(tmp_path / "blocks.py")
+    extractor = legenda.extractors.load_extractor("blocks:3")
+    ((features, boxes),) = extractor.extract([Image.new("RGB", (9, 6), (255, 0, 0))])
+    assert (extractor.name, features.shape, boxes) == ("blocks:3", (9, 3), None)
+
+
+@pytest.mark.usefixtures("forget_plugins")
+def test_the_other_parts_of_the_page_on_extending(tmp_path):
+    (tmp_path / "parts.py").write_text(FILES["parts.py"], encoding="utf-8")
+    legenda.load_plugin(tmp_path / "parts.py")
+    overrides = {**RECIPES.get("scenes.rms").model_overrides, **SMALL}
+    model = legenda.create_model("ngsan", vocab_size=9, feature_dim=5, **overrides).eval()
+    assert type(model.encoder.layers[0].attention.query_norm).__name__ == "MaskedRMSNorm"
+    boxes = torch.rand(2, 4, 4).sort(dim=-1).values[..., [0, 1, 2, 3]]
+    assert model(legenda.Regions(torch.randn(2, 4, 5), boxes), torch.zeros(2, 1, 3, dtype=torch.long)).isfinite().all()
+    (tmp_path / "features.mine").mkdir()
+    with pytest.raises(legenda.DataError, match=r"features\.mine"):
+        legenda.features.open_features(tmp_path / "features.mine")
+
+
+@pytest.mark.usefixtures("forget_plugins")
 def test_the_model_of_the_page_on_extending():
     model = run_source(Path("mean_model.py"), FILES["mean_model.py"].encode(), "mean_model").model.eval()
     assert "mean_regions" in models.list_models()
@@ -78,10 +121,10 @@ def test_the_model_of_the_page_on_extending():
     assert output.tokens.shape[:2] == (2, 3)
 
 
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("forget_plugins")
 def test_the_data_set_of_the_page_on_extending_trains(run_command, tmp_path):
     (tmp_path / "shades.py").write_text(FILES["shades.py"], encoding="utf-8")
-    file = f"--recipe-file {tmp_path / 'shades.py'}"
+    file = f"--plugin {tmp_path / 'shades.py'}"
     code, _, err = run_command(f"train shades {file} --out {tmp_path / 'run'}")
     assert code == 0, err
     code, out, err = run_command(f"evaluate {tmp_path / 'run'} {file} --split test")
@@ -93,23 +136,21 @@ def test_the_extractor_of_the_page_on_extending_is_the_example():
     written, example = {}, {}
     exec(compile(FILES["my_extractor.py"], "docs", "exec"), written)
     exec(compile((ROOT / "examples" / "my_extractor.py").read_text(encoding="utf-8"), "examples", "exec"), example)
-    from PIL import Image
-
     images = [Image.effect_noise((20, 30), 64).convert("RGB")]
     for ours, copied in zip(written["extract"](images)[0], example["extract"](images)[0], strict=True):
         assert (ours == copied).all()
 
 
+@pytest.mark.usefixtures("forget_plugins")
 def test_the_rewards_of_the_pages(tmp_path):
-    for name, reward in {"unique.py": "unique", "brief.py": "short"}.items():
-        (tmp_path / name).write_text(FILES[name], encoding="utf-8")
-        found = read_recipes(tmp_path / name)
+    for name, reward in {"unique": "unique", "brief": "short"}.items():
+        (tmp_path / f"{name}.py").write_text(FILES[f"{name}.py"], encoding="utf-8")
+        load_plugin(tmp_path / f"{name}.py")
         tokens = torch.tensor([[[4, 4, 0], [4, 5, 0]]]).numpy()
-        values = found.rewards[reward](torch.arange(1).numpy(), tokens)
+        values = REWARDS.get(reward)(torch.arange(1).numpy(), tokens)
         assert values.shape == (1, 2)
-        assert (values[0, 1] > values[0, 0]) == (name == "unique.py")
-        (recipe,) = (recipe for recipe in found.recipes.values() if recipe.stages[0].objective == "self_critical")
-        assert reward in recipe.stages[0].self_critical.rewards
+        assert (values[0, 1] > values[0, 0]) == (name == "unique")
+        assert reward in RECIPES.get(name).stages[0].self_critical.rewards
 
 
 def test_examples_of_the_page_on_extending_have_at_most_40_lines():

@@ -18,7 +18,7 @@ from legenda.cli import options
 from legenda.cli.main import COMMANDS, main
 from legenda.recipes import get_recipe, recipe_to_json
 from legenda.text import Vocabulary
-from test_docs import FILES, PAGES, README, registries  # noqa: F401
+from test_docs import FILES, PAGES, README
 
 
 def _commands() -> Iterator[tuple[str, str]]:
@@ -50,8 +50,8 @@ def parse_only(monkeypatch, tmp_path):
     Path("runs/xe-ngsan-0").mkdir(parents=True)
     Vocabulary.build([["a"]], min_count=1).save("runs/xe-ngsan-0/vocabulary.txt")
     stop = _stop_after(options.parse)
-    for found in pkgutil.iter_modules(legenda.cli.__path__, "legenda.cli."):
-        module = importlib.import_module(found.name)
+    names = [found.name for found in pkgutil.iter_modules(legenda.cli.__path__, "legenda.cli.")]
+    for module in list(map(importlib.import_module, names)):  # all before the first is changed
         if hasattr(module, "parse"):
             monkeypatch.setattr(module, "parse", stop)
 
@@ -63,7 +63,7 @@ def parse_only(monkeypatch, tmp_path):
         if "--init-from" in arguments:
             folder = Path(arguments[arguments.index("--init-from") + 1])
             folder.mkdir(parents=True, exist_ok=True)
-            known = arguments[1] if "--recipe-file" not in arguments else "scenes.ngsan"
+            known = arguments[1] if "--plugin" not in arguments else "scenes.ngsan"
             model = {"name": get_recipe(known).model, "options": {}}
             (folder / "config.json").write_text(json.dumps({"model": model}), encoding="utf-8")
         main(arguments)
@@ -80,7 +80,7 @@ def _stop_after(parse):
 
 
 @pytest.mark.parametrize("line", [line for line, _ in COMMAND_LINES])
-@pytest.mark.usefixtures("registries")
+@pytest.mark.usefixtures("forget_plugins")
 def test_commands_parse(line, parse_only, capsys):
     code = 0
     try:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from legenda import attention
 from legenda.datasets.captions import ScenesData
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -40,8 +39,8 @@ def test_train_on_csv(tmp_path, capsys):
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-def test_custom_attention(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(attention.ATTENTIONS, "_entries", dict(attention.ATTENTIONS._entries))
+@pytest.mark.usefixtures("forget_plugins")
+def test_custom_attention(tmp_path, capsys):
     best = load("custom_attention")["main"](tmp_path / "run", scenes=40, epochs=1)
     assert best >= 0
     assert "CIDEr-D" in capsys.readouterr().out

@@ -19,6 +19,8 @@ _ORDER = (
     "lazy",
     "run_files",
     "plugins",
+    "plugin_records",
+    "register",
     "config",
     "compute",
     "text",

@@ -1,12 +1,19 @@
 """Registries: lazy parts, names of users, and files and entry points that add to them."""
 
 import colorsys
+import inspect
+import pickle
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
 
+import legenda
 from legenda import LegendaError, plugins
-from legenda.plugins import Registry, run_file
+from legenda.plugins import Registry, load_plugin
+
+pytestmark = pytest.mark.usefixtures("forget_plugins")
 
 
 @pytest.fixture
@@ -36,8 +43,15 @@ def test_users_add_and_replace_their_own_parts_only(registry):
 
     assert registry.get("mine") is part
     assert registry.name_of(part) == "mine"
-    registry.add("mine", 3)
-    assert registry.get("mine") == 3
+    assert list(registry.registered) == ["mine"]
+
+    @registry.register("mine")  # as a cell of a notebook that is run again
+    def part():
+        return 2
+
+    assert registry.get("mine") is part
+    with pytest.raises(LegendaError, match="number 'mine' is registered twice, by test_plugins and by colorsys"):
+        registry.add("mine", colorsys.hsv_to_rgb)
     with pytest.raises(LegendaError, match="'two' belongs to the library"):
         registry.add("two", 3)
     assert registry.get("two") == 2
@@ -52,11 +66,11 @@ def test_the_name_of_a_part_that_was_not_imported_yet():
 
 class _Points:
     def __init__(self, load):
-        self.load, self.value = load, "their.package"
+        self.load, self.value, self.module = load, "their.package", "colorsys"
 
 
 def _with_entry_point(monkeypatch, load):
-    monkeypatch.setattr(plugins, "_loaded", set())
+    plugins.forget_plugin(plugins._INSTALLED.name)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [_Points(load)] if group == "legenda.plugins" else [])
 
 
@@ -76,24 +90,46 @@ def test_an_entry_point_that_fails_is_named(registry, monkeypatch):
         list(registry)
 
 
-def test_a_file_is_run_as_a_module(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "@dataclass(frozen=True)\nclass A:\n    x: int\n    y: ClassVar[int] = 3\n"
-    )
-    assert run_file(file).A(3).x == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py"]
+PLUGIN = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import helper
+import legenda
+
+@legenda.register_norm("mine")
+@dataclass(frozen=True)
+class A:
+    x: int
+    y: ClassVar[int] = helper.THREE
+"""
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [(None, "cannot be read .No such file"), ("1 / 0", "ZeroDivisionError: division by zero"), ("def", "SyntaxError")],
-)
-def test_a_file_that_fails_is_named(tmp_path, source, message):
-    file = tmp_path / "mine.py"
-    if source is not None:
-        file.write_text(source)
-    with pytest.raises(LegendaError, match=message) as caught:
-        run_file(file)
-    assert str(file) in str(caught.value)
+def test_a_file_is_a_module_that_pickle_and_inspect_find(tmp_path):
+    (tmp_path / "helper.py").write_text("THREE = 3")
+    file = tmp_path / "my_plugin.py"
+    file.write_text(PLUGIN)
+    module = legenda.load_plugin(file)
+    assert legenda.load_plugin(str(file)) is module
+    assert module is sys.modules["my_plugin"]
+    assert module.A(3).y == 3
+    assert "x: int" in inspect.getsource(module.A)
+    assert not list(tmp_path.glob("__pycache__/my_plugin*"))
+    code = f"import pickle, sys; sys.path.append({str(tmp_path)!r}); print(pickle.loads({pickle.dumps(module.A(4))!r}))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "A(x=4)\n"
+    file.write_text(PLUGIN.replace("x: int", "x: float"))
+    assert legenda.load_plugin(file).A.__annotations__["x"] == "float"
+
+
+def test_a_file_that_fails_leaves_nothing_registered(tmp_path):
+    file = tmp_path / "my_plugin.py"
+    file.write_text("import legenda\nlegenda.register_norm('mine')(print)\n1 / 0")
+    with pytest.raises(LegendaError, match=r"my_plugin\.py fails while it is loaded .ZeroDivisionError"):
+        load_plugin(file)
+    assert "mine" not in legenda.attention.NORMS
+    assert "my_plugin" not in sys.modules
+    file.write_text("import legenda\nlegenda.register_norm('mine')(print)")
+    load_plugin(file)
+    assert legenda.attention.NORMS.get("mine") is print

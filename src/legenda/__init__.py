@@ -6,6 +6,10 @@ Names are loaded when first used, so `import legenda` needs neither torch nor a 
 from importlib import import_module
 from typing import Any
 
+_KINDS = (
+    *("attention", "dataset", "decoder", "distance", "extractor", "feature_store", "geometry"),
+    *("metric", "model", "norm", "recipe", "reward", "task", "window"),
+)
 _NAMES = {
     "Regions": "legenda.regions",
     "Memory": "legenda.regions",
@@ -15,6 +19,8 @@ _NAMES = {
     "open": "legenda.pipeline",
     "Pipeline": "legenda.pipeline",
     "train": "legenda.experiment",
+    "load_plugin": "legenda.plugins",
+    **{f"register_{kind}": "legenda.register" for kind in _KINDS},
     "CheckpointError": "legenda.errors",
     "ConfigError": "legenda.errors",
     "DataError": "legenda.errors",

@@ -12,7 +12,6 @@ from legenda.evaluation.runs import describe_data
 from legenda.recipes import Recipe, get_recipe
 from legenda.recipes.overrides import continue_from, override, select_stages
 from legenda.tasks.registry import TASKS
-from legenda.tasks.rewards import Reward
 from legenda.training import TrainResult, check_folder
 from legenda.training import train as train_model
 
@@ -55,7 +54,6 @@ def train_recipe(
     out: Path,
     *,
     init_from: str | Path | None = None,
-    rewards: Mapping[str, Reward] | None = None,
     device: str = "auto",
     precision: Precision | None = None,
     devices: int = 1,
@@ -82,7 +80,6 @@ def train_recipe(
         out,
         sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
         init_from=init_from,
-        rewards=rewards,
         device=device,
         devices=devices,
         nodes=nodes,
@@ -90,4 +87,4 @@ def train_recipe(
     )
 
 
-_OPTIONS = ("rewards", "device", "precision", "devices", "nodes", "strategy", "progress")
+_OPTIONS = ("device", "precision", "devices", "nodes", "strategy", "progress")

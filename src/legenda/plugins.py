@@ -1,21 +1,46 @@
-"""Registries: named parts of one kind, to which users add their own by a decorator, a file or an entry point."""
+"""Registries of named parts, and plugins: Python files and installed packages that register further parts."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module, metadata
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from legenda.errors import ConfigError, did_you_mean
+from legenda.errors import ConfigError, LegendaError, did_you_mean
 
 T = TypeVar("T")
 V = TypeVar("V")
 
 ENTRY_POINTS = "legenda.plugins"
 """The group of entry points whose modules are imported when names are listed, or a name is not known."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A module that registers parts.
+
+    digest: the first 16 hex digits of the SHA-256 digest of its file. path: of a file that `load_plugin` ran.
+    """
+
+    name: str
+    digest: str
+    path: Path | None = None
+
+
+_INSTALLED = Plugin("installed plugins", "")
+"""Stands for the entry points once they are loaded."""
+REGISTRIES: dict[str, Registry[Any]] = {}
+"""Every registry by its kind; a registry is created when its module is imported."""
+_plugins: dict[str, Plugin] = {}
+_loading: list[Plugin] = []
 
 
 class Registry(Generic[T]):
@@ -29,21 +54,34 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, Any] = dict(entries)
         self._own = frozenset(entries)
+        self._plugins: dict[str, Plugin] = {}
+        REGISTRIES[kind] = self
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a part under `name`; see `add`."""
 
         def decorate(part: V) -> V:
-            self.add(name, part)
+            self.add(name, part, part)
             return part
 
         return decorate
 
-    def add(self, name: str, part: Any) -> None:
-        """Add a part, or replace one that was added before; raise ConfigError for a name of the library's own."""
+    def add(self, name: str, part: Any, source: Any = None) -> None:
+        """Add a part; raise ConfigError for a name that is taken.
+
+        source: the class or function that the user wrote, where it is not the part itself. A class or function that is
+        defined again under the same name, as in a notebook, replaces the first.
+        """
+        plugin = _loading[-1] if _loading else _plugin_of(part if source is None else source)
         if name in self._own:
             raise ConfigError(f"{self.kind} {name!r} belongs to the library; register yours under another name")
+        known = self._plugins.get(name)
+        if known is not None and (_loading or known.name != plugin.name):
+            raise ConfigError(
+                f"{self.kind} {name!r} is registered twice, by {known.name} and by {plugin.name}; rename one"
+            )
         self._entries[name] = part
+        self._plugins[name] = plugin
 
     def get(self, name: str) -> T:
         """Return the part of that name; raise ConfigError with the nearest name when there is none."""
@@ -58,6 +96,17 @@ class Registry(Generic[T]):
             if entry is part or entry == where:
                 return name
         raise ConfigError(f"{part!r} is not a registered {self.kind}; register it under a name")
+
+    @property
+    def registered(self) -> dict[str, Plugin]:
+        """The plugin of every part that is not the library's own, by the name of the part."""
+        load_entry_points()
+        return dict(self._plugins)
+
+    def forget(self, plugin: str) -> None:
+        """Remove the parts of a plugin."""
+        for name in [name for name, owner in self._plugins.items() if owner.name == plugin]:
+            del self._entries[name], self._plugins[name]
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:
@@ -77,31 +126,59 @@ def resolve(reference: Any) -> Any:
     return getattr(import_module(module), attribute)
 
 
-_loaded: set[str] = set()
+def load_plugin(path: str | Path) -> ModuleType:
+    """Run a Python file that registers parts, as the module of its name, and return the module.
+
+    The folder of the file is added to the end of `sys.path`, so that the file can import others next to it, and other
+    processes can unpickle its classes. An unchanged file is run once; one that has changed is run again, and its
+    parts replace the earlier ones. Raise ConfigError for a file that cannot be read, that fails, or whose name is that
+    of another module.
+    """
+    path = Path(path).resolve()
+    source, name = read_source(path), path.stem
+    plugin = Plugin(name, _digest(source), path)
+    if _plugins.get(name) == plugin:
+        return sys.modules[name]
+    _check_name(plugin)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    forget_plugin(name)
+    with _load(plugin):
+        module = run_source(path, source, name)
+    return module
+
+
+def plugin_files() -> tuple[Path, ...]:
+    """Return the files that were loaded, for other processes."""
+    return tuple(plugin.path for plugin in _plugins.values() if plugin.path is not None)
+
+
+def plugin_options() -> list[str]:
+    """Return the options --plugin of the files that were loaded, for the command line of another process."""
+    return [text for path in plugin_files() for text in ("--plugin", str(path))]
 
 
 def load_entry_points() -> None:
     """Import every module of the group "legenda.plugins", once; raise ConfigError naming one that fails."""
-    if ENTRY_POINTS in _loaded:
+    if _INSTALLED.name in _plugins:
         return
-    _loaded.add(ENTRY_POINTS)
+    _plugins[_INSTALLED.name] = _INSTALLED
     for point in metadata.entry_points(group=ENTRY_POINTS):
         try:
-            point.load()
+            with _load(Plugin(point.module, _digest_of_file(getattr(find_spec(point.module), "origin", None)))):
+                point.load()
         except Exception as error:
             raise ConfigError(
                 f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
             ) from error
 
 
-def run_file(path: str | Path) -> ModuleType:
-    """Run a user's Python file, which may register parts; raise ConfigError when it cannot be read or fails."""
-    path = Path(path)
+def read_source(path: Path) -> bytes:
+    """Return the bytes of a user's Python file; raise ConfigError when it cannot be read."""
     try:
-        source = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror or error}); name a Python file") from error
-    return run_source(path, source, f"legenda_file_{path.stem}")
 
 
 def run_source(path: Path, source: bytes, name: str) -> ModuleType:
@@ -109,9 +186,10 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 
     Raises ConfigError when it fails.
     """
-    module = ModuleType(name)
-    module.__file__ = str(path)
-    sys.modules[name] = module  # dataclasses, type hints and pickle look their module up
+    spec = spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses, type hints, pickle and inspect look their module up
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
@@ -122,4 +200,55 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
 
 def reason_of(error: BaseException) -> str:
     """Return one line about an exception of a user's code."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    message = (str(error).splitlines() or [""])[0]
+    return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"
+
+
+@contextmanager
+def _load(plugin: Plugin) -> Iterator[None]:
+    """Attribute what is registered to a plugin; where that fails, nothing of it stays registered."""
+    _loading.append(plugin)
+    try:
+        yield
+        _plugins[plugin.name] = plugin
+    except BaseException:
+        forget_plugin(plugin.name)
+        raise
+    finally:
+        _loading.pop()
+
+
+def forget_plugin(name: str) -> None:
+    """Remove a plugin and its parts."""
+    _plugins.pop(name, None)
+    for registry in REGISTRIES.values():
+        registry.forget(name)
+
+
+def _check_name(plugin: Plugin) -> None:
+    name, path = plugin.name, plugin.path
+    known = _plugins.get(name)
+    if known is not None and known.path != path:
+        raise ConfigError(f"{known.path} and {path} are both called {name}; rename one of these plugins")
+    if not name.isidentifier() or name == "__main__":
+        raise ConfigError(f"{path} has no name of a Python module; rename the file, as in my_plugin.py")
+    spec = find_spec(name)
+    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() != path:
+        raise ConfigError(f"{path} has the name of the module in {spec.origin}; rename your file")
+
+
+def _plugin_of(part: Any) -> Plugin:
+    """Return the module that defines a part, as a plugin; one without a file has no digest."""
+    name = getattr(part, "__module__", "") or ""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if name == "__main__" and path is not None:
+        name = Path(path).stem
+    return Plugin(name, _digest_of_file(path))
+
+
+def _digest_of_file(path: str | None) -> str:
+    return "" if path is None or not Path(path).is_file() else _digest(Path(path).read_bytes())
+
+
+def _digest(source: bytes) -> str:
+    return sha256(source).hexdigest()[:16]

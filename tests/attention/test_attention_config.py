@@ -250,10 +250,9 @@ def test_branches_hold_whatever_the_other_options_name():
 
 
 @torch.no_grad()
-def test_parts_that_users_register(draw_regions, monkeypatch):
+@pytest.mark.usefixtures("forget_plugins")
+def test_parts_that_users_register(draw_regions):
     """A norm, a distance, a window, a geometry and an attention of a user's own."""
-    for registry in (NORMS, DISTANCES, WINDOWS, GEOMETRIES, ATTENTIONS):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
     @NORMS.register("half")
     class Half(nn.Module):

@@ -234,7 +234,7 @@ def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_pa
     ("wrong", "message"),
     [
         ({"train": "many"}, ": data takes train as int, not 'many'"),
-        ({"kind": "photographs"}, ": there is no kind of data 'photographs'"),
+        ({"kind": "photographs"}, ": there is no data set 'photographs'"),
         ({"train": [12]}, ": data takes train as int, not [12]"),
         ({"colour": 1}, ": data has no option 'colour'"),
     ],

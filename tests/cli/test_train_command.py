@@ -15,7 +15,7 @@ from legenda.cli.main import main
 from legenda.recipes import get_recipe
 from legenda.training.checkpoint import read_progress
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "forget_plugins")
 
 SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
 FEW = "--data.train 12 --data.validation 3 --data.test 3"
@@ -25,18 +25,18 @@ DRAWN = (
 )
 
 OWN = """
-import numpy as np
+import legenda
 from legenda.datasets.captions import ScenesData
 from legenda.recipes import Recipe
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig
 
+@legenda.register_reward("short")
 def short(images, tokens):
     return -(tokens != 0).sum(axis=-1).astype(float)
 
-rewards = {"short": short}
 drawn = SelfCriticalConfig(num_samples=2, max_length=6, rewards={"short": 1.0})
-mine = Recipe(
+legenda.register_recipe(Recipe(
     name="mine.small",
     summary="a user-defined recipe",
     model="transformer",
@@ -46,7 +46,7 @@ mine = Recipe(
         TrainingConfig(epochs=1, batch_size=6, eval_beam_size=1),
         TrainingConfig(epochs=1, batch_size=6, objective="self_critical", self_critical=drawn, schedule=Constant()),
     ),
-)
+))
 """
 
 
@@ -123,17 +123,17 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
 def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text(OWN)
-    main(f"recipes --recipe-file {file}".split())
+    main(f"recipes --plugin {file}".split())
     assert "a user-defined recipe" in capsys.readouterr().out
-    main(f"recipes mine.small --recipe-file {file}".split())
+    main(f"recipes mine.small --plugin {file}".split())
     assert json.loads(capsys.readouterr().out)["stages"][1]["self_critical"]["rewards"] == {"short": 1.0}
     out = tmp_path / "run"
-    main(f"train mine.small --recipe-file {file} --out {out} --fine-tuning.epochs 2".split())
+    main(f"train mine.small --plugin {file} --out {out} --fine-tuning.epochs 2".split())
     progress = read_progress(out)
     assert (progress.stage, progress.epoch, progress.step, progress.finished) == (1, 3, 6, True)
     assert config_of(out)["stages"][1]["epochs"] == 2
     first = tmp_path / "first"
-    main(f"train mine.small --recipe-file {file} --out {first} --stages first".split())
+    main(f"train mine.small --plugin {file} --out {first} --stages first".split())
     assert read_progress(first).finished
     assert len(config_of(first)["stages"]) == 1
 
@@ -141,16 +141,15 @@ def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "has no recipe; add a variable"),
+        ("", "there is no recipe 'mine.small'"),
         ("1/0", "fails while it is loaded (ZeroDivisionError: division by zero); correct it"),
-        (f"{OWN}\nrewards = {{'short': 3}}", "must be functions by name"),
     ],
 )
 def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, message):
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(SystemExit) as stop:
-        main(f"train mine.small --recipe-file {file}".split())
+        main(f"train mine.small --plugin {file}".split())
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -166,7 +165,7 @@ def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, message
         ),
         ("--training.objective reward", "'cross_entropy', 'self_critical'"),
         ("--init-from nowhere", "nowhere is not a folder with a model"),
-        ("--recipe-file nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),
+        ("--plugin nowhere.py", "nowhere.py cannot be read (No such file or directory); name a Python file"),
         ("--seeds 0", "--seeds must be at least 1, not 0"),
         ("--devices 0", "--devices must be at least 1, not 0"),
         ("--stages first", "--stages first needs a recipe of two stages"),

@@ -100,8 +100,8 @@ def no_regions(images: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
     return [(np.ones((1, 2)), None) for _ in images]
 
 
-def test_registered_extractors_are_found_by_name(tmp_path, images, monkeypatch):
-    monkeypatch.setattr(EXTRACTORS, "_entries", dict(EXTRACTORS._entries))
+@pytest.mark.usefixtures("forget_plugins")
+def test_registered_extractors_are_found_by_name(tmp_path, images):
     EXTRACTORS.add("ones", lambda model, **_: Extractor(f"ones{model}", no_regions))
     extractor = load_extractor("ones")
     extract_store(images, extractor, tmp_path / "f.safetensors")

@@ -49,7 +49,6 @@ def run(
     init_from: Path | None = None,
     devices: int = 1,
     strategy: Literal["ddp", "fsdp"] = "ddp",
-    rewards: dict[str, Any] | None = None,
     **options,
 ) -> TrainResult:
     return train(
@@ -62,7 +61,6 @@ def run(
         init_from=init_from,
         devices=devices,
         strategy=strategy,
-        rewards=rewards,
     )
 
 

@@ -218,9 +218,11 @@ def test_a_model_of_another_size_cannot_be_started_from(completed_run, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.usefixtures("forget_plugins")
 def test_self_critical_training_raises_the_reward(tmp_path):
     """A reward that anyone can earn: short captions."""
 
+    @legenda.register_reward("short")
     def short(_: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         return -(tokens != 0).sum(axis=-1).astype(float)
 
@@ -231,7 +233,6 @@ def test_self_critical_training_raises_the_reward(tmp_path):
     run(
         tmp_path / "run",
         replace(training, weight_averaging="none", eval_every=10),
-        rewards={"short": short},
         dropout=0.0,
     )
     rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]
@@ -241,15 +242,17 @@ def test_self_critical_training_raises_the_reward(tmp_path):
 
 def test_an_unknown_reward_is_named(tmp_path):
     wrong = replace(SECOND, self_critical=SelfCriticalConfig(rewards={"CIDER-D": 1.0}))
-    with pytest.raises(LegendaError, match=r"rewards has no reward 'CIDER-D'; did you mean CIDEr-D\?"):
+    with pytest.raises(LegendaError, match=r"there is no reward 'CIDER-D'; did you mean CIDEr-D\?"):
         run(tmp_path / "run", wrong)
 
 
+@pytest.mark.usefixtures("forget_plugins")
 def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
     wrong = replace(SECOND, self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
     for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
+        legenda.register_reward("mine")(reward)
         with pytest.raises(LegendaError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
-            run(tmp_path / "run", wrong, rewards={"mine": reward})
+            run(tmp_path / "run", wrong)
 
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:

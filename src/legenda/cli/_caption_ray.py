@@ -6,6 +6,7 @@ from pathlib import Path
 from legenda.cli._caption_options import CaptionOptions
 from legenda.cli.progress import progress_bar
 from legenda.errors import ConfigError, DataError
+from legenda.plugins import plugin_files
 
 
 def caption_with_ray(options: CaptionOptions) -> None:
@@ -41,7 +42,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
             options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
         )
     search = (options.beam_size, options.num_captions, options.batch_size)
-    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *search)
+    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *search, plugin_files())
     with ray_cluster(options.workers), progress_bar("captioning images") as update:
         start = time.perf_counter()
         stats = collect_stats(job, caption_shards(work, options.workers), update)

@@ -9,6 +9,7 @@ from legenda.cli._table_options import TableOptions
 from legenda.cli._train_options import parse_train
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.row_runs import RowRun
+from legenda.plugins import plugin_options
 from legenda.recipes import get_recipe
 from legenda.recipes.overrides import stage_names
 from legenda.recipes.tables import PaperTable
@@ -24,9 +25,9 @@ class TableJob:
     def commands(self) -> list[list[str]]:
         """Return the commands that remain: training, unless it is finished, and evaluation."""
         run, folder = self.run, str(self.run.folder)
-        train = ["train", run.recipe, "--out", folder, *self.options]
+        train = ["train", run.recipe, "--out", folder, *self.options, *plugin_options()]
         search = ["--split", run.split, "--beam-size", str(run.beam_size)]
-        evaluate = ["evaluate", folder, *search, "--metrics", run.metrics]
+        evaluate = ["evaluate", folder, *search, "--metrics", run.metrics, *plugin_options()]
         return [evaluate] if run.is_trained() else [train, evaluate]
 
 

@@ -31,8 +31,6 @@ class CommandOptions:
     """Each of several devices has the whole model, or a shard of it."""
     stages: Literal["all", "first"] = "all"
     """first stops after the first of two stages."""
-    recipe_file: Path | None = None
-    """A Python file with user-defined recipes and rewards."""
     config: Path | None = None
     """A JSON file with a recipe, as legenda recipes NAME prints it, instead of the name of one."""
 

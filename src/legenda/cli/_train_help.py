@@ -16,7 +16,7 @@ MAIN_OPTIONS = {
 
 USAGE = """usage: legenda train RECIPE|--config FILE [--out RUN] [--init-from RUN] [--seeds N] [--device DEVICE]
                      [--precision float32|bf16|fp16] [--devices N] [--nodes N] [--strategy ddp|fsdp]
-                     [--stages all|first] [--recipe-file FILE] [--model.FIELD VALUE]
+                     [--stages all|first] [--plugin FILE] [--model.FIELD VALUE]
                      [--data.FIELD VALUE] [--training.FIELD VALUE] [--fine-tuning.FIELD VALUE]
 
 Train a recipe into a run folder (runs/RECIPE unless --out is given); called again, it resumes. A recipe has one or two
@@ -31,11 +31,17 @@ inverse_sqrt; and cross_entropy, self_critical.
 --device is auto, cpu, cuda, cuda:N or mps; --precision bf16 is --training.precision bf16-mixed in every stage.
 --seeds 3 trains three runs, RUN/seed0 to RUN/seed2. --devices and --nodes share every step among processes, each with
 the whole model, or with a shard of it (--strategy fsdp); with torchrun, each of its processes calls this command.
---recipe-file FILE reads user-defined recipes, and rewards, from a Python file.
+--plugin FILE runs a Python file that registers recipes, models, data, rewards or other parts.
 --config FILE reads a recipe from a file as legenda recipes NAME prints it.
 --training.epochs N continues a finished run up to N epochs.
 
 legenda recipes lists the recipes. legenda train RECIPE --help lists the options that matter most, --help-all all."""
+
+
+def _is_library(kind: type, field: str) -> bool:
+    """Return whether a field is declared by a class of the library, not by one that a user registered."""
+    declaring = next(base for base in reversed(kind.__mro__) if field in vars(base).get("__annotations__", ()))
+    return declaring.__module__.startswith("legenda.")
 
 
 def hide_options(name: str, part: Any) -> tuple[str, Any, Any]:
@@ -44,7 +50,7 @@ def hide_options(name: str, part: Any) -> tuple[str, Any, Any]:
     hints = get_type_hints(type(part), include_extras=True)
     types: list[tuple[str, Any]] = []
     for field, value in values.items():
-        if field not in MAIN_OPTIONS.get(name, ()):
+        if field not in MAIN_OPTIONS.get(name, ()) and _is_library(type(part), field):
             types.append((field, tyro.conf.Suppress[hints[field]]))
         elif dataclasses.is_dataclass(value):
             _, kind, values[field] = hide_options(field, value)

@@ -57,10 +57,9 @@ def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
-    if command not in ("train", "recipes"):  # these take recipes from the file too
-        from legenda.cli._recipe_file import run_recipe_file
+    from legenda.cli._plugins import load_plugins
 
-        arguments = run_recipe_file(arguments)
+    arguments = load_plugins(arguments)
     import_module(f"legenda.cli.{module}").run(arguments)
 
 
@@ -71,6 +70,6 @@ def _help() -> str:
         "usage: legenda COMMAND [OPTIONS]\n\n"
         "Legenda captions images with attention.\n\n"
         f"commands:\n{lines}\n\n"
-        "Every command takes --recipe-file FILE, a Python file that registers models, attentions, data or tasks.\n"
+        "Every command takes --plugin FILE, a Python file that registers models, data, metrics or other parts.\n"
         "legenda COMMAND --help describes what a command reads, writes and needs; start with legenda demo."
     )

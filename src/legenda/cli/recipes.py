@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 
@@ -17,22 +16,18 @@ class Options:
 
     filter: tyro.conf.Positional[str | None] = None
     """The name of a recipe, which is printed in full, as scenes.ngsan; or a text, or a pattern such as "coco.*"."""
-    recipe_file: Path | None = None
-    """A Python file with user-defined recipes."""
 
 
 def run(arguments: Sequence[str]) -> None:
     """Print to the standard output."""
     options = parse(Options, arguments, "recipes")
-    from legenda.recipes import all_recipes, get_recipe, read_recipes, recipe_to_json
+    from legenda.recipes import all_recipes, get_recipe, recipe_to_json
 
-    user_recipes = None if options.recipe_file is None else read_recipes(options.recipe_file)
-    recipes = dict(all_recipes() if user_recipes is None else user_recipes.recipes)
+    recipes = all_recipes()
     if options.filter is not None:
         found = matching(options.filter, recipes, lambda name: recipes[name].summary)
         if options.filter in recipes or not found:
-            recipe = get_recipe(options.filter, user_recipes)
-            print(json.dumps(recipe_to_json(recipe), indent=2, ensure_ascii=False))
+            print(json.dumps(recipe_to_json(get_recipe(options.filter)), indent=2, ensure_ascii=False))
             return
         recipes = {name: recipes[name] for name in found}
     width = max(map(len, recipes), default=0)

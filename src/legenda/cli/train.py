@@ -1,7 +1,7 @@
 """`legenda train`: train a recipe into a run folder."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from legenda.errors import ConfigError
 if TYPE_CHECKING:
     from legenda.cli._train_options import TrainOptions
     from legenda.recipes import Recipe
-    from legenda.tasks import Reward
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -20,35 +19,31 @@ def run(arguments: Sequence[str]) -> None:
         print(USAGE)
         return
     from legenda.cli._train_options import parse_train
-    from legenda.recipes import get_recipe, read_recipe, read_recipes
+    from legenda.recipes import get_recipe, read_recipe
     from legenda.recipes.overrides import option_value, with_seed
 
-    file = option_value(arguments, "--recipe-file")
-    user_recipes = None if file is None else read_recipes(file)
     config = option_value(arguments, "--config")
     if config is None and (not arguments or arguments[0].startswith("-")):
         raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
     if config is None:
-        options = parse_train(get_recipe(arguments[0], user_recipes), arguments[1:])
+        options = parse_train(get_recipe(arguments[0]), arguments[1:])
     else:
         options = parse_train(read_recipe(Path(config)), arguments)
-    rewards = None if user_recipes is None else user_recipes.rewards
     if options.seeds == 1:
-        _train(options, options.recipe, options.out, rewards)
+        _train(options, options.recipe, options.out)
         return
     folders = [options.out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
-        _train(options, with_seed(options.recipe, seed), folder, rewards)
+        _train(options, with_seed(options.recipe, seed), folder)
     print(f"as an ensemble: legenda evaluate {' '.join(map(str, folders))}")
 
 
-def _train(options: "TrainOptions", recipe: "Recipe", out: Path, rewards: "Mapping[str, Reward] | None") -> None:
+def _train(options: "TrainOptions", recipe: "Recipe", out: Path) -> None:
     from legenda.experiment import train_recipe
 
     result = train_recipe(
         recipe,
         out,
-        rewards=rewards,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
         **options.settings,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from legenda.plugins import Registry
 
 DATASETS: Registry[type] = Registry(
-    "kind of data",
+    "data set",
     {
         "scenes": "legenda.datasets.captions:ScenesData",
         "karpathy": "legenda.datasets.captions:KarpathyData",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, Self, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -46,7 +47,7 @@ class Decoder(nn.Module):
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Return the memory with all that does not depend on the tokens, such as keys and values of cross-attention."""
-        raise NotImplementedError
+        return memory
 
     def init_state(self, memory: Memory, num_rows: int) -> State:
         """Return the state of `num_rows` empty rows per image."""
@@ -65,5 +66,9 @@ class Decoder(nn.Module):
         raise NotImplementedError
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
-        """Return the logits after every prefix of `tokens`, all positions at once; equal to T steps."""
-        raise NotImplementedError
+        """Return the logits after every prefix of `tokens`: T steps, which a decoder may compute all at once."""
+        state, logits = self.init_state(memory, tokens.shape[1]), []
+        for position in tokens.unbind(dim=2):
+            step, state = self.step(position, state, memory)
+            logits.append(step)
+        return torch.stack(logits, dim=2)

@@ -22,6 +22,7 @@ from legenda.models import Captioner
 from legenda.models.checkpoint import load, load_any
 from legenda.models.location import find_model
 from legenda.models.model import Model
+from legenda.plugin_records import check_plugins
 from legenda.recipes.recipe import Data
 from legenda.run_files import CONFIG
 from legenda.tasks.base import Task
@@ -41,10 +42,14 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task of the training; captioning where config.json names none."""
+        self._check_plugins("task")
         try:
             return TASKS.get(str(self.config.get("task", "captioning")))
         except LegendaError as error:
             raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
+
+    def _check_plugins(self, section: str) -> None:
+        check_plugins(self.config, self.folder / CONFIG, section)
 
     @property
     def imported(self) -> bool:
@@ -65,6 +70,7 @@ class Run:
             raise CheckpointError(
                 f'{self.folder / CONFIG} has no usable "data" part; restore the file or train the run again'
             ) from error
+        self._check_plugins("data")
         try:
             return merge(DATASETS.get(kind), settings, "data")
         except LegendaError as error:
@@ -95,6 +101,7 @@ class CaptionerRun(Run):
                     "--extractor my_extractor.py"
                 )
             return load_extractor(given, on_device)
+        self._check_plugins("extractor")
         if given is None and not needs_no_file(expected.name):
             raise ConfigError(
                 f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "

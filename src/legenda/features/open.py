@@ -10,6 +10,10 @@ from legenda.features.hdf5 import Hdf5Store, split_kind
 from legenda.features.lmdb import LmdbStore
 from legenda.features.packed import PackedFeatureStore
 from legenda.features.tsv import TsvStore
+from legenda.plugins import Registry
+
+STORES: Registry[Callable[[Path, Path | None], FeatureStore]] = Registry("feature store", {})
+"""Functions of users that open a feature store, by the suffix of its path; see `open_features` for their arguments."""
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
@@ -32,6 +36,8 @@ def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStor
 
 def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:
     """Return the class that reads a file or folder; None for the packed format."""
+    if file_path.suffix in STORES:
+        return STORES.get(file_path.suffix)
     if (file_path / "data.mdb").is_file() or (file_path.suffix == ".lmdb" and file_path.is_file()):
         return LmdbStore
     if file_path.is_dir():

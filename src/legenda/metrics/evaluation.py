@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,13 +17,18 @@ from legenda.metrics.meteor import Meteor
 from legenda.metrics.ngrams import Corpus
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import Spice
+from legenda.plugins import Registry
 from legenda.text import ptb_tokenize
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")
-METRICS = (*BLEU, "ROUGE-L", "CIDEr-D", "CIDEr", "METEOR", "SPICE")
-"""Every metric, in the order of the results."""
+Metric = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[float]]
+"""Takes the tokenized captions of images and the references of each; returns a number for each image."""
+METRICS: Registry[Metric | None] = Registry(
+    "metric", dict.fromkeys((*BLEU, "ROUGE-L", "CIDEr-D", "CIDEr", "METEOR", "SPICE"))
+)
+"""Every metric, in the order of the results; those of the library, which are computed together, are None here."""
 WITHOUT_JAVA = (*BLEU, "ROUGE-L", "CIDEr-D")
-"""The metrics that "auto" always computes."""
+"""The library's metrics that "fast" and "auto" always compute."""
 
 _MAX_NAMED = 3  # ids in an error message
 _SPACES = {ord(sign): " " for sign in "\n\r\v\f\x1c\x1d\x1e\u2028\u2029"}
@@ -87,9 +93,10 @@ def evaluate(
     one reference. Captions are raw text, tokenized by `ptb_tokenize` with line breaks as spaces; with `tokenized` they
     are tokens joined by spaces.
 
-    metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "auto" means BLEU, ROUGE-L and CIDEr-D, METEOR where
-        the extra `meteor` and Java are installed, and SPICE where its jars are; if one cannot be computed it is
-        None, and a warning gives the reason. What pycocoevalcap calls "CIDEr" is CIDEr-D here.
+    metrics: names from METRICS, or "BLEU" for BLEU-1 to BLEU-4. "fast" means BLEU, ROUGE-L, CIDEr-D and the metrics
+        that users registered. "auto" adds METEOR where the extra `meteor` and Java are installed, and SPICE where its
+        jars are; if one cannot be computed it is None, and a warning gives the reason. What pycocoevalcap calls "CIDEr"
+        is CIDEr-D here.
     df: the document frequencies of CIDEr-D and CIDEr, or references to count them in, in the form of `references`. None
         counts them in `references`, which must then be of many images: for a single image CIDEr-D is 0.
     spice_jars: the folder of SPICE's jars; by default the one in the environment variable LEGENDA_SPICE_JARS.
@@ -146,6 +153,8 @@ def evaluate(
 
     programs: dict[str, Callable[[], _Values]] = {"METEOR": meteor, "SPICE": spice}
     for name in columns:
+        if (metric := METRICS.get(name)) is not None:
+            values[name] = _mean(_compute(name, metric, candidates, groups))
         if name in programs:
             try:
                 values[name] = programs[name]()
@@ -169,15 +178,25 @@ def evaluate(
 
 def _columns(metrics: str | Sequence[str]) -> list[str]:
     """Return the metrics to compute, in the order of METRICS."""
-    if metrics == "auto":
-        return [*WITHOUT_JAVA, "METEOR", "SPICE"]
+    if metrics in ("auto", "fast"):
+        return [*WITHOUT_JAVA, *(("METEOR", "SPICE") if metrics == "auto" else ()), *METRICS.registered]
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     if not names:
         raise ConfigError('metrics names no metric; give names or "auto"')
     for name in names:
         if name not in (*METRICS, "BLEU"):
-            raise ConfigError(f"there is no metric {name!r}; {did_you_mean(str(name), [*METRICS, 'BLEU', 'auto'])}")
+            raise ConfigError(
+                f"there is no metric {name!r}; {did_you_mean(str(name), [*METRICS, 'BLEU', 'fast', 'auto'])}"
+            )
     return [name for name in METRICS if name in names or (name in BLEU and "BLEU" in names)]
+
+
+def _compute(name: str, metric: Metric, candidates: Sequence[str], groups: Sequence[Sequence[str]]) -> Sequence[float]:
+    """Return what a registered metric returns, as floats; raise ConfigError unless that is a number an image."""
+    values = [float(value) for value in metric(candidates, groups)]
+    if len(values) != len(candidates) or not all(map(isfinite, values)):
+        raise ConfigError(f"the metric {name!r} must return a finite number for each of {len(candidates)} images")
+    return values
 
 
 def _mean(per_image: Sequence[float]) -> _Values:

@@ -16,6 +16,7 @@ from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights
+from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
 
@@ -37,6 +38,7 @@ def load_any(folder: str | Path) -> Model:
     content = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
     try:
         section = content["model"]
+        check_plugins(content, path, "model")
         model = build_model(section["name"], section["options"])
         if model.generation_config is not None:
             model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")

@@ -12,6 +12,7 @@ from legenda.config import to_json
 from legenda.errors import CheckpointError
 from legenda.io import write_json
 from legenda.models.weights import save_weights
+from legenda.plugin_records import describe_plugins
 from legenda.run_files import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
 
@@ -37,7 +38,8 @@ class Model(nn.Module):
         folder = Path(folder)
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
-        write_json(folder / CONFIG, {"model": self.describe(), **sections})
+        config = {"model": self.describe(), **sections}
+        write_json(folder / CONFIG, config | describe_plugins(config))
         return folder
 
     def describe(self) -> dict[str, Any]:

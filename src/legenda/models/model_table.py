@@ -55,3 +55,6 @@ def read_models() -> dict[str, Entry]:
 
 
 MODELS: Registry[Entry] = Registry("model", read_models())
+
+DECODERS: Registry[Entry] = Registry("decoder", {})
+"""Decoders that users register apart from a model; each entry has a `ModelConfig` with `build_decoder`."""

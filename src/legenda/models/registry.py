@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
-from legenda.models.model_table import MODELS, Entry
+from legenda.models.model_table import DECODERS, MODELS, Entry
 
 if TYPE_CHECKING:
     from legenda.models.captioner import Captioner
@@ -47,10 +47,28 @@ def register_model(
     """
 
     def decorate(config: C) -> C:
-        MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task))
+        MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task), config)
         return config
 
     return decorate
+
+
+def register_decoder(name: str) -> Callable[[C], C]:
+    """Return a decorator that adds the class of a configuration as the decoder `name`, for `decoder` of any captioner.
+
+    The class is a frozen dataclass, a `ModelConfig` with `build_decoder`.
+    """
+
+    def decorate(config: C) -> C:
+        DECODERS.add(name, Entry(config, "", ""), config)
+        return config
+
+    return decorate
+
+
+def describe_decoder(name: str) -> Entry:
+    """Return the entry of a registered decoder, or of the model of that name, whose decoder is meant."""
+    return DECODERS.get(name) if name in DECODERS else describe_model(name)
 
 
 def create_model(name: str, **options: Any) -> Captioner:
@@ -102,7 +120,7 @@ def _decoder_config(name: str, config: Config) -> ModelConfig | None:
     if "name" not in options:
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
-    entry = describe_model(other)
+    entry = describe_decoder(other)
     fields = {field.name for field in dataclasses.fields(entry.config)}
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")

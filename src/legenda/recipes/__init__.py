@@ -4,19 +4,27 @@ from dataclasses import replace
 
 from legenda.datasets.captions import ScenesData
 from legenda.errors import ConfigError, did_you_mean
-from legenda.recipes.library import all_recipes
+from legenda.plugins import Registry
+from legenda.recipes.library import library_recipes
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.recipe_json import read_recipe, recipe_to_json
-from legenda.recipes.user_recipes import UserRecipes, read_recipes
+
+RECIPES: Registry[Recipe] = Registry("recipe", {})
+"""The recipes that users registered, which precede those of the library."""
 
 
-def get_recipe(name: str, user: UserRecipes | None = None) -> Recipe:
+def all_recipes() -> dict[str, Recipe]:
+    """Return every recipe by its name."""
+    return library_recipes() | {name: RECIPES.get(name) for name in RECIPES}
+
+
+def get_recipe(name: str) -> Recipe:
     """Return the recipe of that name; raise ConfigError with the most similar name when there is none.
 
-    user: user-defined recipes, which precede the others. The prefix `scenes.` returns the model of any captioning
-    recipe with small sizes on the embedded scenes, as in scenes.ngsan.table2.bn; sizes that the recipe overrides stay.
+    The prefix `scenes.` returns the model of any captioning recipe with small sizes on the embedded scenes, as in
+    scenes.ngsan.table2.bn; sizes that the recipe overrides stay.
     """
-    recipes = all_recipes() | (dict(user.recipes) if user else {})
+    recipes = all_recipes()
     if name in recipes:
         return recipes[name]
     large = recipes.get(name.removeprefix("scenes."))
@@ -24,9 +32,7 @@ def get_recipe(name: str, user: UserRecipes | None = None) -> Recipe:
         small = recipes[f"scenes.{large.model}"]
         overrides = {**small.model_overrides, **large.model_overrides}
         return replace(small, name=name, summary=f"on scenes, small: {large.summary}", model_overrides=overrides)
-    if user is not None and not user.recipes:
-        raise ConfigError(f"{user.source} has no recipe; add a variable such as mine = Recipe(name=...)")
     raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, recipes)}")
 
 
-__all__ = ["Recipe", "UserRecipes", "all_recipes", "get_recipe", "read_recipe", "read_recipes", "recipe_to_json"]
+__all__ = ["RECIPES", "Recipe", "all_recipes", "get_recipe", "read_recipe", "recipe_to_json"]

@@ -30,7 +30,7 @@ from legenda.training.config import TrainingConfig
 _FILES = ("scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "vqa", "grounding", "translation", "video")
 
 
-def all_recipes() -> dict[str, Recipe]:
+def library_recipes() -> dict[str, Recipe]:
     """Return the recipes of all files by name, with those of the models that users registered."""
     recipes = [recipe for content in _contents() for group in content["recipes"] for recipe in _read_group(group)]
     return {recipe.name: recipe for recipe in recipes}

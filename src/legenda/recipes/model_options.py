@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import tyro
 
 from legenda.config import merge
-from legenda.models.registry import COMMON_FIELDS, configure, describe_model
+from legenda.models.registry import COMMON_FIELDS, configure, describe_decoder, describe_model
 
 if TYPE_CHECKING:
     from legenda.recipes.recipe import Recipe
@@ -72,7 +72,7 @@ class _NoDecoder:
 
 def _decoder_class(name: str) -> type:
     """Return a dataclass with `name` and the options of that model; None stands for the value of the outer model."""
-    entry = describe_model(name)
+    entry = describe_decoder(name)
     hints = get_type_hints(entry.config, include_extras=True)
     fields: list[tuple[str, Any, Any]] = [("name", str, name)]
     for field in dataclasses.fields(entry.config):

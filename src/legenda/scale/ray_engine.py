@@ -13,6 +13,7 @@ import numpy as np
 from legenda.compute import Precision
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.caption_formats import ImageCaptions
+from legenda.plugins import load_plugin
 from legenda.scale.job import Job, ShardResult
 from legenda.scale.shards import caption_shard
 
@@ -27,7 +28,7 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs to caption shards of a job; paths are absolute."""
+    """What a worker needs to caption shards of a job; paths are absolute, those of `plugins` included."""
 
     job: Job
     run: Path
@@ -37,6 +38,7 @@ class Work:
     beam_size: int
     num_captions: int
     batch_size: int
+    plugins: tuple[Path, ...] = ()
 
 
 def require_ray() -> None:
@@ -131,6 +133,8 @@ class _Worker:
 
         from legenda.pipeline import open as open_pipeline
 
+        for file in work.plugins:
+            load_plugin(file)
         torch.set_num_threads(1)
         self._work = work
         self._pipeline = open_pipeline(work.run, extractor=work.extractor, device=work.device, precision=work.precision)

@@ -19,7 +19,6 @@ from legenda.models.model import Model
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.tasks.config import ObjectiveConfig
-from legenda.tasks.rewards import Reward
 from legenda.text import Vocabulary
 
 Batch = dict[str, Tensor]
@@ -127,13 +126,8 @@ class Task(ABC):
             raise ConfigError(f"{model} is a model for {task}, not for {self.name}; choose from {known}")
         return build_model(model, options)
 
-    def objective(
-        self,
-        model: Any,
-        config: ObjectiveConfig,
-        rewards: Mapping[str, Reward] | None = None,  # noqa: ARG002
-    ) -> Objective:
-        """Return the objective of a stage. rewards: user-defined rewards by name."""
+    def objective(self, model: Any, config: ObjectiveConfig) -> Objective:
+        """Return the objective of a stage."""
         return self.objective_class(model, config, self.train)
 
     @abstractmethod

@@ -16,7 +16,7 @@ from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
 from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import ObjectiveConfig
 from legenda.tasks.predict import generate_captions, score_captions
-from legenda.tasks.rewards import Reward, Rewards
+from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.text import Vocabulary
 
@@ -38,14 +38,12 @@ class Captioning(Task):
         set_vocabulary(captioner, vocabulary)
         return captioner
 
-    def objective(
-        self, model: Captioner, config: ObjectiveConfig, rewards: Mapping[str, Reward] | None = None
-    ) -> Objective:
+    def objective(self, model: Captioner, config: ObjectiveConfig) -> Objective:
         """Return the configured objective."""
         if config.objective == "cross_entropy":
             return super().objective(model, config)
         assert model.vocabulary is not None
-        weighted = Rewards.from_config(config.self_critical, self.data.train, model.vocabulary, rewards)
+        weighted = Rewards.from_config(config.self_critical, self.data.train, model.vocabulary)
         return SelfCriticalObjective(model, config, self.data.train, weighted)
 
     def metric_names(self) -> Collection[str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import ConfigError, did_you_mean
+from legenda.errors import ConfigError
 from legenda.metrics.reward import BleuReward, CiderD
+from legenda.plugins import Registry
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.text import Vocabulary
 
@@ -21,6 +23,9 @@ Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
 rewards `(B, K)`. A caption ends at its first end token, or has T tokens without one."""
 
 _BUILT_IN = {"CIDEr-D": CiderD, "BLEU-4": BleuReward}
+
+REWARDS: Registry[Callable[..., Any]] = Registry("reward", _BUILT_IN)
+"""Rewards by name; a class of rewards is called with the training split and the vocabulary."""
 
 
 class Rewards:
@@ -39,18 +44,15 @@ class Rewards:
         config: SelfCriticalConfig,
         split: CaptionDataset,
         vocabulary: Vocabulary,
-        custom_rewards: Mapping[str, Reward] | None = None,
     ) -> Rewards:
-        """Return the configured rewards against the references of a split.
-
-        Raise ConfigError for a name that is neither built in nor among `custom_rewards`.
-        """
-        rewards: dict[str, Reward] = dict(custom_rewards or {})
-        built_in = [name for name in config.rewards if name not in rewards]
-        for name in built_in:
-            if name not in _BUILT_IN:
-                known = did_you_mean(name, [*_BUILT_IN, *rewards])
-                raise ConfigError(f"training.self_critical.rewards has no reward {name!r}; {known}")
+        """Return the configured rewards against the references of a split; raise ConfigError for an unknown one."""
+        parts = {name: REWARDS.get(name) for name in config.rewards}
+        rewards: dict[str, Any] = {
+            name: part(split, vocabulary) if isinstance(part, type) else part
+            for name, part in parts.items()
+            if name not in _BUILT_IN
+        }
+        built_in = parts.keys() & _BUILT_IN
         if built_in:
             references = CiderD(
                 split.tokenized.ids(vocabulary),

@@ -14,9 +14,9 @@ from legenda.errors import ConfigError
 from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
+from legenda.plugin_records import describe_plugins
 from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
-from legenda.tasks.rewards import Reward
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import shard
 from legenda.training.evaluation_loop import check_monitor
@@ -50,7 +50,6 @@ def train(
     *,
     sections: Mapping[str, Any],
     init_from: str | Path | None = None,
-    rewards: Mapping[str, Reward] | None = None,
     device: str = "auto",
     devices: int = 1,
     nodes: int = 1,
@@ -64,11 +63,10 @@ def train(
 
     overrides: fields of the model's configuration that differ from those of the named model. stages: at least one; each
     later stage starts from the best model of the stage before. init_from: a model folder whose weights and vocabulary
-    the run starts with. rewards: user-defined rewards by the names in `training.self_critical.rewards`.
-    device: auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every step. strategy:
-    replicate the model on each device ("ddp"), or shard weights, gradients and optimizer states ("fsdp"). Raise
-    ConfigError or CheckpointError when the folder holds a run with other settings, DataError when the loss becomes
-    non-finite.
+    the run starts with. device: auto, cpu, cuda, cuda:N or mps. devices, nodes: how many share the examples of every
+    step. strategy: replicate the model on each device ("ddp"), or shard weights, gradients and optimizer states
+    ("fsdp"). Raise ConfigError or CheckpointError when the folder holds a run with other settings, DataError when the
+    loss becomes non-finite.
     """
     folder = Path(folder)
     first = stages[0]
@@ -87,12 +85,13 @@ def train(
     if init_from is not None:
         config["init_from"] = str(init_from.resolve())
     config |= {"task": task.name, "extractor": task.extractor}
+    config |= describe_plugins(config)
     if fabric.is_global_zero:
         init_run_dir(folder, config, model)
     fabric.barrier()
     if fabric.global_rank:
         torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
-    progress = TrainingLoop(fabric, task, model, tuple(stages), folder, rewards).fit(model_name)
+    progress = TrainingLoop(fabric, task, model, tuple(stages), folder).fit(model_name)
     fabric.barrier()
     assert progress.best is not None
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)

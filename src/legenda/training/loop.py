@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
 from legenda.run_files import STATE, WEIGHTS
 from legenda.tasks.base import Task
-from legenda.tasks.rewards import Reward
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
@@ -46,14 +45,12 @@ class TrainingLoop:
         model: Model,
         stages: Sequence[TrainingConfig],
         folder: Path,
-        custom_rewards: Mapping[str, Reward] | None = None,
     ) -> None:
         from lightning_fabric.strategies.model_parallel import ModelParallelStrategy  # late, as all of Fabric
 
         self.fabric, self.task, self.stages, self.folder = fabric, task, tuple(stages), folder
         self.initial_model = self.model = model
         self.sharded = isinstance(fabric.strategy, ModelParallelStrategy)
-        self.custom_rewards = custom_rewards
         resumed = (folder / STATE).exists()
         self.progress = read_progress(folder) if resumed else Progress()
         self._set_up_stage()
@@ -91,7 +88,7 @@ class TrainingLoop:
     def _set_up_stage(self) -> None:
         config = self.config
         self.model = self._model_of_stage()
-        self.stage = Stage(self.fabric, self.task, self.model, config, self.custom_rewards)
+        self.stage = Stage(self.fabric, self.task, self.model, config)
         self.average = AverageWeights(self.model, config)
         self.steps_per_epoch = math.ceil(len(self.task.train) / config.batch_size)
 

@@ -9,6 +9,7 @@ from typing import Any
 from legenda.errors import CheckpointError
 from legenda.io import read_json, write_json
 from legenda.models.model import Model
+from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, STATE, WEIGHTS
 from legenda.training.checkpoint import read_progress
 
@@ -35,10 +36,13 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
     check_folder(folder)
     path = folder / CONFIG
     if path.exists():
-        if _read_config(folder) != json.loads(json.dumps(config)):
+        found = _read_config(folder)
+        changed = {name for name in {**found, **config} if found.get(name) != _as_json(config.get(name))}
+        if changed - {"plugins"}:
             raise CheckpointError(
                 f"{folder} holds a run with other settings; name another folder with --out, or {_DELETE}"
             )
+        check_plugins(found, path)  # warns of one that has changed
         if (folder / STATE).exists() and not (folder / WEIGHTS).exists() and read_progress(folder).best is not None:
             raise CheckpointError(f"{folder} has lost its {WEIGHTS}, the best model so far; {_DELETE}")
         for partial in filter(_is_partial, folder.iterdir()):
@@ -60,6 +64,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError(f"{folder / CONFIG} is not the configuration of a run; {_DELETE}")
     return config
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _is_partial(path: Path) -> bool:

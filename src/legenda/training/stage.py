@@ -17,7 +17,7 @@ from legenda.errors import DataError
 from legenda.io import atomic_write
 from legenda.models.model import Model
 from legenda.tasks.base import Batch, PreparedBatch, Task
-from legenda.tasks.rewards import Reward, Rewards
+from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import unsharded_params
@@ -44,16 +44,9 @@ class _Chunk:
 class Stage:
     """A model on its device with the objective and the optimizer of one training stage."""
 
-    def __init__(
-        self,
-        fabric: Fabric,
-        task: Task,
-        model: Model,
-        config: TrainingConfig,
-        custom_rewards: Mapping[str, Reward] | None,
-    ) -> None:
+    def __init__(self, fabric: Fabric, task: Task, model: Model, config: TrainingConfig) -> None:
         self.fabric, self.task, self.model, self.config = fabric, task, model, config
-        self.objective = task.objective(model, config, custom_rewards)
+        self.objective = task.objective(model, config)
         if config.compile:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)

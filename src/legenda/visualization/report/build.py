@@ -13,7 +13,7 @@ from legenda.datasets.captions import CaptionDataset
 from legenda.errors import DataError
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun, Run
-from legenda.metrics import WITHOUT_JAVA, evaluate
+from legenda.metrics import evaluate
 from legenda.metrics.evaluation import Scores
 from legenda.metrics.significance import intervals
 from legenda.models import describe_model
@@ -98,7 +98,7 @@ def common_footnotes(noun: str, shown: int, count: int) -> list[str]:
 def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> Scored:
     """Return the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images."""
     references = dict(zip(split.ids, split.references, strict=True))
-    metrics = evaluate(captions, references, metrics=WITHOUT_JAVA)
+    metrics = evaluate(captions, references, metrics="fast")
     results = [metrics]
     if split.score is not None:
         single = {identity: split.score({identity: caption}) for identity, caption in captions.items()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 
 from legenda.datasets.captions import CaptionDataset
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
+from legenda.metrics import METRICS
 from legenda.pipeline import GeneratedCaption
 from legenda.visualization.caption_attention import check_head
 from legenda.visualization.report import Report, ScoreColumn, write_report
@@ -103,7 +105,7 @@ def write_caption_report(
         score_name=RANKING_METRIC,
     )
     path = write_report(report, options.out)
-    lines = [f"{name}: {format_scores(result, _METRICS)}" for name, result in scored.items()]
+    lines = [f"{name}: {format_scores(result, (*_METRICS, *METRICS.registered))}" for name, result in scored.items()]
     if options.overlays is not None:
         by_id = {split.ids[position]: (images[position], captions[position]) for position in positions}
         lines.append(f"{options.overlays}: {write_overlays(options.overlays, by_id, options.head)} attention sheets")
@@ -114,9 +116,14 @@ def _columns(scored: Mapping[str, Scored]) -> list[ScoreColumn]:
     measured = {name for result in scored.values() for name in result.scores}
     return [
         ScoreColumn(name, name, description, percent=name in SCENE_METRICS)
-        for name, description in _METRICS.items()
+        for name, description in (_METRICS | _describe_registered()).items()
         if name in measured
     ]
+
+
+def _describe_registered() -> dict[str, str]:
+    """Return the metrics that users registered with the first lines of their docstrings."""
+    return {name: (inspect.getdoc(METRICS.get(name)) or name).splitlines()[0] for name in METRICS.registered}
 
 
 def _footnotes(

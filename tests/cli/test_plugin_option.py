@@ -1,0 +1,260 @@
+"""A plugin registers parts of every kind, which every command then takes; runs name it and never run it."""
+
+import json
+import logging
+import sys
+
+import pytest
+
+import legenda
+from legenda.cli.main import main
+from legenda.datasets.scenes import draw_scene, make_scene
+
+pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]
+
+FILE = '''
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+import legenda
+from legenda.attention import AttentionOutput
+from legenda.datasets.captions import ScenesData
+from legenda.models import ModelConfig
+from legenda.models.encoder import Encoder
+from legenda.models.transformer.config import TransformerConfig
+from legenda.models.transformer.decoder import TransformerDecoder
+from legenda.recipes import Recipe
+from legenda.regions import Memory
+from legenda.tasks import Captioning
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.training import Constant, TrainingConfig
+
+
+class MeanAttention(nn.Module):
+    """Every query gets the mean of all values."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.value = nn.Linear(dim, dim)
+
+    def forward(self, query, key, value, mask=None, geometry=None):
+        weights = mask.to(value.dtype)[:, None, :] / mask.sum(dim=1)[:, None, None]
+        return AttentionOutput((weights @ self.value(value)).expand_as(query), None)
+
+
+@legenda.register_attention("mean")
+def mean_attention(options, dim, num_heads, *, dropout, inner_dim, output, bias):
+    return MeanAttention(dim)
+
+
+class LinearEncoder(Encoder):
+    def __init__(self, feature_dim, dim, bonus):
+        super().__init__()
+        self.linear = nn.Linear(feature_dim, dim)
+        self.bonus = nn.Parameter(torch.full((dim,), bonus))
+
+    def forward(self, regions):
+        states = self.linear(regions.features) + self.bonus
+        mask = regions.mask_or_ones
+        return Memory(states, mask, states.mean(dim=1))
+
+
+@legenda.register_model("linear", summary="a linear encoder", paper="mine")
+@dataclass(frozen=True, kw_only=True)
+class LinearConfig(TransformerConfig):
+    bonus: float = 0.25
+
+    def build_encoder(self):
+        return LinearEncoder(self.feature_dim, self.dim, self.bonus)
+
+
+@legenda.register_decoder("shallow")
+@dataclass(frozen=True, kw_only=True)
+class ShallowConfig(ModelConfig):
+    num_heads: int = 2
+    width: int = 8
+
+    def build_decoder(self):
+        sizes = dict(vocab_size=self.vocab_size, dim=self.dim, num_heads=self.num_heads, num_layers=1)
+        return TransformerDecoder(**sizes, ff_dim=self.width, dropout=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    factor: int = 1
+
+
+@legenda.register_dataset("few_scenes")
+@dataclass(frozen=True, kw_only=True)
+class FewScenes(ScenesData):
+    sizes: Sizes = field(default_factory=Sizes)
+
+
+@legenda.register_task("my_captioning")
+class MyCaptioning(Captioning):
+    pass
+
+
+@legenda.register_metric("words")
+def count_words(captions, references):
+    """Words of a caption."""
+    return [len(caption.split()) for caption in captions]
+
+
+@legenda.register_reward("short")
+def short(images, tokens):
+    return -(tokens != 0).sum(axis=-1).astype(float)
+
+
+@legenda.register_reward("known")
+class Known:
+    def __init__(self, split, vocabulary):
+        self.references, self.vocabulary = split.references, vocabulary
+
+    def __call__(self, images, tokens):
+        known = [[self.vocabulary.decode(row) in self.references[i] for row in rows] for i, rows in zip(images, tokens)]
+        return torch.tensor(known).double().numpy()
+
+
+schedule = Constant(learning_rate=1e-3)
+stage = TrainingConfig(epochs=1, batch_size=6, captions_per_image=1, schedule=schedule, monitor="words")
+rewards = SelfCriticalConfig(num_samples=2, max_length=6, rewards={"CIDEr-D": 1.0, "short": 0.1, "known": 1.0})
+legenda.register_recipe(Recipe(
+    name="mine.linear",
+    summary="parts of my own",
+    model="linear",
+    model_overrides={"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "bonus": 0.5},
+    data=FewScenes(train=12, validation=3, test=3),
+    stages=(stage, TrainingConfig(**{**vars(stage), "objective": "self_critical", "self_critical": rewards})),
+    task="my_captioning",
+))
+'''
+SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
+FEW = "--data.train 12 --data.validation 3 --data.test 3 --training.epochs 1 --training.batch-size 6"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    return path
+
+
+def fail(line, capsys):
+    """Return the sentence with which a command line ends."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(line.split())
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, capsys):
+    out = tmp_path / "run"
+    line = f"--plugin {file} --out {out} --data.sizes.factor 2 --model.decoder.name shallow --model.decoder.width 6"
+    main(f"train mine.linear {line}".split())
+    config = json.loads((out / "config.json").read_text())
+    assert config["data"] | {"seed": 0} == {
+        **{"kind": "few_scenes", "train": 12, "validation": 3, "test": 3, "seed": 0},
+        "sizes": {"factor": 2},
+    }
+    assert (config["model"]["options"]["bonus"], config["model"]["options"]["decoder"]["width"]) == (0.5, 6)
+    (plugin,) = config["plugins"]
+    assert plugin["name"] == "mine"
+    assert plugin["parts"] == {
+        **{"model": ["linear"], "decoder": ["shallow"], "data set": ["few_scenes"], "task": ["my_captioning"]},
+        **{"reward": ["short", "known"], "metric": ["words"]},
+    }
+
+    forget_plugins()
+    assert f"{out}/config.json needs model 'linear' of the plugin mine, which is not loaded; name its file" in fail(
+        f"evaluate {out}", capsys
+    )
+    assert "mine" not in sys.modules
+    with pytest.raises(legenda.CheckpointError, match=r"as in --plugin mine\.py, or install its package"):
+        legenda.load(out)
+    main(f"evaluate {out} --plugin {file}".split())
+    evaluated = json.loads((out / "evaluation_val.json").read_text())
+    assert evaluated["scores"]["words"] == sum(len(text.split()) for text in evaluated["captions"].values()) / 3
+    main(f"report {out} --plugin={file} --out {tmp_path / 'report.html'}".split())
+    assert "Words of a caption." in (tmp_path / "report.html").read_text()
+    draw_scene(make_scene("fresh", 1)).save(tmp_path / "scene.png")
+    capsys.readouterr()
+    main(f"caption {tmp_path / 'scene.png'} --model {out} --extractor scenes --plugin {file}".split())
+    assert "scene.png" in capsys.readouterr().out
+
+
+def test_an_attention_in_a_model_of_the_library_and_a_changed_plugin(file, tmp_path, forget_plugins, caplog):
+    out = tmp_path / "run"
+    line = f"train scenes.ngsan --plugin {file} --out {out} --model.attention mean --model.norm none"
+    main(f"{line} --model.geometry none {SMALL} {FEW}".split())
+    assert json.loads((out / "config.json").read_text())["plugins"][0]["parts"] == {"attention": ["mean"]}
+    assert type(legenda.load(out).encoder.layers[0].attention).__name__ == "MeanAttention"
+    forget_plugins()
+    file.write_text(f"{FILE}# changed")
+    with caplog.at_level(logging.WARNING):
+        main(f"evaluate {out} --plugin {file} --split test".split())
+        main(f"{line} --model.geometry none {SMALL} {FEW}".split())  # resumes
+    assert len(json.loads((out / "evaluation_test.json").read_text())["captions"]) == 3
+    assert {record.message for record in caplog.records} == {
+        f"the plugin mine has changed since {out}/config.json was written; results may differ"
+    }
+
+
+def test_help_and_typos_of_own_configurations(file, capsys):
+    with pytest.raises(SystemExit):
+        main(f"train mine.linear --plugin {file} --help".split())
+    helped = capsys.readouterr().out
+    assert "--model.bonus" in helped
+    assert "--data.sizes.factor" in helped
+    for typo, known in {"model.bonsu": "model.bonus", "data.sizes.facto": "data.sizes.factor"}.items():
+        error = fail(f"train mine.linear --plugin {file} --{typo} 2", capsys)
+        assert f"there is no option --{typo}; did you mean --{known}?" in error
+
+
+OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens: 0)\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "source", "message"),
+    [
+        (
+            "train scenes.ngsan --model.attention mean",
+            "",
+            "there is no attention 'mean'; choose from multi_head, x_linear",
+        ),
+        ("train scenes.ngsan --model.norm in_afine", "", "there is no norm 'in_afine'; did you mean in_affine"),
+        ("train mine.linera --plugin mine.py", None, "there is no recipe 'mine.linera'; did you mean mine.linear?"),
+        ("models --plugin", "", "missing value for --plugin; name a Python file"),
+        ("models --plugin absent.py", "", "absent.py cannot be read (No such file or directory); name a Python file"),
+        ("models --plugin a.py", "1 / 0", "a.py fails while it is loaded (ZeroDivisionError: division by zero)"),
+        ("models --plugin a.py", "import absent", "(ModuleNotFoundError: No module named 'absent'); correct it"),
+        ("models --plugin json.py", "", "json.py has the name of the module in"),
+        ("models --plugin a-b.py", "", "a-b.py has no name of a Python module; rename the file"),
+        ("models --plugin mine.py --plugin folder/mine.py", OTHER, "are both called mine; rename one of these plugins"),
+        (
+            "models --plugin mine.py --plugin a.py",
+            OTHER,
+            "reward 'short' is registered twice, by mine and by a; rename",
+        ),
+        ("models --plugin a.py", OTHER * 2, "(reward 'short' is registered twice, by a and by a; rename one); correct"),
+        (
+            "models --plugin a.py",
+            OTHER.replace("short", "BLEU-4"),
+            "reward 'BLEU-4' belongs to the library; register yours under another name",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("file")
+def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name in ("a.py", "json.py", "a-b.py", "folder/mine.py"):
+        (tmp_path / name).write_text(source or "")
+    assert message in fail(line, capsys)
