@@ -140,41 +140,35 @@ def evaluate_vqa(predictions: Any, annotations: Any) -> VqaScores:
 
 
 def _parse_predictions(predictions: Any) -> dict[str, str]:
-    pairs = list(predictions.items()) if isinstance(predictions, Mapping) else []
-    for number, entry in enumerate(() if isinstance(predictions, Mapping) else predictions):
-        if not isinstance(entry, Mapping) or not {"question_id", "answer"} <= entry.keys():
-            raise DataError(f"predictions[{number}] has no 'question_id' and 'answer'; give both")
-        pairs.append((entry["question_id"], entry["answer"]))
-    found: dict[str, str] = {}
-    for question, answer in pairs:
-        if not isinstance(answer, str):
-            raise DataError(
-                f"the prediction for question {question} is {type(answer).__name__}; give the answer as text"
-            )
-        if str(question) in found:
-            raise DataError(f"question {question} has two predictions; leave out one of them")
-        found[str(question)] = answer
-    return found
+    by_id = isinstance(predictions, Mapping)
+    return {
+        question: get_field({"answer": entry} if by_id else entry, "answer", str, where, "give the answer as text")
+        for question, (where, entry) in _by_question(predictions, "prediction").items()
+    }
 
 
 def _parse_annotations(annotations: Any) -> dict[str, Annotation]:
     if isinstance(annotations, Mapping) and "annotations" in annotations:
         annotations = annotations["annotations"]
-    if isinstance(annotations, Mapping):
-        entries = [
-            (question, f"the annotation of question {question}", entry) for question, entry in annotations.items()
-        ]
-    else:
-        entries = [(None, f"annotations[{number}]", entry) for number, entry in enumerate(annotations)]
-    found: dict[str, Annotation] = {}
-    for question, where, entry in entries:
-        if question is None:
-            question = entry.get("question_id") if isinstance(entry, Mapping) else None
-        if question is None:
-            raise DataError(f"{where} has no 'question_id'; give annotations as the VQA data set has them")
+    return {
+        question: entry if isinstance(entry, Annotation) else read_annotation(where, entry)
+        for question, (where, entry) in _by_question(annotations, "annotation").items()
+    }
+
+
+def _by_question(content: Any, name: str) -> dict[str, tuple[str, Any]]:
+    """Return entries by question id, each with its name for messages, of a mapping or a list of objects with ids."""
+    found: dict[str, tuple[str, Any]] = {}
+    for number, entry in enumerate(content.items() if isinstance(content, Mapping) else content):
+        if isinstance(content, Mapping):
+            question, entry = entry
+            where = f"the {name} of question {question}"
+        else:
+            where = f"{name}s[{number}]"
+            question = get_field(entry, "question_id", int | str, where, f"give {name}s as the VQA data set has them")
         if str(question) in found:
-            raise DataError(f"question {question} has two annotations; leave out one of them")
-        found[str(question)] = entry if isinstance(entry, Annotation) else read_annotation(where, entry)
+            raise DataError(f"question {question} has two {name}s; leave out one of them")
+        found[str(question)] = (where, entry)
     return found
 
 
