@@ -138,46 +138,49 @@ def describe_page(path: Path, count: int, noun: str) -> str:
     return f"{path.resolve()}: {count} {noun}, {size:.1f} MB, one file that opens in a browser offline"
 
 
-def describe_run(run: Run) -> str:
-    """Return the model's summary and the recipe that trained it."""
-    recipe = run.config.get("recipe")
-    summary = describe_model(run.model.name).summary
-    origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
-    return f"{run.model.name}: {summary} ({origin})"
-
-
-def model_run(
-    run: Run,
-    name: str,
-    description: str,
-    scored: Scored,
+def model_runs(
+    runs: Mapping[str, Run],
+    scored: Mapping[str, Scored],
     *,
     curve_metrics: Sequence[str],
     validation_noun: str,
     loss_title: str = "training loss (nats per token)",
-) -> ModelRun:
-    """Return a run with its curves: training loss, reward, and the validation scores named in `curve_metrics`.
+    descriptions: Mapping[str, str] | None = None,
+) -> list[ModelRun]:
+    """Return the runs with their curves: training loss, reward, and the validation scores named in `curve_metrics`.
 
-    validation_noun: what the validation examples are called in titles. A run without history, such as an imported one,
-    has no curves.
+    validation_noun: what the validation examples are called in titles. descriptions: by default the model's summary
+    and the recipe that trained it. A run without history, such as an imported one, has no curves.
     """
-    history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
-    curves: dict[str, list[tuple[float, float]]] = {}
-    for key, title in (("loss", loss_title), ("reward", "reward of samples")):
-        curves[title] = [(record["step"], record[key]) for record in history if key in record]
-    for key in curve_metrics:
-        values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
-        curves[f"{key} on {validation_noun}"] = [(step, value) for step, value in values if value is not None]
-    return ModelRun(
-        name=name,
-        description=description,
-        parameters=run.model.parameter_count,
-        seconds=max((record.get("seconds", 0.0) for record in history), default=None),
-        scores=scored.scores,
-        curves={title: points for title, points in curves.items() if points},
-        configuration=run.config,
-        intervals=scored.intervals,
-    )
+    found = []
+    for name, run in runs.items():
+        history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for key, title in (("loss", loss_title), ("reward", "reward of samples")):
+            curves[title] = [(record["step"], record[key]) for record in history if key in record]
+        for key in curve_metrics:
+            values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
+            curves[f"{key} on {validation_noun}"] = [(step, value) for step, value in values if value is not None]
+        found.append(
+            ModelRun(
+                name=name,
+                description=_describe_run(run) if descriptions is None else descriptions[name],
+                parameters=run.model.parameter_count,
+                seconds=max((record.get("seconds", 0.0) for record in history), default=None),
+                scores=scored[name].scores,
+                curves={title: points for title, points in curves.items() if points},
+                configuration=run.config,
+                intervals=scored[name].intervals,
+            )
+        )
+    return found
+
+
+def _describe_run(run: Run) -> str:
+    recipe = run.config.get("recipe")
+    summary = describe_model(run.model.name).summary
+    origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
+    return f"{run.model.name}: {summary} ({origin})"
 
 
 def caption_card(

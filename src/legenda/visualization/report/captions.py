@@ -22,10 +22,9 @@ from legenda.visualization.report.build import (
     common_split,
     count_models,
     describe_page,
-    describe_run,
     format_scores,
     heads_fit_page_budget,
-    model_run,
+    model_runs,
     predict_and_score,
     report_title,
     write_overlays,
@@ -84,12 +83,7 @@ def write_caption_report(
         lead=f"{count_models(len(runs))}, {len(split):,} images of the split {options.split}, captions by beam search "
         f"with beam size {options.beam_size}. Point at a word to see the attention when it was generated.",
         columns=_columns(scored),
-        runs=[
-            model_run(
-                run, name, describe_run(run), scored[name], curve_metrics=_CURVES, validation_noun="validation images"
-            )
-            for name, run in runs.items()
-        ],
+        runs=model_runs(runs, scored, curve_metrics=_CURVES, validation_noun="validation images"),
         examples=[
             caption_card(
                 split.ids[position],

@@ -14,7 +14,7 @@ from legenda.errors import DataError
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
-from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_run, predict_and_score
+from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_runs, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
 from legenda.visualization.report.images import draw_scene_image
 
@@ -55,17 +55,9 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
             "generated."
         ),
         columns=COLUMNS,
-        runs=[
-            model_run(
-                run,
-                name,
-                DESCRIPTIONS[name],
-                scored[name],
-                curve_metrics=_CURVES,
-                validation_noun="validation scenes",
-            )
-            for name, run in runs.items()
-        ],
+        runs=model_runs(
+            runs, scored, curve_metrics=_CURVES, validation_noun="validation scenes", descriptions=DESCRIPTIONS
+        ),
         examples=[
             caption_card(
                 split.ids[position],

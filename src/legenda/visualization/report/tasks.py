@@ -21,9 +21,8 @@ from legenda.visualization.report.build import (
     common_split,
     count_models,
     describe_page,
-    describe_run,
     format_scores,
-    model_run,
+    model_runs,
     report_title,
 )
 from legenda.visualization.report.images import ReportImage, find_images_by_name, no_verdict
@@ -79,18 +78,13 @@ def write_task_report(
             ScoreColumn(name, name, description, percent=first.scores[name].is_fraction)
             for name, description in task.metric_descriptions.items()
         ],
-        runs=[
-            model_run(
-                run,
-                name,
-                describe_run(run),
-                scored[name],
-                curve_metrics=[*task.metric_descriptions, *sorted(kinds)],
-                validation_noun=f"validation {task.noun}",
-                loss_title=task.loss_title,
-            )
-            for name, run in runs.items()
-        ],
+        runs=model_runs(
+            runs,
+            scored,
+            curve_metrics=[*task.metric_descriptions, *sorted(kinds)],
+            validation_noun=f"validation {task.noun}",
+            loss_title=task.loss_title,
+        ),
         examples=[
             _card(identity, example, images, {name: by_id[identity] for name, by_id in predictions_by_run.items()})
             for identity, example in examples.items()
