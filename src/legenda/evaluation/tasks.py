@@ -18,15 +18,17 @@ CHUNK_SIZE = 200
 """Examples between two updates of the progress bar."""
 
 
-def reject_captioner_options(run: Run, options: Any, names: Iterable[str]) -> None:
-    """Raise ConfigError where one of the named fields of a dataclass, which are for captioners, is not its default."""
+def reject_options(options: Any, names: Iterable[str], reason: str) -> None:
+    """Raise ConfigError where one of the named fields of a dataclass is not its default; `reason` ends the message."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in names:
         if getattr(options, name) != defaults[name]:
-            option = name.replace("_", "-")
-            raise ConfigError(
-                f"--{option} is for captioners, but {run.folder} was trained for {run.task.name}; leave it out"
-            )
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
+def reject_captioner_options(run: Run, options: Any, names: Iterable[str]) -> None:
+    """Raise ConfigError where one of the named options, which are for captioners, is set."""
+    reject_options(options, names, f"is for captioners, but {run.folder} was trained for {run.task.name}; leave it out")
 
 
 def load_examples(run: Run, split: str) -> Any:

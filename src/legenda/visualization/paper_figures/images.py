@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from legenda.datasets.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
+from legenda.evaluation.tasks import reject_options
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
@@ -65,14 +66,6 @@ def format_verdict(verdict: tuple[bool | None, str]) -> str:
     return "" if true is None else "true" if true else f"false: {reason}"
 
 
-def check_supported(options: ImageOptions, names: Sequence[str], reason: str) -> None:
-    """Raise ConfigError where one of the named options differs from its default."""
-    defaults = {field.name: field.default for field in fields(options)}
-    for name in names:
-        if getattr(options, name) != defaults[name]:
-            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
-
-
 def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, count: int = 1) -> FigureImages:
     """Return the image files that the options name, or the first `count` images of the split.
 
@@ -82,7 +75,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
         raise ConfigError(f"--count must be 1 or more, not {count}")
     if options.image_files:
         data_options = ("split", "image_ids", "image_folder", "annotations", "features")
-        check_supported(options, data_options, "selects images of the runs' data; leave it out with --image-files")
+        reject_options(options, data_options, "selects images of the runs' data; leave it out with --image-files")
         paths = find_images(options.image_files)
         titles, positions = [path.name for path in paths], range(len(paths))
         datasets = {name: _file_dataset(opened, paths, options.extractor, options) for name, opened in runs.items()}
@@ -91,7 +84,7 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
             return ReportImage(read_image(paths[position]), "", no_verdict)
 
     else:
-        check_supported(options, ("extractor",), "is for image files; name some with --image-files")
+        reject_options(options, ("extractor",), "is for image files; name some with --image-files")
         data = [resolve_data(opened, options.annotations, options.features) for opened in runs.values()]
         datasets = {name: settings.split(options.split) for name, settings in zip(runs, data, strict=True)}
         remedy = "draw runs of the same data together, or name images with --image-files"

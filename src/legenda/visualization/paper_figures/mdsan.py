@@ -14,6 +14,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
+from legenda.evaluation.tasks import reject_options
 from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.pipeline import GeneratedCaption
@@ -23,7 +24,6 @@ from legenda.visualization.figures.image_grid import MAX_COLUMNS
 from legenda.visualization.paper_figures.data import distance_weights, position_matrices, self_attention
 from legenda.visualization.paper_figures.images import (
     FigureImage,
-    check_supported,
     find_figure_images,
     format_verdict,
     open_runs,
@@ -102,10 +102,10 @@ def read_cells(image: Image.Image, cells: int) -> Regions:
 def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     """Return the three models of the paper with random weights, on the cells of a scene."""
     run_options = ("extractor", "image_ids", "image_folder", "annotations", "features")
-    check_supported(options, run_options, "is for runs, and none is named; untrained models read the cells of an image")
+    reject_options(options, run_options, "is for runs, and none is named; untrained models read the cells of an image")
     path = None
     if options.image_files:
-        check_supported(options, ("split",), "is for drawn scenes; leave it out with --image-files")
+        reject_options(options, ("split",), "is for drawn scenes; leave it out with --image-files")
         path = _only(find_images(options.image_files))
     image = draw_scene_image(options.split, 0, 0).image if path is None else read_image(path)
     regions = read_cells(image, _CELLS)
@@ -118,7 +118,7 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
 
 
 def _trained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
-    check_supported(options, ("seed",), "is for untrained models; leave out the runs or the seed")
+    reject_options(options, ("seed",), "is for untrained models; leave out the runs or the seed")
     runs = open_runs(options.runs, options)
     entry = _only(find_figure_images(runs, options).images)
     rows, as_cells = [], False
