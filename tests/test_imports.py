@@ -23,7 +23,6 @@ _ORDER = (
     "register",
     "config",
     "compute",
-    "hub",
     "text",
     "metrics",
     "regions",

@@ -78,7 +78,7 @@ def train_recipe(
         TASKS.get(recipe.task)(recipe.data.open(progress)),
         recipe.stages,
         out,
-        sections={"recipe": recipe.name, "data": describe_data(recipe.data, out)},
+        sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
         init_from=init_from,
         device=device,
         devices=devices,

@@ -9,11 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legenda.datasets import tokens
 from legenda.datasets.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
 from legenda.datasets.scenes import FEATURE_DIM
 from legenda.datasets.tokens import TokenizedCaptions
-from legenda.errors import DataError
+from legenda.errors import ConfigError, DataError
 from legenda.features import write_store
 from legenda.regions import Regions
 from legenda.text import Vocabulary, ptb_tokenize
@@ -240,11 +239,43 @@ def test_images_are_found_under_the_names_of_their_files(tmp_path):
 
 def test_captions_are_tokenized_once(tmp_path, monkeypatch):
     tokenized: list[str] = []
-    real = tokens.ptb_tokenize
-    monkeypatch.setattr(tokens, "ptb_tokenize", lambda text: tokenized.append(text) or real(text))
+
+    def tokenize(text):
+        tokenized.append(text)
+        return ptb_tokenize(text)
+
+    monkeypatch.setattr("legenda.datasets.captions.create_tokenizer", lambda _: tokenize)
     opened = write_karpathy(tmp_path).open(nothing)
     EncodedCaptions.of(opened.train, opened.vocabulary, max_caption_length=9)
     assert len(tokenized) == sum(map(len, opened.train.references))
+
+
+def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
+    data = write_karpathy(tmp_path)
+    content = json.loads(data.annotations.read_text())
+    for image in content["images"]:
+        for sentence in image["sentences"]:
+            sentence["tokens"] = ["A", "own-token", image["split"]]
+    data.annotations.write_text(json.dumps(content))
+    karpathy = dataclasses.replace(data, tokenizer="karpathy", min_count=1)
+    opened = karpathy.open(nothing)
+    assert opened.vocabulary.tokens == ("<end>", "<unk>", "A", "own-token", "train")
+    val = dataclasses.replace(karpathy, vocabulary="train_val", special_tokens=("<unk>", "<pad>", "<begin>", "<end>"))
+    assert val.open(nothing).vocabulary.tokens == (
+        "<unk>", "<pad>", "<begin>", "<end>", "A", "own-token", "train", "val"
+    )  # fmt: skip
+    assert "test" in dataclasses.replace(karpathy, vocabulary="all").open(nothing).vocabulary.tokens
+    del content["images"][0]["sentences"][0]["tokens"]
+    data.annotations.write_text(json.dumps(content))
+    notices: list[str] = []
+    assert "number" in karpathy.open(notices.append).vocabulary.tokens
+    assert any("lacks tokens; captions are split into runs of word characters" in notice for notice in notices)
+
+
+@pytest.mark.parametrize("special_tokens", [(), ("<unk>",), ("<end>", "<eos>")])
+def test_special_tokens_are_checked(tmp_path, special_tokens):
+    with pytest.raises(ConfigError, match="special_tokens must contain <end> and be among"):
+        dataclasses.replace(write_karpathy(tmp_path), special_tokens=special_tokens).open(nothing)
 
 
 @settings(max_examples=50, deadline=None)

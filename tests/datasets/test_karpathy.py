@@ -27,7 +27,11 @@ def write(path: Path, *images: Any) -> Path:
 @pytest.mark.parametrize("name", ["dataset.json", "dataset.json.gz"])
 def test_an_image_keeps_its_captions_verbatim_and_its_file_name_as_id(tmp_path, name):
     read = read_karpathy(write(tmp_path / name, entry()))
-    assert read == [CaptionedImage("12_ab", "12_ab.jpg", ("A dog runs.", "The dog."), "train")]
+    assert read == [
+        CaptionedImage(
+            "12_ab", "12_ab.jpg", ("A dog runs.", "The dog."), "train", (("a", "dog", "runs"), ("the", "dog"))
+        )
+    ]
 
 
 def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
@@ -55,6 +59,14 @@ def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
         ([entry(), entry(filename="b.jpg", split=None)], r"images\[1\] has no 'split'"),
         ([entry(sentences=None)], r"images\[0\] has no 'sentences'"),
         ([entry(sentences=[{"raw": "A cat."}, {"tokens": ["a"]}])], r"images\[0\].sentences\[1\] has no 'raw'"),
+        (
+            [entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])],
+            r"has tokens that are not all text",
+        ),
+        (
+            [entry(sentences=[{"raw": "A cat.", "tokens": "a"}])],
+            r"sentences.0. is of type str, not list",
+        ),
         ([entry(sentences="A cat.")], "images.0. is of type str, not list"),
         ([entry(sentences=["A cat."])], r"sentences\[0\] has no 'raw'"),
         ([7], r"images\[0\] has no 'filename'"),

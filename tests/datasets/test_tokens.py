@@ -9,5 +9,11 @@ VOCABULARY = Vocabulary(("<end>", "<unk>", "a", "dog", "cat"))
 
 def test_ids_are_those_of_every_caption_tokenized_alone():
     expected = [[VOCABULARY.encode(ptb_tokenize(caption)) for caption in captions] for captions in REFERENCES]
-    assert TokenizedCaptions.of(REFERENCES).ids(VOCABULARY) == expected
+    assert TokenizedCaptions.of(REFERENCES).ids(VOCABULARY.encode) == expected
     assert expected[0] == [[2, 3, 1], [1, 1], []]
+
+
+def test_tokens_are_kept():
+    tokens = [[["a", "dog"], []], [["Dog"]]]
+    assert TokenizedCaptions.of_tokens(tokens).ids(VOCABULARY.encode) == [[[2, 3], []], [[1]]]
+    assert TokenizedCaptions.of_tokens(tokens).counts() == {"a": 1, "dog": 1, "Dog": 1}

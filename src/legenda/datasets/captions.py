@@ -6,7 +6,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -23,6 +23,8 @@ from legenda.features.base import FeatureStore
 from legenda.features.concat import RegionReader, read_regions
 from legenda.features.open import open_features
 from legenda.text import Vocabulary
+from legenda.text.tokenizers import create_tokenizer
+from legenda.text.vocabulary import END, UNKNOWN
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +48,7 @@ class CaptionDataset:
     source: what the regions are read from, for messages.
     extractor: the extractor of the regions, which must be that of the model.
     score: further metrics of captions, or None.
+    tokenize: returns the references as tokens for the model; by default they are tokenized as the metrics do.
     """
 
     ids: tuple[str, ...]
@@ -54,6 +57,7 @@ class CaptionDataset:
     source: str
     extractor: str
     score: Scorer | None = None
+    tokenize: Callable[[], TokenizedCaptions] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,7 +70,7 @@ class CaptionDataset:
     @cached_property
     def tokenized(self) -> TokenizedCaptions:
         """Return the references as numbered words, tokenized at the first call only."""
-        return TokenizedCaptions.of(self.references)
+        return TokenizedCaptions.of(self.references) if self.tokenize is None else self.tokenize()
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +132,16 @@ class KarpathyData:
     features: Path
     """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
     min_count: int = 5
-    """Words that are less frequent in the counted captions become <unk> (AoANet: 5, or 6 for 9,487 words; X-LAN: 6)."""
-    vocabulary: Literal["train", "all"] = "train"
-    """The counted captions: those of train, or of all splits as in the released codes, which leaks test captions."""
+    """Words that are less frequent in the counted captions become <unk> (AoANet and MD-SAN: 5; NG-SAN and X-LAN: 6)."""
+    vocabulary: Literal["train", "train_val", "all"] = "train"
+    """The splits whose captions are counted: train; train and val, as in MD-SAN's release; all, as in the others, which
+    leaks words of test captions."""
+    tokenizer: Literal["ptb", "karpathy", "words", "spacy"] = "ptb"
+    """How captions become tokens for the model: as the metrics do; by the `tokens` of Karpathy's files, as the papers
+    do, or "words" where a file has none; as runs of word characters in lower case; by spaCy without punctuation, as
+    MD-SAN's release does."""
+    special_tokens: tuple[str, ...] = (END, UNKNOWN)
+    """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
     restval: Restval = "train"
     """Whether Karpathy's restval images are part of train or a separate split."""
     lists: Path | None = None
@@ -142,18 +153,20 @@ class KarpathyData:
         """Read the annotations, builds the vocabulary and open the features."""
         progress(f"reading {self.annotations} and {self.features}")
         with _gc_paused():
-            return self._open()
+            return self._open(progress)
 
-    def _open(self) -> DataModule:
+    def _open(self, progress: Callable[[str], None]) -> DataModule:
         store = self._store()
         _spot_check(store)
         images = self._images()
+        if self.tokenizer == "karpathy" and any(image.tokens is None for image in images):
+            progress(f"{self.annotations} lacks tokens; captions are split into runs of word characters instead")
         train, validation = (self._part(images, store, name) for name in ("train", "val"))
         counts = Counter(train.tokenized.counts())
-        if self.vocabulary == "all":
-            others = [image.captions for image in images if image.split != "train"]
-            counts.update(TokenizedCaptions.of(others).counts())
-        words = Vocabulary.from_counts(counts, min_count=self.min_count)
+        counted = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
+        others = [image for image in images if image.split in counted[self.vocabulary]]
+        counts.update(self._tokenize(others, images).counts())
+        words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
         return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
 
     def split(self, name: str) -> CaptionDataset:
@@ -174,7 +187,16 @@ class KarpathyData:
         part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
             raise DataError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
-        return stored_captions(part, store, self.features)
+        part_captions = stored_captions(part, store, self.features)
+        return replace(part_captions, tokenize=lambda: self._tokenize(part, images))
+
+    def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
+        """Return the captions of a part of all images as tokens."""
+        if self.tokenizer != "karpathy":
+            return TokenizedCaptions.of([image.captions for image in part], create_tokenizer(self.tokenizer))
+        if any(image.tokens is None for image in images):
+            return TokenizedCaptions.of([image.captions for image in part], create_tokenizer("words"))
+        return TokenizedCaptions.of_tokens([image.tokens or () for image in part])
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionDataset:

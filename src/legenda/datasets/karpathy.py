@@ -1,5 +1,7 @@
 """Captioned images from Karpathy's annotation files (dataset_coco.json, dataset_flickr8k.json and their like)."""
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,13 +17,15 @@ class CaptionedImage:
     """One image of a data set.
 
     id: how predictions and feature stores name it; file: its path below the folder of images;
-    captions: what people wrote, verbatim (empty where a test set withholds them); split: train, val or test.
+    captions: what people wrote, verbatim (empty where a test set withholds them); split: train, val or test;
+    tokens: the tokens of each caption, where the file has them.
     """
 
     id: str
     file: str
     captions: tuple[str, ...]
     split: str
+    tokens: tuple[tuple[str, ...], ...] | None = None
 
 
 def read_karpathy(path: str | Path, *, restval: str = "train") -> list[CaptionedImage]:
@@ -50,12 +54,24 @@ def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[
 def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
     name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
     folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
+    sentences = get_field(entry, "sentences", list, where, _HINT)
     captions = tuple(
         get_field(sentence, "raw", str, f"{where}.sentences[{number}]", _HINT)
-        for number, sentence in enumerate(get_field(entry, "sentences", list, where, _HINT))
+        for number, sentence in enumerate(sentences)
     )
+    tokens = None
+    if all("tokens" in sentence for sentence in sentences):
+        tokens = tuple(_tokens(sentence, f"{where}.sentences[{number}]") for number, sentence in enumerate(sentences))
     image = PurePosixPath(name).stem if entry.get("cocoid") is None else str(entry["cocoid"])
-    return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, restval if split == "restval" else split)
+    split = restval if split == "restval" else split
+    return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, split, tokens)
+
+
+def _tokens(sentence: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    tokens = get_field(sentence, "tokens", list, where, _HINT)
+    if not all(isinstance(token, str) and token for token in tokens):
+        raise DataError(f"{where} has tokens that are not all text; {_HINT}")
+    return tuple(map(sys.intern, tokens))  # one object per word: COCO has 6.5 million tokens
 
 
 def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:

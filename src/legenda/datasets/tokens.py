@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from legenda.metrics.ngrams import Captions
 from legenda.text import Vocabulary, ptb_tokenize
+from legenda.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,21 +29,22 @@ class TokenizedCaptions:
     image_offsets: np.ndarray
 
     @staticmethod
-    def of(references: Sequence[Sequence[str]]) -> TokenizedCaptions:
-        """Return the captions of each image, tokenized as the metrics do."""
-        known: dict[Hashable, int] = {}
-        encoded = Captions.from_tokens((ptb_tokenize(caption) for group in references for caption in group), known)
-        lengths = encoded.lengths, map(len, references)
-        offsets, images = (np.cumsum([0, *each], dtype=np.int64) for each in lengths)
-        return TokenizedCaptions(tuple(map(str, known)), encoded.tokens, offsets, images)
+    def of(references: Sequence[Sequence[str]], tokenize: Tokenizer = ptb_tokenize) -> TokenizedCaptions:
+        """Return the captions of each image, tokenized, by default as the metrics do."""
+        return _number((tokenize(caption) for group in references for caption in group), map(len, references))
+
+    @staticmethod
+    def of_tokens(captions: Sequence[Sequence[Sequence[str]]]) -> TokenizedCaptions:
+        """Return the captions of each image from their tokens."""
+        return _number((tokens for group in captions for tokens in group), map(len, captions))
 
     def counts(self) -> dict[str, int]:
         """Return the frequency of each word."""
         return dict(zip(self.words, np.bincount(self.token_ids, minlength=len(self.words)).tolist(), strict=True))
 
-    def ids(self, vocabulary: Vocabulary) -> list[list[list[int]]]:
-        """Return every caption of every image as ids, without bos and eos."""
-        ids = np.array(vocabulary.encode(self.words), np.int32)[self.token_ids].tolist()
+    def ids(self, encode: Callable[[Sequence[str]], Sequence[int]]) -> list[list[list[int]]]:
+        """Return every caption of every image as ids, without bos and eos. encode: returns the ids of words."""
+        ids = np.array(encode(self.words), np.int32)[self.token_ids].tolist()
         captions = [ids[first:last] for first, last in pairwise(self.offsets.tolist())]
         return [captions[first:last] for first, last in pairwise(self.image_offsets.tolist())]
 
@@ -67,3 +69,11 @@ class TokenizedCaptions:
             longer = lengths > position
             rows[owner[longer], row[longer], position + 1] = ids[self.token_ids[starts[longer] + position]]
         return rows, counts
+
+
+def _number(captions: Iterable[Sequence[str]], counts: Iterable[int]) -> TokenizedCaptions:
+    """Return tokenized captions, of which `counts` belong to each image, with their words numbered."""
+    known: dict[Hashable, int] = {}
+    encoded = Captions.from_tokens(captions, known)
+    offsets, images = (np.cumsum([0, *each], dtype=np.int64) for each in (encoded.lengths, counts))
+    return TokenizedCaptions(tuple(map(str, known)), encoded.tokens, offsets, images)

@@ -33,6 +33,9 @@ class SelfCriticalConfig(Bounded):
     max_reference_length: NonNegativeInt = 0
     """References are truncated to this many tokens for the reward, the end token included (AoANet, X-LAN: 16); 0 keeps
     them whole."""
+    reward_on_words: bool = False
+    """Whether rewards compare PTB tokens instead of ids of the vocabulary, so that unknown words of references differ
+    from each other (MD-SAN and M2 as released)."""
     df_unit: Literal["images", "captions"] = "images"
     """What counts as a document of CIDEr-D's document frequencies: all references of an image together, or each caption
     (MD-SAN)."""

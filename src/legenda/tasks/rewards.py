@@ -12,10 +12,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from legenda.datasets.captions import CaptionDataset
+from legenda.datasets.tokens import TokenizedCaptions
 from legenda.errors import ConfigError
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.plugins import Registry
 from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.reward_words import WordIds
 from legenda.text import Vocabulary
 
 Reward = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -53,15 +55,20 @@ class Rewards:
             if name not in _BUILT_IN
         }
         built_in = parts.keys() & _BUILT_IN
+        word_ids = WordIds(vocabulary) if config.reward_on_words else None
         if built_in:
             references = CiderD(
-                split.tokenized.ids(vocabulary),
+                split.tokenized.ids(vocabulary.encode)
+                if word_ids is None
+                else TokenizedCaptions.of(split.references).ids(word_ids.encode),
                 eos_token_id=vocabulary.eos_token_id,
                 eos="append" if config.reward_includes_eos else "drop",
                 max_reference_length=config.max_reference_length or None,
                 df="captions" if config.df_unit == "captions" else "references",
             )
-            rewards |= {name: _BUILT_IN[name].from_index(references.index) for name in built_in}
+            for name in built_in:
+                reward = _BUILT_IN[name].from_index(references.index)
+                rewards[name] = reward if word_ids is None else word_ids.wrap(reward)
         return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
     def start(self, indices: np.ndarray, tokens: Int[Tensor, "B K T"]) -> Future[np.ndarray]:

@@ -8,7 +8,7 @@ from operator import index
 from pathlib import Path
 from typing import ClassVar, Self
 
-from legenda.errors import DataError
+from legenda.errors import ConfigError, DataError
 from legenda.io import read_text, write_text
 
 END, UNKNOWN, BEGIN, PAD, CLS = "<end>", "<unk>", "<begin>", "<pad>", "<cls>"
@@ -98,10 +98,18 @@ class Vocabulary(TokenList):
         return cls.from_counts(Counter(token for caption in captions for token in caption), min_count=min_count)
 
     @classmethod
-    def from_counts(cls, counts: Mapping[str, int], *, min_count: int = 5) -> Self:
-        """Return the same as `build`, from the number of occurrences of each token."""
+    def from_counts(
+        cls, counts: Mapping[str, int], *, min_count: int = 5, special_tokens: Sequence[str] = (END, UNKNOWN)
+    ) -> Self:
+        """Return the same as `build`, from the number of occurrences of each token.
+
+        special_tokens: the first entries; raise ConfigError for one that is not special, and without "<end>".
+        """
+        if END not in special_tokens or not set(special_tokens) <= set(cls.specials):
+            known = ", ".join(cls.specials)
+            raise ConfigError(f"special_tokens must contain {END} and be among {known}, not {list(special_tokens)}")
         frequent = (token for token, count in counts.items() if count >= min_count and token not in cls.specials)
-        return cls((END, UNKNOWN, *sorted(frequent, key=lambda token: (-counts[token], token))))
+        return cls((*special_tokens, *sorted(frequent, key=lambda token: (-counts[token], token))))
 
     @cached_property
     def eos_token_id(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from legenda.errors import ConfigError, import_extra
+from legenda.errors import ConfigError
 from legenda.io import atomic_write
 
 if TYPE_CHECKING:
@@ -24,9 +25,13 @@ _METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """The file formats, with metadata that omits the time of writing: equal data make equal files."""
 
 
-def load_matplotlib() -> Any:
+def load_matplotlib() -> ModuleType:
     """Return matplotlib; raise ConfigError where it is not installed."""
-    return import_extra("matplotlib", "figures")
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ConfigError('figures need matplotlib; install it with pip install "legenda[figures]"') from error
+    return matplotlib
 
 
 def new_figure(width: float, height: float) -> Figure:
