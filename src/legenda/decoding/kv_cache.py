@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from typing import Any, ClassVar, TypeVar
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -16,6 +19,30 @@ def gather_beams(x: Tensor, beams: Int[Tensor, "B W"]) -> Tensor:
     """Return the rows `beams` of each image of `x` `(B, K, ...)`."""
     image = torch.arange(len(beams), device=beams.device).unsqueeze(1)
     return x[image, beams]
+
+
+_State = TypeVar("_State", bound="RowState")
+
+
+class RowState:
+    """Base class of decoder states: dataclasses of tensors `(B, K, ...)`, of tuples of these, and of None.
+
+    shared: the names of the fields that all rows of an image share.
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    def reorder(self: _State, beams: Int[Tensor, "B W"]) -> _State:
+        """Return the state of the rows `beams` of each image."""
+        state: Any = self
+        names = [field.name for field in fields(state) if field.name not in self.shared]
+        return replace(state, **{name: _gather(getattr(state, name), beams) for name in names})
+
+
+def _gather(value: Any, beams: Int[Tensor, "B W"]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_gather(part, beams) for part in value)
+    return None if value is None else gather_beams(value, beams)
 
 
 def append_kv(past: Tensor, current: Tensor, dim: int, length: CacheLength) -> Tensor:

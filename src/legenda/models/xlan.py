@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -16,34 +16,26 @@ from legenda.attention.additive import AdditiveAttention
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import gather_beams
+from legenda.decoding.kv_cache import RowState
 from legenda.models.lstm import WordLSTM
 from legenda.regions import Memory
 
 
 @dataclass(frozen=True, eq=False)
-class XLanState:
+class XLanState(RowState):
     """Hidden state, cell and context of every row.
 
     image_gates: the part of the gates that the global feature contributes. attention: weights of the last step over the
     regions.
     """
 
+    shared: ClassVar[tuple[str, ...]] = ("image_gates",)
+
     image_gates: Float[Tensor, "B gates"]
     hidden: Float[Tensor, "B K D"]
     cell: Float[Tensor, "B K D"]
     context: Float[Tensor, "B K D"]
     attention: Float[Tensor, "B K H N"] | None = None
-
-    def reorder(self, beams: Int[Tensor, "B K"]) -> XLanState:
-        """Return the state of rows `beams` of each image."""
-        return XLanState(
-            self.image_gates,
-            gather_beams(self.hidden, beams),
-            gather_beams(self.cell, beams),
-            gather_beams(self.context, beams),
-            None if self.attention is None else gather_beams(self.attention, beams),
-        )
 
 
 class _GateWeights(NamedTuple):

@@ -19,13 +19,13 @@ from legenda.attention import (
 )
 from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import gather_beams
+from legenda.decoding.kv_cache import RowState
 from legenda.models.lstm import WordLSTM
 from legenda.regions import Memory
 
 
 @dataclass(frozen=True, eq=False)
-class AoANetState:
+class AoANetState(RowState):
     """Hidden state and cell of the LSTM, the context, and hidden state and cell of a second LSTM, all `(B, K, D)`.
 
     attention: weights of the last step over the regions.
@@ -36,16 +36,6 @@ class AoANetState:
     context: Float[Tensor, "B K D"]
     second: tuple[Tensor, Tensor] | None
     attention: Float[Tensor, "B K H N"] | None = None
-
-    def reorder(self, beams: Int[Tensor, "B K"]) -> AoANetState:
-        """Return the state of rows `beams` of each image."""
-        return AoANetState(
-            gather_beams(self.hidden, beams),
-            gather_beams(self.cell, beams),
-            gather_beams(self.context, beams),
-            None if self.second is None else (gather_beams(self.second[0], beams), gather_beams(self.second[1], beams)),
-            None if self.attention is None else gather_beams(self.attention, beams),
-        )
 
 
 class AoANetDecoder(Decoder):

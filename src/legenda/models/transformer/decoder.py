@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from legenda.attention import MultiHeadAttention, sinusoids
 from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
+from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
 from legenda.regions import Memory
 
@@ -121,26 +121,19 @@ def _inner(residual: Residual | None, x: Tensor, y: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class TransformerState:
+class TransformerState(RowState):
     """Cache of the decoder: for each layer the keys and values of the tokens so far `(B, K, H, t, d)`.
 
     length: number of tokens so far. attention_mask: which of them later tokens attend to; None for all. attention:
     weights of the last step over the regions.
     """
 
+    shared: ClassVar[tuple[str, ...]] = ("length",)
+
     length: CacheLength
     kv_cache: tuple[KeyValue, ...]
     attention_mask: Bool[Tensor, "B K t"] | None = None
     attention: Float[Tensor, "B K H N"] | None = None
-
-    def reorder(self, beams: Int[Tensor, "B K"]) -> TransformerState:
-        """Return the state of rows `beams` of each image."""
-        return replace(
-            self,
-            kv_cache=tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
-            attention_mask=None if self.attention_mask is None else gather_beams(self.attention_mask, beams),
-            attention=None if self.attention is None else gather_beams(self.attention, beams),
-        )
 
 
 def add_token_positions(x: Float[Tensor, "*rows T D"], first: CacheLength = 0) -> Float[Tensor, "*rows T D"]:

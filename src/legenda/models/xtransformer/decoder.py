@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import CacheLength, append_kv, empty_kv, gather_beams
+from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
 from legenda.models.layers import PostNormFeedForward
 from legenda.models.x_linear import ConcatUpdate
 from legenda.regions import Memory
@@ -120,12 +120,14 @@ class XTransformerLayer(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class XTransformerState:
+class XTransformerState(RowState):
     """Cache of the decoder: for each layer the keys and values of the tokens so far `(B, K, H, t, d)`.
 
     length: number of tokens so far. image: factor of the first query for each image. token_mask: which tokens may be
     attended to; sum_embeddings: the sum of their embeddings. attention: weights of the last step over the regions.
     """
+
+    shared: ClassVar[tuple[str, ...]] = ("length", "image")
 
     length: CacheLength
     image: Float[Tensor, "B D"]
@@ -133,17 +135,6 @@ class XTransformerState:
     token_mask: Bool[Tensor, "B K t"]
     sum_embeddings: Float[Tensor, "B K D"]
     attention: Float[Tensor, "B K H N"] | None = None
-
-    def reorder(self, beams: Int[Tensor, "B K"]) -> XTransformerState:
-        """Return the state of rows `beams` of each image."""
-        return XTransformerState(
-            self.length,
-            self.image,
-            tuple((gather_beams(keys, beams), gather_beams(values, beams)) for keys, values in self.kv_cache),
-            gather_beams(self.token_mask, beams),
-            gather_beams(self.sum_embeddings, beams),
-            None if self.attention is None else gather_beams(self.attention, beams),
-        )
 
 
 class XTransformerDecoder(Decoder):
