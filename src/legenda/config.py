@@ -45,6 +45,10 @@ class Bounded:
 
     section: ClassVar[str] = ""
 
+    def values_of(self, *names: str) -> dict[str, Any]:
+        """Return the values of fields and properties by name."""
+        return {name: getattr(self, name) for name in names}
+
     def __post_init__(self) -> None:
         for name, bound in _bounds(type(self)).items():
             value = getattr(self, name)

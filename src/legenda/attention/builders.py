@@ -50,17 +50,8 @@ def create_self_attention(
 
 def create_pair_geometry(options: AttentionConfig, num_layers: int) -> PairGeometry:
     """Return what computes the `Geometry` of each layer's attention, as the options name it."""
-    return PairGeometry(
-        num_layers,
-        geometry=options.geometry,
-        geometry_dim=options.geometry_dim,
-        per_layer=options.geometry_per_layer,
-        distance=options.distance,
-        grid_size=options.grid_size,
-        window=options.window,
-        window_size=options.window_size,
-        window_halo=options.window_halo,
-    )
+    names = ("geometry", "geometry_dim", "distance", "grid_size", "window", "window_size", "window_halo")
+    return PairGeometry(num_layers, **options.values_of(*names), per_layer=options.geometry_per_layer)
 
 
 def create_multi_head(

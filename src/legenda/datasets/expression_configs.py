@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,58 +21,65 @@ from legenda.text.vocabulary import QuestionVocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefsData:
-    """RefCOCO, RefCOCO+ or RefCOCOg and feature stores of COCO's images with boxes."""
+class ExpressionData(ABC):
+    """Expressions in files, and feature stores of their images with boxes."""
 
-    refs: Path
-    """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
-    instances: Path
-    """The instances.json of the same folder."""
     features: tuple[Path, ...]
-    """Stores of regions, whose extractor was not trained on these images; MCAN's folders of .npz are such stores."""
+    """Stores of regions, whose extractor was not trained on these images, such as MCAN's folders of .npz; or an .npz of
+    detections."""
     vectors: Path | None = None
     """Initial word vectors, a text file in GloVe's layout; random if None."""
     max_text_length: int = 14
     """Words of an expression that are read."""
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Read the expressions and opens the features; the words are those of train."""
-        progress(f"reading {self.refs}")
-        return _opened(self.refs, self._parts(), self.features, self.max_text_length, self.vectors)
+        """Read the expressions and open the features; the words are those of train."""
+        path, read = self.source()
+        progress(f"reading {path}")
+        parts, store = read(), ConcatFeatureStore.open(self.features)
+        train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
+        vocabulary = _words(train.expressions)
+        vectors = None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens)
+        return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, self.max_text_length, vectors)
 
     def split(self, name: str) -> ExpressionDataset:
-        """train, val, and testA and testB or test."""
-        return stored_expressions(choose_split(self._parts(), name, self.refs), ConcatFeatureStore.open(self.features))
+        """Return a split of the file: train, val and others."""
+        path, read = self.source()
+        return stored_expressions(choose_split(read(), name, path), ConcatFeatureStore.open(self.features))
 
-    def _parts(self) -> dict[str, list[Expression]]:
-        return read_refs(self.refs, self.instances)
+    @abstractmethod
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the expressions and its reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntitiesData:
-    """Flickr30k Entities' phrases and a feature store of regions, or an .npz of detections."""
+class RefsData(ExpressionData):
+    """RefCOCO, RefCOCO+ or RefCOCOg and feature stores of COCO's images with boxes; with testA and testB, or test."""
+
+    refs: Path
+    """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
+    instances: Path
+    """The instances.json of the same folder."""
+
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the expressions and its reader."""
+        return self.refs, lambda: read_refs(self.refs, self.instances)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntitiesData(ExpressionData):
+    """Flickr30k Entities' phrases and feature stores of regions under the images' file names without suffix."""
 
     phrases: Path
     """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
     annotations: Path
     """Captions with the splits of the images, such as dataset_flickr8k.json."""
-    features: tuple[Path, ...]
-    """Stores of regions under the images' file names without suffix, or an .npz of detections."""
     max_text_length: int = 10
     """Words of a phrase that are read."""
 
-    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Read the phrases and opens the features; the words are those of train."""
-        progress(f"reading {self.phrases}")
-        return _opened(self.phrases, self._parts(), self.features, self.max_text_length, None)
-
-    def split(self, name: str) -> ExpressionDataset:
-        """train, val or test, where the file has their phrases."""
-        part = choose_split(self._parts(), name, self.phrases)
-        return stored_expressions(part, ConcatFeatureStore.open(self.features))
-
-    def _parts(self) -> dict[str, list[Expression]]:
-        return read_entities(self.phrases, self.annotations)
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the phrases and its reader."""
+        return self.phrases, lambda: read_entities(self.phrases, self.annotations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,21 +111,6 @@ def scene_expressions(scene_split: SceneSplit) -> ExpressionDataset:
             expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
             scenes.append(index)
     return ExpressionDataset(tuple(expressions), scene_reader(scene_split, scenes), "scenes", "scenes")
-
-
-def _opened(
-    path: Path,
-    parts: Mapping[str, list[Expression]],
-    features: Sequence[Path],
-    max_text_length: int,
-    vectors: Path | None,
-) -> ExpressionDataModule:
-    """Return the parts train and val of what was read from `path`."""
-    store = ConcatFeatureStore.open(features)
-    train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
-    vocabulary = _words(train.expressions)
-    first = None if vectors is None else read_word_vectors(vectors, vocabulary.tokens)
-    return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, max_text_length, first)
 
 
 def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:

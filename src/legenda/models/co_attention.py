@@ -237,14 +237,9 @@ def create_pool(config: CoAttentionConfig, glimpses: int = 1) -> AttentionPool:
 def _create_backbone(config: CoAttentionConfig, bias: bool) -> CoAttention:
     """Return the backbone; bias: whether the projections of all attentions have one."""
     return CoAttention(
-        vocab_size=config.vocab_size,
-        feature_dim=config.feature_dim,
-        word_dim=config.word_dim,
-        dim=config.dim,
-        num_heads=config.num_heads,
-        num_layers=config.num_layers,
-        ff_dim=config.ff_dim,
-        dropout=config.dropout,
+        **config.values_of(
+            "vocab_size", "feature_dim", "word_dim", "dim", "num_heads", "num_layers", "ff_dim", "dropout"
+        ),
         bias=bias,
         create_attention=lambda layer: create_self_attention(
             config, config.dim, config.num_heads, layer=layer, dropout=config.dropout, bias=bias

@@ -70,10 +70,6 @@ class ModelConfig(Config):
         """Return the keyword arguments of the decoder."""
         return {}
 
-    def values_of(self, *names: str) -> dict[str, Any]:
-        """Return the values of fields and properties by name."""
-        return {name: getattr(self, name) for name in names}
-
     @property
     def generation_config(self) -> GenerationConfig:
         """The defaults of generation in the release of the decoder."""

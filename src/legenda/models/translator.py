@@ -133,27 +133,16 @@ class Translator(Model):
 
 def _create_encoder(config: TranslatorConfig) -> TokenEncoder:
     return TokenEncoder(
-        dim=config.dim,
-        num_layers=config.num_layers,
-        ff_dim=config.ff_dim,
+        **config.values_of("dim", "num_layers", "ff_dim", "dropout", "inner_dropout", "norm_first"),
         create_attention=lambda layer: create_self_attention(
             config, config.dim, config.num_heads, layer=layer, dropout=config.inner_dropout
         ),
-        dropout=config.dropout,
-        inner_dropout=config.inner_dropout,
-        norm_first=config.norm_first,
     )
 
 
 def _create_decoder(config: TranslatorConfig) -> TransformerDecoder:
     return TransformerDecoder(
-        vocab_size=config.vocab_size,
-        dim=config.dim,
-        num_heads=config.num_heads,
-        num_layers=config.num_layers,
-        ff_dim=config.ff_dim,
-        dropout=config.dropout,
-        inner_dropout=config.inner_dropout,
+        **config.values_of("vocab_size", "dim", "num_heads", "num_layers", "ff_dim", "dropout", "inner_dropout"),
         norm_first=config.norm_first,
         last_norm=config.norm_first,
         tie_embeddings=True,

@@ -17,12 +17,10 @@ from torch.nn import functional as F
 from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, in_pixels
-from legenda.run_files import VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
-from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
+from legenda.tasks.word_vectors import create_co_attention_model, iter_batches
 from legenda.text.encoding import encode_tokens
-from legenda.text.vocabulary import QuestionVocabulary
 
 
 class BoxObjective(Objective):
@@ -89,17 +87,8 @@ class Grounding(ReportedTask):
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
         """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
-        data = self.data
-        vocabulary = data.vocabulary if init_from is None else QuestionVocabulary.load(init_from / VOCABULARY)
-        sizes = {
-            "vocab_size": len(vocabulary),
-            "feature_dim": data.feature_dim,
-            "max_text_length": data.max_text_length,
-        }
-        grounder: Grounder = self.build_model(model, {**options, **sizes})
-        grounder.vocabulary = vocabulary
-        if init_from is None and data.vectors is not None:
-            init_word_embeddings(grounder, data.vectors)
+        grounder = create_co_attention_model(self, model, options, init_from)
+        assert isinstance(grounder, Grounder)
         return grounder
 
     def metric_names(self) -> Collection[str]:

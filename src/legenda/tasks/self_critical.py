@@ -37,14 +37,9 @@ class SelfCriticalObjective(CaptionObjective):
         self.rewards = rewards
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
-        defaults = model.generation_config
-        self.generation_config = GenerationConfig(
-            bos_token_id=defaults.bos_token_id,
-            eos_token_id=defaults.eos_token_id,
-            suppress_tokens=defaults.suppress_tokens,
-            max_length=self.settings.max_length,
-            finished_beams=defaults.finished_beams,
-        )
+        names = ("bos_token_id", "eos_token_id", "suppress_tokens", "finished_beams")
+        defaults = model.generation_config.values_of(*names)
+        self.generation_config = GenerationConfig(**defaults, max_length=self.settings.max_length)
 
     @property
     def settings(self) -> SelfCriticalConfig:

@@ -18,11 +18,11 @@ from torch.nn import functional as F
 from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import Mcan
-from legenda.run_files import ANSWERS, VOCABULARY
+from legenda.run_files import ANSWERS
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
-from legenda.tasks.word_vectors import init_word_embeddings, iter_batches
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.tasks.word_vectors import create_co_attention_model, iter_batches
+from legenda.text.vocabulary import AnswerVocabulary
 
 _CORRECT = 0.5
 """Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
@@ -80,22 +80,11 @@ class Vqa(ReportedTask):
 
     def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
         """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
-        data = self.data
-        vocabulary, answers = data.vocabulary, data.answers
-        if init_from is not None:
-            vocabulary = QuestionVocabulary.load(init_from / VOCABULARY)
-            answers = AnswerVocabulary.load(init_from / ANSWERS)
-        sizes = {
-            "vocab_size": len(vocabulary),
-            "answers": len(answers),
-            "feature_dim": data.feature_dim,
-            "max_text_length": data.max_text_length,
-        }
-        mcan: Mcan = self.build_model(model, {**options, **sizes})
-        check_boxes(mcan, data.has_boxes, data.train.source)
-        mcan.vocabulary, mcan.answers = vocabulary, answers
-        if init_from is None and data.vectors is not None:
-            init_word_embeddings(mcan, data.vectors)
+        answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
+        mcan = create_co_attention_model(self, model, options, init_from, answers=len(answers))
+        assert isinstance(mcan, Mcan)
+        check_boxes(mcan, self.data.has_boxes, self.data.train.source)
+        mcan.answers = answers
         return mcan
 
     def metric_names(self) -> Collection[str]:

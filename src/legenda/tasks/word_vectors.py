@@ -1,8 +1,10 @@
-"""What VQA and grounding share: pre-trained word vectors, and batches of a split."""
+"""What VQA and grounding share: how models are created, pre-trained word vectors, and batches of a split."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +14,28 @@ from legenda.datasets.questions import QuestionDataset
 from legenda.errors import ConfigError
 from legenda.models.co_attention import CoAttentionModel
 from legenda.regions import Regions
+from legenda.run_files import VOCABULARY
+from legenda.tasks.base import Task
+from legenda.text.vocabulary import QuestionVocabulary
 
 _BATCH_SIZE = 100
+
+
+def create_co_attention_model(
+    task: Task, model: str, options: Mapping[str, Any], init_from: Path | None, **sizes: int
+) -> CoAttentionModel:
+    """Return a new model with the sizes and the vocabulary of the task's data, or with the vocabulary of `init_from`.
+
+    Its word embeddings start from the data's word vectors, if given.
+    """
+    data = task.data
+    vocabulary = data.vocabulary if init_from is None else QuestionVocabulary.load(init_from / VOCABULARY)
+    sizes |= {"vocab_size": len(vocabulary), "feature_dim": data.feature_dim, "max_text_length": data.max_text_length}
+    created: CoAttentionModel = task.build_model(model, {**options, **sizes})
+    created.vocabulary = vocabulary
+    if init_from is None and data.vectors is not None:
+        init_word_embeddings(created, data.vectors)
+    return created
 
 
 @torch.no_grad()
