@@ -133,3 +133,25 @@ def test_a_file_that_fails_leaves_nothing_registered(tmp_path):
     file.write_text("import legenda\nlegenda.register_norm('mine')(print)")
     load_plugin(file)
     assert legenda.attention.NORMS.get("mine") is print
+
+
+def test_an_installed_package_registers_by_its_entry_point(tmp_path, monkeypatch, forget_plugins):
+    (tmp_path / "parts_of_package.py").write_text(
+        "import legenda\nlegenda.register_window('installed')(lambda *_: (None, None))"
+    )
+    info = tmp_path / "parts_of_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: parts-of-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[legenda.plugins]\nmine = parts_of_package\n")
+    options = {"vocab_size": 9, "feature_dim": 5, "dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8}
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        legenda.create_model("nsan", window="installed", **options).save(tmp_path / "model")
+        forget_plugins()
+        legenda.load(tmp_path / "model")
+    sys.modules.pop("parts_of_package")
+    forget_plugins()
+    with pytest.raises(
+        LegendaError, match="needs window 'installed' of the plugin parts_of_package, which is not loaded"
+    ):
+        legenda.load(tmp_path / "model")

@@ -34,27 +34,39 @@ def describe_plugins(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"plugins": records} if records else {}
 
 
-def check_plugins(config: Mapping[str, Any], path: Path, section: str | None = None) -> None:
+def check_plugins(config: Any, path: Path, section: str | None = None) -> None:
     """Check that the parts of plugins that a section of a run's configuration names, or all do, are registered.
 
     path: the file of the configuration. Raise CheckpointError naming a plugin that is missing; warn of one that has
     changed since. No plugin is loaded but those of installed packages.
     """
-    for plugin in config.get("plugins", ()):
-        owners = {}
-        for kind, names in plugin["parts"].items():
-            if section in (None, _SECTIONS.get(kind, "model")):
-                load_entry_points()
-                registered = REGISTRIES[kind].registered if kind in REGISTRIES else {}
-                owners |= {f"{kind} {name!r}": registered.get(name) for name in names}
-        for part, owner in owners.items():
+    for name, digest, parts in _read_records(config, path):
+        needed = [part for part in parts if section in (None, _SECTIONS.get(part[0], "model"))]
+        owners = {part: _owner(*part) for part in needed}
+        for (kind, part), owner in owners.items():
             if owner is None:
                 raise CheckpointError(
-                    f"{path} needs {part} of the plugin {plugin['name']}, which is not loaded; name its file, as in "
-                    f"--plugin {plugin['name']}.py, or install its package"
+                    f"{path} needs {kind} {part!r} of the plugin {name}, which is not loaded; name its file, as in "
+                    f"--plugin {name}.py, or install its package"
                 )
-        if any(owner.digest != plugin["digest"] for owner in owners.values()):
-            _LOGGER.warning("the plugin %s has changed since %s was written; results may differ", plugin["name"], path)
+        if any(owner is not None and owner.digest != digest for owner in owners.values()):
+            _LOGGER.warning("the plugin %s has changed since %s was written; results may differ", name, path)
+
+
+def _read_records(config: Any, path: Path) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Return name, digest and parts, by kind and name, of the plugins in a configuration."""
+    records = config.get("plugins", []) if isinstance(config, Mapping) else []
+    try:
+        parts = [[(kind, part) for kind, names in one["parts"].items() for part in names] for one in records]
+        return [(one["name"], one["digest"], found) for one, found in zip(records, parts, strict=True)]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f'{path} has no usable "plugins" part; restore the file') from error
+
+
+def _owner(kind: str, name: str) -> Plugin | None:
+    """Return the plugin that registered a part."""
+    load_entry_points()
+    return REGISTRIES[kind].registered.get(name) if kind in REGISTRIES else None
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -7,8 +7,11 @@ import sys
 import pytest
 
 import legenda
+from legenda.cli._table_jobs import TableJob
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.evaluation.row_runs import RowRun
+from legenda.plugins import plugin_files
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]
 
@@ -173,9 +176,8 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, caps
     }
 
     forget_plugins()
-    assert f"{out}/config.json needs model 'linear' of the plugin mine, which is not loaded; name its file" in fail(
-        f"evaluate {out}", capsys
-    )
+    error = fail(f"evaluate {out}", capsys)
+    assert f"legenda evaluate: {out}/config.json needs model 'linear' of the plugin mine, which is not loaded" in error
     assert "mine" not in sys.modules
     with pytest.raises(legenda.CheckpointError, match=r"as in --plugin mine\.py, or install its package"):
         legenda.load(out)
@@ -258,3 +260,22 @@ def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path,
     for name in ("a.py", "json.py", "a-b.py", "folder/mine.py"):
         (tmp_path / name).write_text(source or "")
     assert message in fail(line, capsys)
+
+
+def test_other_processes_get_the_plugins(file, tmp_path):
+    legenda.load_plugin(file)
+    run = RowRun("bn", "bn", "scenes.ngsan", tmp_path / "run", "test", 3, "fast")
+    for command in TableJob(run, ()).commands():
+        assert command[-2:] == ["--plugin", str(file)]
+    assert plugin_files() == (file,)
+
+
+@pytest.mark.slow
+def test_ray_gets_the_plugins(file, tmp_path, capsys):
+    pytest.importorskip("ray", reason="needs the extra ray")
+    out = tmp_path / "run"
+    main(f"train mine.linear --plugin {file} --out {out} --stages first".split())
+    draw_scene(make_scene("fresh", 1)).save(tmp_path / "scene.png")
+    captions = f"caption {tmp_path / 'scene.png'} --model {out} --engine ray --workers 1 --out {tmp_path / 'captions'}"
+    main(f"{captions} --plugin {file}".split())
+    assert "0 of them failed" in capsys.readouterr().out

@@ -36,9 +36,9 @@ def load_any(folder: str | Path) -> Model:
     folder = find_model(folder)
     path = folder / CONFIG
     content = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
+    check_plugins(content, path, "model")
     try:
         section = content["model"]
-        check_plugins(content, path, "model")
         model = build_model(section["name"], section["options"])
         if model.generation_config is not None:
             model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
