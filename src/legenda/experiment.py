@@ -28,13 +28,19 @@ def train(
     out: str | Path | None = None,
     init_from: str | Path | None = None,
     stages: Literal["all", "first"] = "all",
-    **options: Any,
+    device: str = "auto",
+    precision: Precision | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    strategy: Literal["ddp", "fsdp"] = "ddp",
+    progress: Callable[[str], None] = lambda _: None,
+    **fields: Mapping[str, Any],
 ) -> TrainResult:
     """Train a recipe into a run folder, or resume it; `legenda.open(result.folder)` captions with the result.
 
     recipe: a recipe or its name. out: the run folder, by default runs/RECIPE. init_from: a trained run that the recipe
-    continues, as `find_model` takes it. stages: "first" stops after the first of two. options: keyword arguments of
-    `train_recipe`, and fields to change: model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}.
+    continues, as `find_model` takes it. stages: "first" stops after the first of two. fields: those to change, as
+    model={"dim": 64}, data={...}, training={"epochs": 3}, fine_tuning={...}. The others are those of `train_recipe`.
 
         result = legenda.train("scenes.ngsan", out="runs/mine", training={"epochs": 3, "batch_size": 10})
 
@@ -43,23 +49,30 @@ def train(
     recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
     if init_from is not None:
         recipe = continue_from(recipe, init_from)
-    fields = {name: value for name, value in options.items() if name not in _OPTIONS}
-    recipe = select_stages(override(recipe, fields), stages)
-    others = {name: value for name, value in options.items() if name in _OPTIONS}
-    return train_recipe(recipe, Path("runs") / recipe.name if out is None else Path(out), init_from=init_from, **others)
+    return train_recipe(
+        select_stages(override(recipe, fields), stages),
+        Path("runs") / recipe.name if out is None else Path(out),
+        init_from=init_from,
+        device=device,
+        precision=precision,
+        devices=devices,
+        nodes=nodes,
+        strategy=strategy,
+        progress=progress,
+    )
 
 
 def train_recipe(
     recipe: Recipe,
     out: Path,
     *,
-    init_from: str | Path | None = None,
-    device: str = "auto",
-    precision: Precision | None = None,
-    devices: int = 1,
-    nodes: int = 1,
-    strategy: Literal["ddp", "fsdp"] = "ddp",
-    progress: Callable[[str], None] = lambda _: None,
+    init_from: str | Path | None,
+    device: str,
+    precision: Precision | None,
+    devices: int,
+    nodes: int,
+    strategy: Literal["ddp", "fsdp"],
+    progress: Callable[[str], None],
 ) -> TrainResult:
     """Train the recipe as it is. device: auto, cpu, cuda, cuda:N or mps. precision: of all stages, by default
     that of each.
@@ -85,6 +98,3 @@ def train_recipe(
         nodes=nodes,
         strategy=strategy,
     )
-
-
-_OPTIONS = ("device", "precision", "devices", "nodes", "strategy", "progress")
