@@ -47,7 +47,7 @@ def test_an_answer_of_one_annotator_in_ten_is_wrong_with_its_accuracy_as_note(sp
     result = Vqa.score_with_intervals(predictions, split)
     assert result.per_example == {"0": 1.0, "1": 0.3, "2": 0.0}
     described = Vqa.describe_predictions(ConfidentModel(), split, np.arange(3), predictions, result.per_example)
-    assert [(described[name].correct, described[name].note, described[name].score) for name in described] == [
+    assert [(described[name].verdict, described[name].note, described[name].score) for name in described] == [
         (True, "", 0.75),
         (False, "30% correct", 0.75),
         (False, "", 0.75),

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from legenda.visualization.report import CaptionView, ExampleCard, ModelRun, Report, ScoreColumn, write_report
+from legenda.tasks.reporting import Prediction
+from legenda.visualization.report import ExampleCard, ModelRun, Report, ScoreColumn, write_report
 
 if TYPE_CHECKING:
     from playwright import sync_api
@@ -74,12 +75,12 @@ def _example(number: int) -> ExampleCard:
     things = _shapes(random, 4 + number % 4)
     regions = len(things)
 
-    def caption(first: int, second: int, truth: bool) -> CaptionView:
+    def caption(first: int, second: int, truth: bool) -> Prediction:
         (color, shape, _), (other_color, other_shape, _) = things[first], things[second]
         words = ["a", color, shape, *RELATION, "a", other_color, other_shape]
         targets = [first, first, first, None, second, second, second, second]
         note = "" if truth else "the pair is wrong: these two are far apart"
-        return CaptionView(words, _attention(random, targets, regions), truth, note, None)
+        return Prediction(words, truth, note=note, attention=_attention(random, targets, regions))
 
     true = caption(0, 1, True)
     return ExampleCard(
@@ -166,7 +167,7 @@ def hostile_report(report, hostile_text) -> Report:
     """One model and one image, with the hostile text in every text field."""
     text, example = hostile_text, report.examples[0]
     run = ModelRun(text, text, 1, 1.0, {text: 0.5}, {text: [(1, 2.0), (2, 3.0)]}, {text: {text: text}})
-    caption = CaptionView([text, "b"], np.full((2, len(example.boxes)), 0.25), False, text)
+    caption = Prediction([text, "b"], False, note=text, attention=np.full((2, len(example.boxes)), 0.25))
     hostile = ExampleCard(text, text, example.image, example.media_type, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
 

@@ -148,7 +148,7 @@ class Grounding(ReportedTask):
         expressions = [split.expressions[index] for index in indices]
         return {
             expression.id: Prediction(
-                correct=scores[expression.id] >= HIT,
+                verdict=scores[expression.id] >= HIT,
                 score=scores[expression.id],
                 box=_relative_box(predictions[expression.id], expression.size),
             )

@@ -36,17 +36,22 @@ class Example:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction of a model for one example.
+    """The prediction of a model for one example, such as its caption of an image.
 
-    words: shown one by one, so an answer of several words is a single item. correct: None for tasks without right and
-    wrong. score: the value that the task's `score_name` names. box: the predicted box, as in `Example`.
+    words: shown one by one, so an answer of several words is a single item. verdict: whether it is correct; None where
+    that is unknown, and for tasks without right and wrong. score: the value that the task's `score_name` names. box:
+    the predicted box, as in `Example`. attention: non-negative weights over N regions, `(T, N)` for T words or
+    `(T, H, N)` for H heads, of which the page shows the mean or one. boxes: the regions (N, 4) of this model where they
+    differ from those of the example.
     """
 
     words: Sequence[str] = ()
-    correct: bool | None = None
+    verdict: bool | None = None
     score: float | None = None
     note: str = ""
     box: Sequence[float] | None = None
+    attention: np.ndarray | None = None
+    boxes: Sequence[Sequence[float]] | None = None
 
 
 @dataclass(frozen=True)

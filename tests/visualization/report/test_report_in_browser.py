@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from legenda.visualization.report import CaptionView, Report
+from legenda.tasks.reporting import Prediction
+from legenda.visualization.report import Report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
@@ -183,8 +184,8 @@ def _on_a_grid(report: Report, side: int) -> Report:
     cells = [[x / side, y / side, (x + 1) / side, (y + 1) / side] for y in range(side) for x in range(side)]
     attention = np.random.default_rng(0).dirichlet(np.ones(side * side), 2)
     captions = {
-        "transformer": CaptionView(["Donaudampfschiff" * 20, "b"], attention, None, score=-1.5),
-        "ngsan": CaptionView([], None, None),
+        "transformer": Prediction(["Donaudampfschiff" * 20, "b"], score=-1.5, attention=attention),
+        "ngsan": Prediction(),
     }
     return replace(report, examples=[replace(report.examples[0], boxes=cells, captions=captions)])
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from legenda.visualization.report import Breakdown, CaptionView, Report
+from legenda.tasks.reporting import Prediction
+from legenda.visualization.report import Breakdown, Report
 
 pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
 
@@ -18,8 +19,8 @@ def located(report) -> Report:
     examples = []
     for number, example in enumerate(report.examples):
         captions = {
-            "transformer": CaptionView((), None, number % 4 == 0, score=0.02, box=NEAR if number % 4 == 0 else FAR),
-            "ngsan": CaptionView((), None, True, score=0.81, box=NEAR),
+            "transformer": Prediction((), number % 4 == 0, score=0.02, box=NEAR if number % 4 == 0 else FAR),
+            "ngsan": Prediction((), True, score=0.81, box=NEAR),
         }
         facts = [("expression", "the thing next to the red circle")]
         examples.append(replace(example, boxes=(), references=(), captions=captions, facts=facts, box=REFERENCE))
@@ -103,9 +104,7 @@ def test_a_second_table_has_the_scores_by_group(located, opened):
 
 @pytest.mark.slow
 def test_examples_without_image(located, opened):
-    captions = {
-        name: CaptionView(("ein", "Mann"), None, None, score=57.25) for name in (run.name for run in located.runs)
-    }
+    captions = {name: Prediction(("ein", "Mann"), score=57.25) for name in (run.name for run in located.runs)}
     facts = [("source", "a man"), ("reference", "ein Mann"), ("reference", "ein Kerl")]
     sentence = replace(
         located.examples[0], kind="", image=None, media_type="", captions=captions, facts=facts, box=None

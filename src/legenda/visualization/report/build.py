@@ -19,6 +19,7 @@ from legenda.metrics.significance import intervals
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.run_files import HISTORY
+from legenda.tasks.reporting import Prediction
 from legenda.training.history import read_history
 from legenda.visualization.caption_attention import (
     draw_caption_attention,
@@ -26,7 +27,7 @@ from legenda.visualization.caption_attention import (
     write_sheet,
 )
 from legenda.visualization.overlay import average_heads
-from legenda.visualization.report import CaptionView, ExampleCard, ModelRun
+from legenda.visualization.report import ExampleCard, ModelRun
 from legenda.visualization.report.encode_attention import encoded_size
 from legenda.visualization.report.images import ReportImage
 
@@ -201,13 +202,13 @@ def caption_card(
     views = {}
     for name, caption in captions.items():
         verdict, reason = image.check_caption(caption.text)
-        views[name] = CaptionView(
+        views[name] = Prediction(
             caption.words,
-            (caption.heads if with_heads else caption.attention) if caption.has_boxes else None,
             verdict,
-            reason,
             scored[name].per_example[identity],
-            None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
+            reason,
+            attention=caption.heads if with_heads and caption.has_boxes else caption.attention,
+            boxes=None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),
         )
     return ExampleCard(identity, image.kind, data, media_type, boxes.tolist(), references, views)
 

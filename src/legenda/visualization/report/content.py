@@ -1,10 +1,13 @@
 """What a report holds, as plain data: runs with scores and curves, examples with the predictions of each run."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    from legenda.tasks.reporting import Prediction
 
 
 @dataclass(frozen=True)
@@ -52,27 +55,8 @@ class ModelRun:
 
 
 @dataclass(frozen=True)
-class CaptionView:
-    """One model's caption of an image, or its prediction for another example.
-
-    `attention` holds non-negative weights over N regions, `(T, N)` for T words or `(T, H, N)` for H heads, of which the
-    page shows the mean or one; None shows the words alone. `verdict` is whether the caption is true, None when unknown.
-    `boxes` (N, 4) are the regions of this model where they differ from those of the example. `box` is the predicted box
-    of a model that predicts boxes and no words.
-    """
-
-    words: Sequence[str]
-    attention: np.ndarray | None
-    verdict: bool | None
-    note: str = ""
-    score: float | None = None
-    boxes: Sequence[Sequence[float]] | None = None
-    box: Sequence[float] | None = None
-
-
-@dataclass(frozen=True)
 class ExampleCard:
-    """One example with its image, its regions, and one caption for each model name.
+    """One example with its image, its regions, and the caption, or another prediction, of each model by name.
 
     `image` is the encoded file, None for an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the image,
     `kind` is the group that the page filters by. `facts` are (label, text) pairs above the captions, such as a
@@ -85,7 +69,7 @@ class ExampleCard:
     media_type: str
     boxes: Sequence[Sequence[float]]
     references: Sequence[str]
-    captions: Mapping[str, CaptionView]
+    captions: Mapping[str, Prediction]
     facts: Sequence[tuple[str, str]] = ()
     box: Sequence[float] | None = None
 

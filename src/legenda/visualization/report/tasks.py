@@ -13,7 +13,7 @@ from legenda.evaluation.runs import Run
 from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask
 from legenda.visualization.overlay import blank_canvas
-from legenda.visualization.report import Breakdown, CaptionView, ExampleCard, Report, ScoreColumn, write_report
+from legenda.visualization.report import Breakdown, ExampleCard, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
     Scored,
     check_targets,
@@ -148,11 +148,7 @@ def _card(
     if image is None and example.size is not None:
         image = _blank_image(example.size)
     data, media_type = (None, "") if image is None else image.encoded
-    views = {
-        name: CaptionView(one.words, None, one.correct, one.note, one.score, box=one.box)
-        for name, one in predictions.items()
-    }
-    return ExampleCard(identity, example.kind, data, media_type, (), (), views, example.facts, example.box)
+    return ExampleCard(identity, example.kind, data, media_type, (), (), predictions, example.facts, example.box)
 
 
 def _blank_image(size: tuple[float, float]) -> ReportImage:

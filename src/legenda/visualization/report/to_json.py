@@ -1,16 +1,21 @@
 """The JSON form of a report, validated."""
 
+from __future__ import annotations
+
 import base64
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.visualization.report.content import CaptionView, ExampleCard, ModelRun, Report
+from legenda.visualization.report.content import ExampleCard, ModelRun, Report
 from legenda.visualization.report.encode_attention import encode_attention
+
+if TYPE_CHECKING:
+    from legenda.tasks.reporting import Prediction
 
 _MEDIA_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
@@ -121,7 +126,7 @@ def _boxes_json(boxes: Sequence[Sequence[float]], where: str) -> list[list[float
     return np.round(array.clip(0, 1), 4).tolist()
 
 
-def _caption_json(caption: CaptionView, regions: int, where: str) -> dict[str, Any]:
+def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, Any]:
     attention = heads = None
     boxes = None if caption.boxes is None else _boxes_json(caption.boxes, where)
     regions = regions if boxes is None else len(boxes)
