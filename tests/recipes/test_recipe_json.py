@@ -39,7 +39,7 @@ BAD = [
     ([], "it holds no recipe; give a file as legenda recipes NAME prints it"),
     ({"name": "x"}, "it holds no recipe"),
     (_changed(data={"annotations": "x"}), "data names no kind"),
-    (_changed(data={"kind": "carpathy"}), "there is no kind of data 'carpathy'; did you mean karpathy?"),
+    (_changed(data={"kind": "carpathy"}), "there is no data set 'carpathy'; did you mean karpathy?"),
     (_changed(stages=[]), "has no stages"),
     (_changed(stages=[3]), r"stages\[0\] has no settings"),
     (

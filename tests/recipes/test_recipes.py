@@ -160,7 +160,7 @@ def test_an_unknown_recipe_suggests_the_nearest(wrong, near):
         get_recipe(wrong)
 
 
-def test_a_name_like_none_lists_them_all():
-    with pytest.raises(LegendaError) as caught:
+def test_a_name_like_none_lists_the_first():
+    first = ", ".join(sorted(RECIPES)[:10])
+    with pytest.raises(LegendaError, match=rf"choose from {first}, and {len(RECIPES) - 10} others$"):
         get_recipe("42")
-    assert all(name in str(caught.value) for name in RECIPES)
