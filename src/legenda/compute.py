@@ -69,4 +69,12 @@ class ComputeOptions:
         return torch.autocast(self.resolve().type, dtype=dtype, enabled=self.precision != "float32")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ComputeOptions):
+    """How commands load a run: also whether they take features of another extractor."""
+
+    ignore_extractor_mismatch: bool = False
+    """Only warn where the features are not of the extractor of the training."""
+
+
 AUTO, CPU = ComputeOptions(), ComputeOptions(device="cpu")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.compute import ComputeOptions, Precision
+from legenda.compute import Precision, RunOptions
 from legenda.decoding import GenerationOutput, beam_search
 from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
 from legenda.evaluation.caption_formats import ImageCaptions
@@ -237,15 +237,21 @@ class Pipeline:
 
 
 def open(
-    model: str | Path, extractor: str | None = None, device: str = "auto", precision: Precision = "float32"
+    model: str | Path,
+    extractor: str | None = None,
+    device: str = "auto",
+    precision: Precision = "float32",
+    *,
+    ignore_extractor_mismatch: bool = False,
 ) -> Pipeline:
     """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
 
     extractor: file or name; not needed where the run's extractor is built in or can be downloaded. device: auto, cpu,
     cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. Raise LegendaError where the model is damaged,
-    the device does not exist, or the extractor is missing or is not the one of the training.
+    the device does not exist, or the extractor is missing or is not the one of the training; with
+    `ignore_extractor_mismatch` another one is only warned of.
     """
-    compute = ComputeOptions(device=device, precision=precision)
+    compute = RunOptions(device=device, precision=precision, ignore_extractor_mismatch=ignore_extractor_mismatch)
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
     return Pipeline(run.model, run.resolve_extractor(extractor, compute))

@@ -315,14 +315,19 @@ def test_a_split_without_captions_is_captioned_and_not_scored(photographs, run_c
     assert "the data set has no captions of test, so nothing can be scored; choose another --split" in output
 
 
-def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp_path):
+def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp_path, caplog):
     command = f"caption {photographs / 'pictures'} --model {photographs / 'run'}"
     assert "name its file, as in --extractor mine.py" in error_of(run_command(command))
     assert "but scenes is scenes" in error_of(run_command(f"{command} --extractor scenes"))
     changed = tmp_path / "mine.py"
     changed.write_text(EXTRACTOR + "\nVERSION = '2'\n")
-    message = "has the version '2', not ''; give that extractor, or use this one with --ignore-extractor-mismatch"
+    message = "has the version '2', not ''; use the extractor of the training, or add --ignore-extractor-mismatch"
     assert message in error_of(run_command(f"{command} --extractor {changed}"))
+    expected = run_command(f"{command} --extractor {photographs / 'mine.py'}")
+    with caplog.at_level("WARNING"):
+        found = run_command(f"{command} --extractor {changed} --ignore-extractor-mismatch")
+    assert found[:2] == expected[:2]
+    assert "has the version '2', not ''; the results may be meaningless" in caplog.text
 
 
 def test_a_changed_comment_makes_no_other_extractor(photographs, run_command, tmp_path):
@@ -449,6 +454,7 @@ def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, ru
     name = extractor_name(PackedFeatureStore(photographs / "features.safetensors").extractor)
     assert f"was trained on features of {name}" in sentence
     assert everything_in(tmp_path) == before
+    assert run_command(f"evaluate {run} --ignore-extractor-mismatch")[0] == 0
 
 
 def test_a_missing_features_file_is_named(photographs, run_command, tmp_path):

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from legenda.compute import ComputeOptions
+from legenda.compute import RunOptions
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
 
 
 @dataclass(frozen=True)
-class CaptionOptions(ComputeOptions):
+class CaptionOptions(RunOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.

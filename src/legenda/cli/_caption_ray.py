@@ -1,6 +1,7 @@
 """`legenda caption --engine ray`: captions of any number of images, in shards, with many processes."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from legenda.cli._caption_options import CaptionOptions
@@ -29,7 +30,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
     from legenda.scale.job import collect_stats, fingerprint, open_job
 
     extractor = _absolute(options.extractor)
-    run = load_captioner_run(options.model)
+    run = load_captioner_run(options.model, replace(options, device="cpu", precision="float32"))
     settings = {
         "model": fingerprint(run.folder),
         "extractor": run.resolve_extractor(extractor).name,
@@ -42,7 +43,8 @@ def caption_with_ray(options: CaptionOptions) -> None:
             options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
         )
     search = (options.beam_size, options.num_captions, options.batch_size)
-    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *search, plugin_files())
+    rest = (*search, plugin_files(), options.ignore_extractor_mismatch)
+    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *rest)
     with ray_cluster(options.workers), progress_bar("captioning images") as update:
         start = time.perf_counter()
         stats = collect_stats(job, caption_shards(work, options.workers), update)

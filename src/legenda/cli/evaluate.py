@@ -8,12 +8,12 @@ from typing import Literal
 import tyro
 
 from legenda.cli.options import parse
-from legenda.compute import ComputeOptions
+from legenda.compute import RunOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Options(ComputeOptions):
+class Options(RunOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder.
 
     Runs of other tasks answer, locate or translate instead and take --split and --beam-size only. Where a split has no

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.datasets.captions import DataSettings, KarpathyData
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun, Run
 from legenda.features.base import UNNAMED
 from legenda.features.identity import extractor_name, is_same_extractor
@@ -25,13 +25,13 @@ def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | N
 
 
 def check_extractor(run: Run, split: Any) -> None:
-    """Raise DataError where the features of a split are not those of the run's extractor.
+    """Raise ConfigError where the features of a split are not those of the run's extractor.
 
     Runs without the name of an extractor are not checked: imported ones, and those trained on unnamed features.
     """
     actual, expected = str(getattr(split, "extractor", None)), str(run.config.get("extractor"))
     if not run.imported and expected != UNNAMED and not is_same_extractor(expected, actual):
-        raise DataError(
+        run.refuse_extractor(
             f"{split.source} was made by the extractor {extractor_name(actual)}, but {run.folder} was trained on "
-            f"features of {extractor_name(expected)}; extract the features again with that extractor"
+            f"features of {extractor_name(expected)}"
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legenda.compute import CPU, ComputeOptions
+from legenda.compute import CPU, ComputeOptions, RunOptions
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
@@ -33,11 +33,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """A trained model of any task with the configuration of its run."""
+    """A trained model of any task with the configuration of its run.
+
+    ignore_extractor_mismatch: whether features of another extractor than that of the training are only warned of.
+    """
 
     folder: Path
     model: Model
     config: Mapping[str, Any]
+    ignore_extractor_mismatch: bool = False
 
     @property
     def task(self) -> type[Task]:
@@ -47,6 +51,12 @@ class Run:
             return TASKS.get(str(self.config.get("task", "captioning")))
         except LegendaError as error:
             raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
+
+    def refuse_extractor(self, message: str) -> None:
+        """Raise ConfigError about features of another extractor than that of the training, or warn of them."""
+        if not self.ignore_extractor_mismatch:
+            raise ConfigError(f"{message}; use the extractor of the training, or add --ignore-extractor-mismatch")
+        _LOG.warning("%s; the results may be meaningless", message)
 
     def _check_plugins(self, section: str) -> None:
         check_plugins(self.config, self.folder / CONFIG, section)
@@ -83,14 +93,12 @@ class CaptionerRun(Run):
 
     model: Captioner
 
-    def resolve_extractor(
-        self, given: str | None, compute: ComputeOptions = CPU, *, ignore_mismatch: bool = False
-    ) -> Extractor:
+    def resolve_extractor(self, given: str | None, compute: ComputeOptions = CPU) -> Extractor:
         """Return the extractor of the run's features.
 
         given: file or name; None for extractors that are built in or can be downloaded. It runs on the device of
         `compute`, in the precision of the training. Raise LegendaError where the extractor is missing or is not the
-        one of the training; with `ignore_mismatch` another one is only warned of.
+        one of the training.
         """
         expected = ExtractorIdentity.parse(str(self.config.get("extractor")))
         on_device = ComputeOptions(device=compute.device)
@@ -110,10 +118,7 @@ class CaptionerRun(Run):
         extractor = load_extractor(given or expected.name, on_device)
         difference = find_mismatch(expected, extractor)
         if difference is not None:
-            message = f"{self.folder} was trained on features of {expected.name}, but {given} {difference}"
-            if not ignore_mismatch:
-                raise ConfigError(f"{message}; give that extractor, or use this one with --ignore-extractor-mismatch")
-            _LOG.warning("%s; its captions may be meaningless", message)
+            self.refuse_extractor(f"{self.folder} was trained on features of {expected.name}, but {given} {difference}")
         return extractor
 
 
@@ -129,7 +134,7 @@ def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> Capti
     folder = find_model(name)
     model = load(folder)
     compute.apply(model)
-    return CaptionerRun(folder, model, read_json(folder / CONFIG))
+    return CaptionerRun(folder, model, read_json(folder / CONFIG), _ignores_mismatch(compute))
 
 
 def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
@@ -141,7 +146,12 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     model = load_any(folder)
     compute.apply(model)
     config = read_json(folder / CONFIG)
-    return CaptionerRun(folder, model, config) if isinstance(model, Captioner) else Run(folder, model, config)
+    kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
+    return kind(folder, model, config, _ignores_mismatch(compute))
+
+
+def _ignores_mismatch(compute: ComputeOptions) -> bool:
+    return isinstance(compute, RunOptions) and compute.ignore_extractor_mismatch
 
 
 def describe_data(data: Data) -> dict[str, Any]:

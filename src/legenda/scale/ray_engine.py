@@ -39,6 +39,7 @@ class Work:
     num_captions: int
     batch_size: int
     plugins: tuple[Path, ...] = ()
+    ignore_extractor_mismatch: bool = False
 
 
 def require_ray() -> None:
@@ -137,7 +138,13 @@ class _Worker:
             load_plugin(file)
         torch.set_num_threads(1)
         self._work = work
-        self._pipeline = open_pipeline(work.run, extractor=work.extractor, device=work.device, precision=work.precision)
+        self._pipeline = open_pipeline(
+            work.run,
+            work.extractor,
+            work.device,
+            work.precision,
+            ignore_extractor_mismatch=work.ignore_extractor_mismatch,
+        )
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         work = self._work

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import tyro
 
-from legenda.compute import ComputeOptions
+from legenda.compute import RunOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ServeOptions(ComputeOptions):
+class ServeOptions(RunOptions):
     """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect

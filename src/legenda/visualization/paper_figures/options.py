@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from legenda.compute import ComputeOptions
+from legenda.compute import ComputeOptions, RunOptions
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 
@@ -57,7 +57,7 @@ class SurfaceOptions(ComputeOptions):
 
 
 @dataclass(frozen=True)
-class ImageOptions(ComputeOptions):
+class ImageOptions(RunOptions):
     """Common options of figures with images."""
 
     runs: Runs

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import tyro
 
-from legenda.compute import ComputeOptions
+from legenda.compute import RunOptions
 from legenda.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ReportOptions(ComputeOptions):
+class ReportOptions(RunOptions):
     """Evaluates one or more runs on a split and writes one HTML file that compares them; it opens offline.
 
     For captioners the page shows scores with 95 % intervals, training curves, captions next to the references with the
