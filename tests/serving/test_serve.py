@@ -1,5 +1,6 @@
 """The HTTP API of `legenda serve`: captions, limits, errors, and concurrent clients."""
 
+import copy
 import io
 import re
 import threading
@@ -16,7 +17,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.errors import LegendaError
+from legenda.errors import DataError, LegendaError
 from legenda.pipeline import GeneratedCaption
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
@@ -277,3 +278,21 @@ def test_invalid_options_exit_with_an_error(arguments, message, capsys):
         main(["serve", *arguments])
     assert left.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_regions_are_moved_to_the_device_of_the_model(served, monkeypatch):
+    loaded = served["ngsan"]
+    run = replace(loaded.run, model=copy.deepcopy(loaded.run.model).to("meta"))
+    devices = []
+
+    def note(_run, regions, _request):
+        devices.append(regions.features.device.type)
+        raise DataError("the meta device holds no values")
+
+    monkeypatch.setattr("legenda.serving.engine._generate", note)
+    engine = Engine({"meta": replace(loaded, run=run)})
+    result = engine.submit(Request("meta"), draw_scene(make_scene("fresh", 0)), "a.png")
+    with pytest.raises(DataError, match="no values"):
+        result.result(timeout=30)
+    engine.close()
+    assert devices == ["meta"]
