@@ -41,6 +41,12 @@ def test_the_strongest_region_is_red_and_bright_and_the_rest_is_dark():
     assert columns.max() <= 184
 
 
+def test_a_region_that_is_the_whole_image_counts_only_alone():
+    both = draw_overlay(_grey(), [LEFT, RIGHT, [0, 0, 1, 1]], [0.1, 0.2, 0.7])
+    assert (np.asarray(both) == np.asarray(draw_overlay(_grey(), [LEFT, RIGHT], [0.1, 0.2]))).all()
+    assert _red(draw_overlay(_grey(), [[0, 0, 1, 1]], [0.7])).any()
+
+
 def test_regions_that_lie_over_each_other_are_at_least_as_bright_as_either():
     shown = np.asarray(draw_overlay(_grey(), [[0, 0, 0.6, 1], [0.4, 0, 1, 1], [0, 0, 0.05, 0.05]], [0.5, 0.5, 1.0]))
     one, both = shown[50, 40, 0], shown[50, 100, 0]

@@ -34,7 +34,7 @@ from legenda.visualization.caption_attention import draw_caption_attention
 from legenda.visualization.page import render_html
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
-_SCRIPTS = ("dom.js", "attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")
+_SCRIPTS = ("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")
 _SWAGGER_UI = resources.files("fastapi_offline") / "static"
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
 _SHEET_SIDE = 320

@@ -16,6 +16,8 @@ MAX_OUTLINES = 16
 _SHADE, _DARK = (11, 13, 18), 0.72
 _RED, _WHITE, _PAPER, _INK, _FAINT = (224, 0, 43), (255, 255, 255), (250, 249, 246), (29, 31, 36), (196, 193, 185)
 _MARGIN = 10
+_WHOLE = 0.99
+"""A region with a larger share of the image is the whole image: its weight has no position."""
 
 
 def average_heads(attention: np.ndarray, head: int | None = None) -> np.ndarray:
@@ -40,7 +42,8 @@ def draw_overlay(
 
     boxes: `(N, 4)`, x1 y1 x2 y2 in 0..1 of the image; weights: `(N,)`, non-negative. The smaller a weight relative to
     the largest, the darker its region; up to MAX_OUTLINES regions are outlined; the region with the largest weight is
-    red and labeled with it. If all weights are 0 the image is returned unchanged.
+    red and labeled with it. Regions that are the whole image count only where all are. If all weights are 0 the image
+    is returned unchanged.
 
     Raise DataError when the shapes disagree or a weight is negative or not finite.
     """
@@ -50,6 +53,9 @@ def draw_overlay(
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError("attention has a negative or non-finite weight; give weights of 0 or more")
     image = image.convert("RGB")
+    whole = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) > _WHOLE
+    if not whole.all():
+        boxes, weights = boxes[~whole], weights[~whole]
     if not weights.any():
         return image
     best, largest = int(weights.argmax()), float(weights.max())

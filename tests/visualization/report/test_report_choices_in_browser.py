@@ -127,3 +127,20 @@ def test_the_keyboard_selects_a_head(headed, opened):
 @pytest.mark.slow
 def test_models_with_one_head_have_no_selection(report, opened):
     assert opened(report).get_by_role("combobox", name="Attention").count() == 0
+
+
+@pytest.mark.slow
+def test_a_run_without_scores_and_regions_that_are_the_whole_image(report, opened):
+    boxes = [[0.1, 0.1, 0.5, 0.5], [0, 0, 1, 1], [0, 0, 1, 1]]
+    first = report.examples[0]
+    weights = np.array([[0.1, 0.5, 0.4]])
+    view = replace(next(iter(first.captions.values())), words=["cat"], attention=weights, boxes=None, score=None)
+    run = replace(report.runs[0], scores={}, intervals={}, curves={})
+    example = replace(first, boxes=boxes, captions={run.name: view})
+    page = opened(replace(report, columns=(), breakdowns=(), runs=[run], examples=[example]))
+    assert page.locator("#scores h2").inner_text() == "Model"
+    assert page.locator("#scores table").count() == 0
+    page.get_by_role("button", name="cat").hover()
+    assert page.locator(".attention-weight").inner_text() == "0.10"
+    lines = page.locator(".attention-scale div").all_inner_texts()
+    assert lines == ["largest 0.10, 0.3 × uniform (0.33 in 3)", "0.90 on regions that are the whole image"]

@@ -1,7 +1,7 @@
 "use strict";
 
 // An image with its regions, captions below it, and the attention over the regions for each word.
-// Needs dom.js, theme.css and attention-viewer.css.
+// Needs dom.js, attention-scale.js, theme.css and attention-viewer.css.
 //
 //   createAttentionViewer(host, {
 //     image: {source, description},            a URL or data URI, and its alternative text; null for none
@@ -42,11 +42,13 @@ const createAttentionViewer = (() => {
 
   /** The overlay of an image: `light(weights)` shows the weights of one word, `rest()` the plain regions. */
   function createOverlay(boxes) {
+    const whole = findWholeRegions(boxes);
     maskCount += 1;
     const mask = `attention-mask-${maskCount}`;
     const beyond = rectangle([-0.05, -0.05, 1.05, 1.05]); // avoids a bright edge where pixels are rounded
     const windows = boxes.map((box) => svg("rect", { ...rectangle(box), fill: "black", "fill-opacity": 0 }));
-    const regions = boxes.length > MAX_OUTLINES ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
+    const outlined = boxes.length - whole.filter(Boolean).length <= MAX_OUTLINES;
+    const regions = !outlined ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
     const strongest = svg("g", { class: "attention-strongest" });
     const label = html("span", { class: "attention-weight", hidden: "" });
     const drawing = svg("svg",
@@ -76,7 +78,8 @@ const createAttentionViewer = (() => {
       }
     }
 
-    function light(weights) {
+    function light(all) {
+      const weights = all.map((weight, index) => (whole[index] ? 0 : weight));
       const best = indexOfLargest(weights);
       const largest = weights[best];
       if (!(largest > 0)) return rest();
@@ -105,31 +108,7 @@ const createAttentionViewer = (() => {
       label.style.right = x1 < 0.8 ? "auto" : `${(1 - x2) * 100}%`;
     }
 
-    return { nodes: [drawing, label], light, rest, hide };
-  }
-
-  /** The absolute weights of a word below the image, whose shade is relative to the largest weight. */
-  function createScale() {
-    const text = html("span");
-    const fill = html("span", { class: "attention-fill" });
-    const uniform = html("span", { class: "attention-uniform" });
-    const node = html("div", { class: "attention-scale" }, html("span", { class: "attention-bar", "aria-hidden": "true" }, fill, uniform), text);
-
-    function show(weights) {
-      const largest = weights === null ? 0 : weights[indexOfLargest(weights)];
-      fill.style.width = `${Math.min(1, largest) * 100}%`;
-      uniform.hidden = weights === null;
-      if (weights === null) {
-        text.textContent = "brightness: weight relative to the largest";
-        return;
-      }
-      uniform.style.left = `${100 / weights.length}%`;
-      text.textContent = `largest ${largest.toFixed(2)}, ${(largest * weights.length).toFixed(1)} × uniform ` +
-        `(${(1 / weights.length).toFixed(2)} in ${weights.length})`;
-    }
-
-    show(null);
-    return { node, show };
+    return { nodes: [drawing, label], light, rest, hide, whole };
   }
 
   function createStage(image, overlays, drawing) {
@@ -183,10 +162,13 @@ const createAttentionViewer = (() => {
       const overlay = shown?.overlay ?? resting;
       if (overlay !== visible) visible.hide();
       visible = overlay;
-      const weights = shown === null ? null : shown.weights();
-      if (weights === null) overlay.rest();
-      else overlay.light(weights);
-      scale.show(weights);
+      if (shown === null) {
+        overlay.rest();
+        scale.rest();
+      } else {
+        overlay.light(shown.weights());
+        scale.show(shown.weights(), overlay.whole);
+      }
     }
 
     return {
@@ -271,7 +253,7 @@ const createAttentionViewer = (() => {
   return function createAttentionViewer(host, { image, boxes, captions, drawing = null }) {
     const common = createOverlay(boxes);
     const overlays = captions.map((caption) => (caption.boxes === null ? common : createOverlay(caption.boxes)));
-    const scale = createScale();
+    const scale = createAttentionScale(overlays.some(({ whole }) => whole.some(Boolean)));
     const selection = createSelection(overlays[0] ?? common, scale);
     const shown = captions.map((caption, index) => createCaption(caption, overlays[index], selection));
     const stage = createStage(image, [...new Set([common, ...overlays])], drawing);

@@ -94,7 +94,7 @@ const createExampleFilters = (() => {
   }
 
   return function createExampleFilters(cards, entries, { names, scoreName, noun, further }) {
-    const views = createViews(entries, names, scoreName);
+    const views = createViews(entries, names.filter((name) => entries.some((entry) => scoresOf(entry, [name]).length > 0)), scoreName);
     const lengths = createLengths(entries);
     const chosen = { view: views[0], length: lengths[0], kind: null, mistaken: false, disagreeing: false };
     const kinds = [...new Set(entries.map(({ kind }) => kind))];

@@ -101,17 +101,26 @@
         ...createScoreCells({ key, percent: true }, runs))))));
   }
 
+  function hasScores(run) {
+    return Object.values(run.scores).some((value) => value !== null);
+  }
+
   function renderScores({ columns, runs, breakdowns, noun }) {
+    if (!runs.some(hasScores)) {
+      document.getElementById("scores-title").textContent = runs.length > 1 ? "Models" : "Model";
+      section("scores").append(createModelList(runs));
+      return;
+    }
     const scores = columns.map((column) => createScoreCells(column, runs));
     const table = html("table", { "aria-describedby": "explanations" },
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
         ...columns.map((column) => html("th", { scope: "col" }, column.label)),
         html("th", { scope: "col" }, "parameters"), html("th", { scope: "col" }, "training"))),
-      html("tbody", {}, ...runs.map((run, index) => html("tr", {},
+      html("tbody", {}, ...runs.map((run, index) => (!hasScores(run) ? "" : html("tr", {},
         html("th", { scope: "row" }, run.name),
         ...scores.map((cells) => cells[index]),
         html("td", {}, readableCount(run.parameters)),
-        html("td", {}, readableTime(run.seconds))))));
+        html("td", {}, readableTime(run.seconds)))))));
     section("scores").append(
       createModelList(runs),
       html("div", { class: "scroll", role: "region", "aria-labelledby": "scores-title", tabindex: 0 }, table),
@@ -227,7 +236,8 @@
 
   function renderConfigurations({ runs }) {
     const settings = runs.map((run) => new Map(flattened(run.configuration)));
-    const differs = (name) => new Set(settings.map((map) => map.get(name))).size > 1;
+    const compared = settings.filter((_, index) => hasScores(runs[index]));
+    const differs = (name) => new Set(compared.map((map) => map.get(name))).size > 1;
     section("configurations").append(...runs.map((run, index) => html("details", { class: "configuration" },
       html("summary", {}, run.name,
         html("span", { class: "count" }, `${run.parameters.toLocaleString("en-GB")} parameters`)),

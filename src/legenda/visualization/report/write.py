@@ -10,6 +10,7 @@ from legenda.visualization.report.to_json import report_to_json
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "curve-chart.css", "box-marks.css", "report.css")
 _SCRIPTS = (
     "dom.js",
+    "attention-scale.js",
     "attention-viewer.js",
     "head-choice.js",
     "curve-chart.js",
