@@ -42,33 +42,8 @@ def _stencil(shape: str) -> Image.Image:
     """Return the cells that a shape fills; every shape reaches all four sides."""
     stencil = Image.new("L", (STENCIL, STENCIL), 0)
     brush = ImageDraw.Draw(stencil)
-    last = STENCIL - 1
-
-    def at(*corners: tuple[float, float]) -> list[tuple[float, float]]:
-        return [(x * last, y * last) for x, y in corners]
-
-    match shape:
-        case "circle":
-            brush.ellipse((0, 0, last, last), fill=255)
-        case "square":
-            brush.rectangle((0, 0, last, last), fill=255)
-        case "triangle":
-            brush.polygon(at((0.5, 0), (1, 1), (0, 1)), fill=255)
-        case "diamond":
-            brush.polygon(at((0.5, 0), (1, 0.5), (0.5, 1), (0, 0.5)), fill=255)
-        case "star":
-            brush.polygon(at(*_star_corners()), fill=255)
-        case "cross":
-            brush.rectangle((0, 5, last, 10), fill=255)
-            brush.rectangle((5, 0, 10, last), fill=255)
-        case "ring":
-            brush.ellipse((0, 0, last, last), fill=255)
-            brush.ellipse((4, 4, last - 4, last - 4), fill=0)
-        case "frame":
-            brush.rectangle((0, 0, last, last), fill=255)
-            brush.rectangle((4, 4, last - 4, last - 4), fill=0)
-        case unknown:
-            raise ValueError(f"no stencil draws a {unknown}")
+    for draw, corners, fill in _STENCILS[shape]:
+        getattr(brush, draw)([(x * _LAST, y * _LAST) for x, y in corners], fill=fill)
     return stencil
 
 
@@ -78,6 +53,24 @@ def _star_corners() -> tuple[tuple[float, float], ...]:
     corners = [(r * math.cos(t), r * math.sin(t)) for r, t in zip([1.0, 0.42] * 5, turns, strict=True)]
     xs, ys = [x for x, _ in corners], [y for _, y in corners]
     return tuple(((x - min(xs)) / (max(xs) - min(xs)), (y - min(ys)) / (max(ys) - min(ys))) for x, y in corners)
+
+
+_LAST = STENCIL - 1
+_WHOLE, _INSIDE = ((0, 0), (1, 1)), ((4 / _LAST, 4 / _LAST), (11 / _LAST, 11 / _LAST))
+_STENCILS = {
+    "circle": [("ellipse", _WHOLE, 255)],
+    "square": [("rectangle", _WHOLE, 255)],
+    "triangle": [("polygon", ((0.5, 0), (1, 1), (0, 1)), 255)],
+    "diamond": [("polygon", ((0.5, 0), (1, 0.5), (0.5, 1), (0, 0.5)), 255)],
+    "star": [("polygon", _star_corners(), 255)],
+    "cross": [
+        ("rectangle", ((0, 5 / _LAST), (1, 10 / _LAST)), 255),
+        ("rectangle", ((5 / _LAST, 0), (10 / _LAST, 1)), 255),
+    ],
+    "ring": [("ellipse", _WHOLE, 255), ("ellipse", _INSIDE, 0)],
+    "frame": [("rectangle", _WHOLE, 255), ("rectangle", _INSIDE, 0)],
+}
+"""The drawings of each shape, one over the other: method of the brush, corners in the unit square, and fill."""
 
 
 def find_things(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
