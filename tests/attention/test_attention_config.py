@@ -220,7 +220,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"geometry": "relatif"}, "choose from none, absolute, relative, content, query, key"),
+        ({"geometry": "relatif"}, "choose from none, absolute, sine, relative, content, query, key"),
         ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
         ({"branches": 0}, "branches must be at least 1"),
         ({"grid_size": 0}, "grid_size must be at least 1"),

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from legenda.attention import Geometry, GeometryBias, GeometryEmbedding, absolute_geometry, relative_geometry, sinusoids
-from legenda.attention.geometry import MIN_EXTENT
+from legenda.attention.geometry import MIN_EXTENT, sine_positions
+from legenda.regions import Regions
 
 HEADS, DIM, GEOMETRY = 2, 6, 4
 KINDS = ("content", "query", "key")
@@ -192,6 +193,26 @@ def test_sinusoids_are_those_of_the_transformer(dim):
         for channel, value in enumerate(row):
             angle = position / 10000 ** (2 * (channel // 2) / dim)
             assert value == pytest.approx(math.cos(angle) if channel % 2 else math.sin(angle), abs=1e-12)
+
+
+def detr_sine_positions(height: int, width: int, dim: int) -> np.ndarray:
+    """Return DETR's encoding of an unmasked H x W grid, written from its formula; (H, W, dim)."""
+    encoded = np.empty((height, width, dim))
+    for row, column, channel in itertools.product(range(height), range(width), range(dim)):
+        half, k = divmod(channel, dim // 2)
+        position = ((row + 1) / height if half == 0 else (column + 1) / width) * 2 * math.pi
+        angle = position / 10000 ** (2 * (k // 2) / (dim // 2))
+        encoded[row, column, channel] = math.cos(angle) if k % 2 else math.sin(angle)
+    return encoded
+
+
+def test_sine_positions_are_those_of_detr_on_a_grid():
+    boxes = Regions.from_grid(torch.zeros(1, 35, 8), 5, 7).boxes
+    assert boxes is not None
+    found = sine_positions(boxes.double(), 16)[0].reshape(5, 7, 16)
+    np.testing.assert_allclose(found.numpy(), detr_sine_positions(5, 7, 16), atol=1e-6)
+    neighbors = (found[:, 1:] - found[:, :-1]).norm(dim=-1).min()
+    assert neighbors > 0.5  # distinguishable, unlike coordinates in 0..1 without the factor
 
 
 def test_absolute_geometry_by_formula():

@@ -93,7 +93,7 @@ def test_an_unknown_name(name, message):
         ({"geometry": None}, "geometry as str, not None"),
         (
             {"geometry": "querry"},
-            "geometry='querry' is unknown; choose from none, absolute, relative, content, query, key",
+            "geometry='querry' is unknown; choose from none, absolute, sine, relative, content, query, key",
         ),
         ({"geometry": "query+absolute"}, r"geometry='query\+absolute' is unknown"),
         ({"geometry": ""}, "geometry='' is unknown"),

@@ -198,7 +198,7 @@ def test_z_of_absolute_positions_leaves_them_out_where_they_enter():
     ]
     expected = _softmax(scores[0] / scores[1])
     np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
-    assert model.encoder.absolute_geometry
+    assert model.encoder.box_embedding is absolute_geometry
 
 
 def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from legenda.attention.registries import (
     ATTENTIONS,
+    BOX_EMBEDDINGS,
     DISTANCES,
     GEOMETRIES,
     NORMS,
@@ -32,8 +33,8 @@ class AttentionConfig(Bounded):
     norm_on: NormOn = "q"
     """Whether it normalizes queries, keys or both (NG-SAN, Table 3)."""
     geometry: str = "none"
-    """Geometry of the encoder: none, absolute, relative (MD-SAN, Table VII), or content, query, key and sums of them,
-    as in "query+key" (NG-SAN, Table 4)."""
+    """Geometry of the encoder: none, absolute, sine and relative (MD-SAN, Table VII), or content, query, key and sums
+    of them, as in "query+key" (NG-SAN, Table 4)."""
     geometry_dim: PositiveInt = 64
     """Channels of the geometry embedding, and of Q' and K' in each head."""
     geometry_per_layer: bool = False
@@ -78,8 +79,8 @@ class AttentionConfig(Bounded):
         if self.geometry not in GEOMETRIES and not self.biases:
             known = ", ".join(GEOMETRIES)
             raise ConfigError(f"geometry={self.geometry!r} is unknown; choose from {known}, or a sum such as query+key")
-        if self.geometry == "absolute" and dim % 8:
-            raise ConfigError(f"geometry='absolute' needs a dim that is a multiple of 8, not {dim}")
+        if self.geometry in BOX_EMBEDDINGS and dim % 8:
+            raise ConfigError(f"geometry={self.geometry!r} needs a dim that is a multiple of 8, not {dim}")
         if self.geometry == "relative" and self.geometry_dim % 8:
             raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
         changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
@@ -92,7 +93,7 @@ class AttentionConfig(Bounded):
 
     @property
     def biases(self) -> tuple[Bias, ...]:
-        """The geometric biases of `geometry`; empty for none, absolute and relative."""
+        """The geometric biases of `geometry`; empty for others."""
         return geometric_biases(self.geometry)
 
     @property

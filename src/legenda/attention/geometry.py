@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -171,13 +172,20 @@ class RelativeBias(nn.Module):
 def absolute_geometry(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
     """Return sinusoids of center, width and height, `dim / 4` channels each ("absolute" of NG-SAN's Table 4).
 
-    Also "AbsPE" of MD-SAN's Table VII, in whose paper it is DETR's: there only the positions of a grid's cells are
-    embedded, here also their sizes, which are the same for all of them. Added to the regions after the input layer;
-    no parameters. Wavelengths as in `sinusoids`.
+    Added to the regions after the input layer; no parameters. Wavelengths as in `sinusoids`.
     """
     low, high = boxes[..., :2], boxes[..., 2:]
     values = torch.cat([(low + high) / 2, high - low], dim=-1)
     return sinusoids(values, dim // 4).flatten(-2)
+
+
+def sine_positions(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B N dim"]:
+    """Return DETR's sine encoding of positions: half the channels for y, half for x ("AbsPE" of MD-SAN's Table VII).
+
+    The positions are the bottom and right edges in 0..1, times 2 pi. For the cells of an H x W grid these are DETR's
+    (row + 1) / H and (column + 1) / W (Carion et al., ECCV 2020, normalized). No parameters.
+    """
+    return sinusoids(boxes[..., [3, 2]] * (2 * math.pi), dim // 2).flatten(-2)
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:

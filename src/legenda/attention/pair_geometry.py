@@ -12,7 +12,7 @@ from legenda.attention.geometry import (
     relative_geometry,
     sinusoidal_box_embedding,
 )
-from legenda.attention.registries import geometric_biases
+from legenda.attention.registries import BOX_EMBEDDINGS, geometric_biases
 from legenda.attention.windows import local_windows
 from legenda.regions import Regions
 
@@ -20,10 +20,10 @@ from legenda.regions import Regions
 class PairGeometry(nn.Module):
     """The geometry of each pair of regions for each layer's attention.
 
-    geometry: "none", "absolute", "relative" (MD-SAN, Table VII), "content", "query", "key" and sums of them (NG-SAN,
-    Table 4), or one that is registered. geometry_dim: channels of its embedding. per_layer: an embedding for each layer
-    instead of one for all. distance, window: their registered names; both are in cells, `grid_size` along each side of
-    an image that is no grid. window_size, window_halo: cells of a window's side, and around it.
+    geometry: "none", "absolute", "sine", "relative" (MD-SAN, Table VII), "content", "query", "key" and sums of them
+    (NG-SAN, Table 4), or one that is registered. geometry_dim: channels of its embedding. per_layer: an embedding for
+    each layer instead of one for all. distance, window: their registered names; both are in cells, `grid_size` along
+    each side of an image that is no grid. window_size, window_halo: cells of a window's side, and around it.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PairGeometry(nn.Module):
         if boxes is None or self.geometry == self.distance == self.window == "none":
             return [Geometry()] * self.num_layers
         embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
-        if not embedded and self.geometry not in ("none", "absolute"):
+        if not embedded and self.geometry not in ("none", *BOX_EMBEDDINGS):
             features = relative_geometry(boxes, mask)
             embedded = [
                 sinusoidal_box_embedding(features, self.geometry_dim) if self.geometry == "relative" else features

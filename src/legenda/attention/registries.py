@@ -18,6 +18,13 @@ Bias = Literal["content", "query", "key"]
 BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
 
+BOX_EMBEDDINGS = {
+    "absolute": "legenda.attention.geometry:absolute_geometry",
+    "sine": "legenda.attention.geometry:sine_positions",
+}
+"""Geometries that are added to the regions, by name: functions of the boxes and the number of channels."""
+
+
 def geometric_biases(geometry: str) -> tuple[Bias, ...]:
     """Return the biases that a geometry names, such as "query+key"; empty where it names others."""
     parts = geometry.split("+")
@@ -38,7 +45,7 @@ GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
     "geometry",
     {
         "none": "legenda.attention.builders:no_bias",
-        "absolute": "legenda.attention.builders:no_bias",
+        **dict.fromkeys(BOX_EMBEDDINGS, "legenda.attention.builders:no_bias"),
         "relative": "legenda.attention.builders:create_relative_bias",
         **dict.fromkeys(BIASES, "legenda.attention.builders:create_geometry_bias"),
     },

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from legenda.attention.config import AttentionConfig
+from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import Config
@@ -41,8 +42,8 @@ class CoAttentionConfig(AttentionConfig, Config):
         super().__post_init__()
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
-        if self.geometry == "absolute":
-            raise ConfigError("geometry='absolute' is for the Transformer; choose query, key or content")
+        if self.geometry in BOX_EMBEDDINGS:
+            raise ConfigError(f"geometry={self.geometry!r} is for the Transformer; choose query, key or content")
         self.check(self.dim)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.config import AttentionConfig
+from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
@@ -79,8 +80,8 @@ class AoANetConfig(AttentionConfig, ModelConfig):
             raise ConfigError(f"use_bn must be 0, 1 or 2, not {self.use_bn}")
         if self.multi_head_scale > 1 and not self.multi_head:
             raise ConfigError("multi_head_scale above 1 needs multi_head")
-        if self.geometry == "absolute":
-            raise ConfigError("geometry='absolute' belongs to the Transformer; choose query, key or content")
+        if self.geometry in BOX_EMBEDDINGS:
+            raise ConfigError(f"geometry={self.geometry!r} belongs to the Transformer; choose query, key or content")
         if self.reading == "paper" and (self.branches > 1 or self.branch_residual or self.attention == "x_linear"):
             raise ConfigError(
                 "reading='paper' gates with the projected query of a single attention; leave out its options"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from legenda.attention.config import AttentionConfig
+from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
@@ -50,7 +51,7 @@ class TransformerConfig(AttentionConfig, ModelConfig):
                 self, self.dim, self.num_heads, layer=layer, dropout=self.dropout
             ),
             "create_geometry": lambda: create_pair_geometry(self, self.num_layers),
-            "absolute_geometry": self.geometry == "absolute",
+            "box_embedding": self.geometry if self.geometry in BOX_EMBEDDINGS else None,
         }
 
     def decoder_arguments(self) -> dict[str, Any]:

@@ -9,10 +9,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import Geometry, PairGeometry, absolute_geometry, sinusoids
+from legenda.attention import Geometry, PairGeometry, sinusoids
 from legenda.attention.dropout import Dropout
+from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.models.encoder import Encoder
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
+from legenda.plugins import resolve
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -59,7 +61,7 @@ class TransformerEncoder(Encoder):
         create_attention: Callable[[int], nn.Module],
         create_geometry: Callable[[], PairGeometry],
         needs_boxes: bool = False,
-        absolute_geometry: bool = False,
+        box_embedding: str | None = None,
         ordered: bool = False,
         dropout: float = 0.1,
         norm_first: bool = False,
@@ -68,12 +70,14 @@ class TransformerEncoder(Encoder):
         """Create the layers.
 
         create_attention: returns the self-attention of a layer, counted from 0. create_geometry: returns the module
-        that computes the geometry of all layers. absolute_geometry, ordered: add sinusoids of boxes or of positions.
+        that computes the geometry of all layers. box_embedding: a name of BOX_EMBEDDINGS, added to the
+        regions. ordered: add sinusoids of their positions.
         last_norm: whether a normalization follows the last layer.
         """
         super().__init__()
         self.needs_boxes = needs_boxes
-        self.absolute_geometry, self.ordered = absolute_geometry, ordered
+        self.box_embedding = None if box_embedding is None else resolve(BOX_EMBEDDINGS[box_embedding])
+        self.ordered = ordered
         self.input = nn.Linear(feature_dim, dim)
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
@@ -115,10 +119,10 @@ class TransformerEncoder(Encoder):
         return self.dropout(self._add_positions(x, boxes))
 
     def _add_positions(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
-        """Return the regions with the sinusoids of their order or of their boxes added, where requested."""
+        """Return the regions plus the sinusoids of their order or the embedding of their boxes, where requested."""
         if self.ordered:
             x = x + sinusoids(torch.arange(x.shape[1], device=x.device, dtype=x.dtype), x.shape[-1])
-        if not self.absolute_geometry:
+        if self.box_embedding is None:
             return x
         assert boxes is not None
-        return x + absolute_geometry(boxes, x.shape[-1])
+        return x + self.box_embedding(boxes, x.shape[-1])

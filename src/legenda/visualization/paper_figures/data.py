@@ -108,20 +108,20 @@ def _position_ratio(model: Captioner, attention: MultiHeadAttention, regions: Re
     inputs = _inputs(model, attention, regions)
     if isinstance(attention.rescale, DistanceRescale):
         geometry = inputs[4]
-        if attention.score_bias is not None or getattr(model.encoder, "absolute_geometry", False):
+        if attention.score_bias is not None or getattr(model.encoder, "box_embedding", None):
             raise ConfigError(
                 f"{model.name} has both geometry and distances, for which Eq. 19 is undefined; name another run"
             )
         return attention.rescale.factors(geometry.distance)[0]
     if attention.score_bias is not None:
         return _ratio(_scores(attention, inputs), _scores(attention, inputs, biased=False))
-    if getattr(model.encoder, "absolute_geometry", False):
+    if getattr(model.encoder, "box_embedding", None):
         encoder: Any = model.encoder
-        encoder.absolute_geometry = False
+        box_embedding, encoder.box_embedding = encoder.box_embedding, None
         try:
             without_positions = _inputs(model, attention, regions)
         finally:
-            encoder.absolute_geometry = True
+            encoder.box_embedding = box_embedding
         return _ratio(_scores(attention, inputs), _scores(attention, without_positions))
     raise ConfigError(
         f"{model.name} has no positions in its encoder; name a run with some, such as mdsan_abspe, mdsan_relpe "
