@@ -2,6 +2,8 @@
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 _MOST_LISTED = 40
 """Known words that a suggestion lists."""
@@ -34,3 +36,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if len(known) > _MOST_LISTED:
         known = [*known[:10], f"and {len(known) - 10} others"]
     return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module that an extra installs; raise ConfigError with the command for it where a package is missing."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(f'{error.name} is missing; install it with pip install "legenda[{extra}]"') from error

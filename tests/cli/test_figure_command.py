@@ -370,7 +370,7 @@ def test_errors_before_any_run_is_loaded(run_command, tmp_path, monkeypatch):
     code, _, err = run_command(f"figure ngsan.2 {run} --out {tmp_path}/a.png")
     assert (code, err) == (
         2,
-        'legenda figure: figures need matplotlib; install it with pip install "legenda[figures]"\n',
+        'legenda figure: matplotlib is missing; install it with pip install "legenda[figures]"\n',
     )
 
 

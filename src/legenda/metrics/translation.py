@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError, import_extra
 
 TRANSLATION_METRICS = ("BLEU", "chrF", "exact")
 """The metrics that `score_translations` computes."""
@@ -84,7 +84,7 @@ def compare_translations(
 
 def _bootstrap(systems: list[list[str]], streams: list[list[str | None]], resamples: int) -> dict[str, list[Any]]:
     """Return the results of sacrebleu's bootstrap for each metric; the first system is the baseline."""
-    test = _sacrebleu().significance.PairedTest(
+    test = import_extra("sacrebleu.significance", "translation").PairedTest(
         [(str(number), lines) for number, lines in enumerate(systems)],
         _metrics(),
         streams,
@@ -111,16 +111,5 @@ def _align(
 
 
 def _metrics() -> dict[str, Any]:
-    metrics = _sacrebleu().metrics
+    metrics = import_extra("sacrebleu.metrics", "translation")
     return {"BLEU": metrics.BLEU(), "chrF": metrics.CHRF()}
-
-
-def _sacrebleu() -> Any:
-    try:
-        import sacrebleu.metrics
-        import sacrebleu.significance
-    except ImportError as error:
-        raise ConfigError(
-            'metrics of translations need sacrebleu; install it with pip install "legenda[translation]"'
-        ) from error
-    return sacrebleu

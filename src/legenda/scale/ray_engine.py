@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from legenda.compute import Precision
-from legenda.errors import ConfigError, LegendaError
+from legenda.errors import ConfigError, LegendaError, import_extra
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.plugins import load_plugin
 from legenda.scale.job import Job, ShardResult
@@ -46,10 +46,7 @@ def require_ray() -> None:
     """Import Ray with its settings; raise ConfigError where the extra is not installed."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    try:
-        import ray.data  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing; install it with pip install 'legenda[ray]'") from error
+    import_extra("ray.data", "ray")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from legenda.errors import ConfigError, LegendaError
+from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images
 from legenda.serving.options import ServeOptions
@@ -18,13 +18,10 @@ def serve(options: ServeOptions) -> None:
 
     Raise ConfigError where a package of the extra `serve` is missing.
     """
-    try:
-        import multipart  # noqa: F401 - forms need it
-        import uvicorn
-
-        from legenda.serving.app import create_app
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing; install it with pip install 'legenda[serve]'") from error
+    import_extra("multipart", "serve")  # forms need it
+    import_extra("fastapi", "serve")
+    uvicorn = import_extra("uvicorn", "serve")
+    from legenda.serving.app import create_app
     from legenda.serving.engine import LoadedModel
     from legenda.serving.limits import Limits
     from legenda.serving.samples import default_photographs, sample_images

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from legenda.errors import DataError
+from legenda.errors import DataError, import_extra
 from legenda.io import atomic_write, read_text, verified, write_text
 from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
@@ -164,11 +164,4 @@ def load_subwords(path: str | Path) -> SubwordTokenizer:
 
 
 def _sentencepiece() -> Any:
-    try:
-        import sentencepiece
-    except ImportError as error:
-        raise DataError(
-            'subwords need sentencepiece; install it with pip install "legenda[translation]", or give text that has '
-            "them already"
-        ) from error
-    return sentencepiece
+    return import_extra("sentencepiece", "translation")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, import_extra
 from legenda.io import atomic_write
 
 if TYPE_CHECKING:
@@ -25,13 +24,9 @@ _METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """The file formats, with metadata that omits the time of writing: equal data make equal files."""
 
 
-def load_matplotlib() -> ModuleType:
+def load_matplotlib() -> Any:
     """Return matplotlib; raise ConfigError where it is not installed."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ConfigError('figures need matplotlib; install it with pip install "legenda[figures]"') from error
-    return matplotlib
+    return import_extra("matplotlib", "figures")
 
 
 def new_figure(width: float, height: float) -> Figure:
