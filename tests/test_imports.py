@@ -23,6 +23,7 @@ _ORDER = (
     "register",
     "config",
     "compute",
+    "hub",
     "text",
     "metrics",
     "regions",

@@ -24,6 +24,7 @@ COMMANDS = {
     "extract": "extract features of images into a file",
     "convert": "convert feature files of one format to another",
     "export": "write a model as ONNX or torch.export files",
+    "push": "upload a run to Hugging Face's hub with a model card",
     "import": "convert weights of a released code to a run folder",
     "models": "list the models with paper and number of parameters",
 }

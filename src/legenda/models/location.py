@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from legenda.errors import CheckpointError, ConfigError
+from legenda.hub import download_model
 from legenda.run_files import CONFIG
 
 PACKAGED = "photo"
@@ -26,13 +27,8 @@ def find_model(name: str | Path) -> Path:
         if not (ASSETS / PACKAGED / CONFIG).is_file():
             raise ConfigError("this installation lacks the packaged model photo; name a run folder instead")
         return ASSETS / PACKAGED
-    if not path.exists() and _HUB_ID.fullmatch(str(name)):
+    if not path.parent.exists() and _HUB_ID.fullmatch(str(name)):
         return download_model(str(name))
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train` or check the path")
     return path
-
-
-def download_model(name: str) -> Path:
-    """Return the local copy of a model of Hugging Face's hub, by USER/MODEL; raise ConfigError where it fails."""
-    raise ConfigError(f"{name} is no folder, and models of Hugging Face's hub are not supported; check the path")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -10,7 +12,8 @@ from torch import nn
 
 from legenda.config import to_json
 from legenda.errors import CheckpointError
-from legenda.io import write_json
+from legenda.hub import CARD, upload_model
+from legenda.io import write_json, write_text
 from legenda.models.weights import save_weights
 from legenda.plugin_records import describe_plugins
 from legenda.run_files import CONFIG, VOCABULARY
@@ -41,6 +44,21 @@ class Model(nn.Module):
         config = {"model": self.describe(), **sections}
         write_json(folder / CONFIG, config | describe_plugins(config))
         return folder
+
+    def push_to_hub(
+        self, repo_id: str, *, config: Mapping[str, Any] | None = None, card: str | None = None, **options: Any
+    ) -> str:
+        """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
+
+        config: further parts of config.json, such as extractor, the name of that of the features. card: the model card,
+        Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`. Raise
+        ConfigError where the upload fails.
+        """
+        with TemporaryDirectory() as folder:
+            self.save(folder, **(config or {}))
+            default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"
+            write_text(Path(folder) / CARD, default if card is None else card)
+            return upload_model(Path(folder), repo_id, **options)
 
     def describe(self) -> dict[str, Any]:
         """Return the "model" part of config.json: name, options, generation config, and whether a vocabulary exists."""

@@ -1,0 +1,92 @@
+"""Runs on Hugging Face's hub: the files of the model with a model card made of what the run folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import legenda
+from legenda.errors import LegendaError
+from legenda.evaluation.results_file import ScoreDict
+from legenda.evaluation.runs import Run, load_run
+from legenda.features.identity import extractor_name
+from legenda.io import read_json
+from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
+from legenda.metrics.significance import Interval
+
+
+def push_run(folder: str | Path, name: str, *, license: str | None = None, private: bool | None = None) -> str:
+    """Upload the model of a run to USER/MODEL on the hub with a model card; return the address.
+
+    Folders are removed from the paths in config.json, so that it names no places of this machine. license: its SPDX
+    identifier. Raise LegendaError where the run is damaged or the upload fails.
+    """
+    run = load_run(folder)
+    sections = {key: _without_folders(value) for key, value in run.config.items() if key != "model"}
+    return run.model.push_to_hub(name, config=sections, card=model_card(run, name, license), private=private)
+
+
+def model_card(run: Run, name: str, license: str | None = None) -> str:
+    """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
+    recipe, extractor = run.config.get("recipe"), extractor_name(str(run.config.get("extractor")))
+    data = run.config.get("data")
+    facts = {
+        "model": f"{run.model.name}, {run.model.parameter_count:,} parameters",
+        "task": run.task.name,
+        "recipe": recipe,
+        "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),
+        "extractor of the features": extractor,
+        "license": license or "not stated",
+        "versions": f"legenda {legenda.__version__}, torch {torch.__version__}",
+    }
+    metadata = ["library_name: legenda", "pipeline_tag: image-to-text", *([f"license: {license}"] if license else [])]
+    scores = [line for path in sorted(run.folder.glob("evaluation_*.json")) for line in _describe_scores(run, path)]
+    return "\n".join(
+        [
+            *("---", *metadata, "---", "", f"# {name}", ""),
+            *("| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items() if value), ""),
+            *("## Scores", "", *(scores or ["The run was not evaluated.", ""])),
+            *("## Use", "", "```bash", f"legenda caption photo.jpg --model {name}", "```", ""),
+        ]
+    )
+
+
+def _describe_scores(run: Run, path: Path) -> Iterator[str]:
+    """Yield the lines of a table of scores, with intervals where the references can be read."""
+    content = read_json(path, "delete it, and evaluate the run again")
+    if not isinstance(content, dict) or not content.get("scores") or "runs" in content:
+        return
+    scores: ScoreDict = content["scores"]
+    bounds = _compute_intervals(run, content)
+    number = content.get("images", content.get("examples"))
+    yield f"Split {content['split']}, {number} examples, beam {content['beam_size']}; 95 % intervals by bootstrap."
+    yield from ("", "| metric | score | interval |", "|---|---:|---|")
+    for metric, value in scores.items():
+        found = bounds.get(metric)
+        interval = "" if found is None else f"{found.low:.4f} to {found.high:.4f}"
+        yield f"| {metric} | {'none' if value is None else f'{value:.4f}'} | {interval} |"
+    yield ""
+
+
+def _compute_intervals(run: Run, content: Mapping[str, Any]) -> Mapping[str, Interval | None]:
+    """Return the intervals of the scores of captions; none where the data of the run cannot be read."""
+    if "captions" not in content or content.get("data") != run.config.get("data"):
+        return {}
+    try:
+        split = run.data().split(content["split"])
+        references = dict(zip(split.ids, split.references, strict=True))
+        return intervals(evaluate(content["captions"], references, metrics=WITHOUT_JAVA))
+    except LegendaError:
+        return {}
+
+
+def _without_folders(value: Any) -> Any:
+    """Return a value of JSON with the names alone of absolute paths."""
+    if isinstance(value, Mapping):
+        return {key: _without_folders(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(part) for part in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

@@ -1,0 +1,126 @@
+"""Models on Hugging Face's hub, with a loopback server, and from the local cache without a network."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+import torch
+
+import legenda
+from hub_server import HubServer
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.errors import CheckpointError, ConfigError
+
+constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    server = HubServer()
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(
+        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", "hf_test")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def run(make_run):
+    folder = make_run("ngsan", ScenesData(train=40, validation=2, test=3), data_note="/home/someone/data.json")
+    return folder
+
+
+def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monkeypatch):
+    assert run_command(f"evaluate {run} --split test --beam-size 1")[0] == 0
+    code, out, err = run_command(f"push {run} somebody/scenes --license cc-by-4.0")
+    assert code == 0, err
+    assert out == f"{hub.url}/somebody/scenes\n"
+    files = hub.files["somebody/scenes"]
+    assert sorted(files) == ["README.md", "config.json", "model.safetensors", "vocabulary.txt"]
+    assert files["model.safetensors"] == (run / "model.safetensors").read_bytes()
+    config = json.loads(files["config.json"])
+    assert config == json.loads((run / "config.json").read_text()) | {"data_note": "data.json"}
+    card = files["README.md"].decode()
+    scores = json.loads((run / "evaluation_test.json").read_text())["scores"]
+    assert f"| CIDEr-D | {scores['CIDEr-D']:.4f} | 0." in card
+    assert "license: cc-by-4.0" in card
+    for fact in (
+        "ngsan, ",
+        "kind=scenes, train=40",
+        "| extractor of the features | scenes |",
+        "Split test, 3 examples",
+    ):
+        assert fact in card
+
+    files["pytorch_model.bin"] = files["modeling.py"] = b"raise SystemExit"
+    draw_scene(make_scene("fresh", 0)).save(tmp_path / "scene.png")
+    expected = run_command(f"caption {tmp_path / 'scene.png'} --model {run}")
+    monkeypatch.chdir(tmp_path)
+    assert run_command("caption scene.png --model somebody/scenes")[1] == "scene.png: " + expected[1].split(": ")[1]
+    downloaded = {path.rsplit("/")[-1] for method, path in hub.requests if "resolve" in path}
+    assert downloaded == {"config.json", "model.safetensors", "vocabulary.txt"}
+    hub.server_close()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    pipeline = legenda.open("somebody/scenes")
+    assert pipeline.caption(tmp_path / "scene.png").text == expected[1].split(": ")[1].strip()
+
+
+def test_a_model_is_pushed_from_python(hub):
+    model = legenda.create_model("transformer", vocab_size=9, feature_dim=4, dim=8, num_heads=2, num_layers=1, ff_dim=8)
+    assert model.push_to_hub("somebody/small", config={"extractor": "scenes"}) == f"{hub.url}/somebody/small"
+    assert json.loads(hub.files["somebody/small"]["config.json"])["extractor"] == "scenes"
+    again = legenda.load("somebody/small")
+    torch.testing.assert_close(again.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"pytorch_model.bin": b"", "config.json": b"{}"},
+            "has no model.safetensors; name a model that",
+        ),
+        ({"model.safetensors": b"", "modeling.py": b""}, "has no config.json"),
+        ({"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}, 'has no usable "model" part'),
+        ({"weights.pkl": b""}, "has no config.json"),
+    ],
+)
+def test_other_repositories_are_one_sentence(hub, files, message):
+    hub.files["somebody/other"] = files
+    with pytest.raises((CheckpointError, ConfigError), match=message) as error:
+        legenda.load("somebody/other")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_model_and_a_missing_network_are_one_sentence(hub, run_command, run, tmp_path, monkeypatch):
+    draw_scene(make_scene("fresh", 0)).save(tmp_path / "a.png")
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    code, _, err = run_command("caption a.png --model somebody/nothing")
+    assert code == 2
+    assert "somebody/nothing is no folder and could not be downloaded from Hugging Face's hub (there is no such" in err
+    hub.shutdown()
+    hub.server_close()
+    for command in ("caption a.png --model somebody/nothing", f"push {run} somebody/nothing"):
+        code, _, err = run_command(command)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert "check the name and the network" in err
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "check the name and the network" in run_command("caption a.png --model somebody/nothing")[2]
+    assert time.monotonic() - start < 10
+
+
+def test_a_folder_that_is_missing_is_no_model_of_the_hub(hub, tmp_path, monkeypatch):
+    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="runs/mine is not a folder with a model"):
+        legenda.load("runs/mine")
+    assert hub.requests == []
