@@ -24,6 +24,7 @@ lint: $(VENV)/lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
+	if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; fi
 
 format: $(VENV)/lint
 	$(BIN)/ruff check --fix

@@ -1,0 +1,109 @@
+"""The Dockerfile without Docker: its files exist, its package builds, its server starts and is healthy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+INSTRUCTIONS = [
+    (found[1], found[2])
+    for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()
+    if (found := re.match(r"([A-Z]+) (.*)", line))
+]
+
+
+def _values(instruction: str) -> list[str]:
+    return [value for name, value in INSTRUCTIONS if name == instruction]
+
+
+INSTALL, ADD_USER = (shlex.split(command) for command in _values("RUN")[0].split("&&"))
+
+
+def _command(instruction: str) -> list[str]:
+    return json.loads(_values(instruction)[0].removeprefix("CMD "))
+
+
+def _copy(folder: Path) -> None:
+    for value in _values("COPY"):
+        *sources, _ = value.split()
+        for source in sources:
+            path = ROOT / source
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / source)
+
+
+def test_hadolint_has_no_objection():
+    hadolint = shutil.which("hadolint") or Path(sys.executable).with_name("hadolint")
+    if not Path(hadolint).exists():
+        pytest.skip("needs hadolint, of the extra lint")
+    result = subprocess.run([hadolint, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_the_server_is_that_of_the_command_line_and_no_root():
+    from legenda.cli.options import parse
+    from legenda.serving.options import ServeOptions
+
+    program, command, *arguments = _command("CMD")
+    assert (program, command) == ("legenda", "serve")
+    options = parse(ServeOptions, arguments, command)
+    assert options.host == "0.0.0.0"
+    assert _values("EXPOSE") == [str(options.port)]
+    names = [name for name, _ in INSTRUCTIONS]
+    assert names.index("USER") < names.index("CMD")
+    assert ADD_USER[:3] == ["useradd", "--uid", _values("USER")[0]]
+
+
+def test_the_copied_files_are_enough_for_the_installed_extras(tmp_path):
+    _copy(tmp_path)
+    assert INSTALL[:2] == ["pip", "install"]
+    assert (tmp_path / INSTALL[INSTALL.index("--constraint") + 1]).is_file()
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert INSTALL[-1] in {f".[{extra}]" for extra in project["optional-dependencies"]}
+    for name in (project["readme"], *project["license-files"]):
+        assert (tmp_path / name).is_file()
+
+
+@pytest.mark.slow
+def test_the_package_installs_from_the_copied_files(tmp_path):
+    _copy(tmp_path)
+    offline = ["--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site"), "."]  # the rest is installed
+    result = subprocess.run(
+        [sys.executable, "-m", *INSTALL[:-1], *offline], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    installed = {path.relative_to(tmp_path / "site") for path in (tmp_path / "site" / "legenda").rglob("*.*")}
+    files = {path.relative_to(ROOT / "src") for path in (ROOT / "src" / "legenda").rglob("*.*")}
+    assert {path for path in files if "__pycache__" not in path.parts} <= installed
+
+
+@pytest.mark.slow
+def test_the_server_becomes_healthy(tmp_path, make_run):
+    from legenda.datasets.captions import ScenesData
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    run = make_run("transformer", ScenesData(train=40, validation=2))
+    command = [part.replace("8000", port).replace("photo", str(run)) for part in _command("CMD")[1:]]
+    health = [part.replace("8000", port) for part in _command("HEALTHCHECK")[1:]]
+    server = subprocess.Popen([sys.executable, "-m", "legenda", *command], cwd=tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while subprocess.run([sys.executable, *health], stderr=subprocess.DEVNULL).returncode != 0:
+            assert server.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+    finally:
+        server.terminate()
+        server.wait(20)
