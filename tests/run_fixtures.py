@@ -55,7 +55,7 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         ).eval()
         model.vocabulary = opened.vocabulary
         path = tmp_path_factory.mktemp("runs") / (folder or name)
-        told = {"recipe": f"scenes.{name}", "data": describe_data(data), "extractor": opened.train.extractor}
+        told = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": opened.train.extractor}
         return model.save(path, **(told | sections))
 
     return make

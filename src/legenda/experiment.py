@@ -91,7 +91,7 @@ def train_recipe(
         TASKS.get(recipe.task)(recipe.data.open(progress)),
         recipe.stages,
         out,
-        sections={"recipe": recipe.name, "data": describe_data(recipe.data)},
+        sections={"recipe": recipe.name, "data": describe_data(recipe.data, out)},
         init_from=init_from,
         device=device,
         devices=devices,

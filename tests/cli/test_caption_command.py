@@ -310,7 +310,7 @@ def test_a_split_without_captions_is_captioned_and_not_scored(photographs, run_c
     ]
     written = json.loads((run / "evaluation_test.json").read_text())
     assert (written["captions"], written["scores"]) == (expected, {})
-    assert written["data"]["annotations"] == str(tmp_path / "withheld.json")
+    assert written["data"]["annotations"] == "../withheld.json"
     output = error_of(run_command(f"report {run} --split test {named} --out {tmp_path / 'report.html'}"))
     assert "the data set has no captions of test, so nothing can be scored; choose another --split" in output
 

@@ -50,7 +50,7 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         model = legenda.create_model(name, vocab_size=words, feature_dim=width, **small, **(options or {}))
         model.vocabulary = opened.vocabulary
         path = tmp_path_factory.mktemp("runs") / (folder or name)
-        config = {"recipe": f"scenes.{name}", "data": describe_data(SCENES), "extractor": "scenes"}
+        config = {"recipe": f"scenes.{name}", "data": describe_data(SCENES, path), "extractor": "scenes"}
         return model.eval().save(path, **(config | sections))
 
     return make
@@ -346,7 +346,7 @@ def test_unsuitable_runs_are_named_with_a_remedy(run_command, run_of, tmp_path):
 
 
 def test_runs_with_different_images_are_not_drawn_together(run_command, make_run, run_of, tmp_path):
-    other = make_run("mdsan", "other", data=describe_data(ScenesData(train=40, validation=2, test=2)))
+    other = make_run("mdsan", "other", data=describe_data(ScenesData(train=40, validation=2, test=2), Path()))
     code, _, err = run_command(f"figure mdsan.7 {run_of('mdsan')} {other} --out {tmp_path}/b.png")
     assert (code, err.count("\n")) == (2, 1)
     assert f"{other} has other images in test than {run_of('mdsan')}; draw runs of the same data together" in err

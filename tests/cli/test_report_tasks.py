@@ -39,8 +39,9 @@ def made(tmp_path_factory, sized) -> Callable[..., Path]:
         sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
         created = TASKS.get(task)(opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
         extractor = getattr(opened.train, "extractor", None)
-        settings = {"task": task, "data": describe_data(data), "extractor": extractor, **config}
-        return created.save(tmp_path_factory.mktemp("runs") / f"{model}{seed}", **settings)
+        folder = tmp_path_factory.mktemp("runs") / f"{model}{seed}"
+        settings = {"task": task, "data": describe_data(data, folder), "extractor": extractor, **config}
+        return created.save(folder, **settings)
 
     return make
 

@@ -69,10 +69,11 @@ def outcome(folder: Path) -> dict[str, Any]:
     with safetensors.safe_open(folder / STATE, framework="pt") as file:
         progress = json.loads(file.metadata()["progress"])
     state = safetensors.torch.load_file(folder / STATE)
+    config = json.loads((folder / "config.json").read_text())
     return {
         "files": sorted(path.name for path in folder.iterdir() if path.suffix != ".partial"),
         "weights": (folder / "model.safetensors").read_bytes(),
-        "config": (folder / "config.json").read_text(),
+        "config": {name: part for name, part in config.items() if name != "environment"},
         "vocabulary": (folder / "vocabulary.txt").read_text(),
         "state": {name: (tensor.dtype, tensor.numpy().tobytes()) for name, tensor in state.items()},
         "progress": {key: value for key, value in progress.items() if key != "seconds"},

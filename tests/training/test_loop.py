@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import math
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -230,21 +232,47 @@ OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "difference"),
     [
-        {"training": dataclasses.replace(TRAINING, seed=5)},
-        {"training": dataclasses.replace(TRAINING, schedule=StepDecay(learning_rate=1e-3))},
-        {"name": "gsan"},
-        {"ff_dim": 32},
-        {"data": OTHER_EXTRACTOR},
-        {"data": open_scenes(3)},  # fewer words
+        ({"training": dataclasses.replace(TRAINING, seed=5)}, "training.seed is 0 there, 5 here"),
+        ({"training": dataclasses.replace(TRAINING, epochs=3)}, "training.epochs is 4 there, 3 here"),
+        ({"training": TRAINING, "fine_tuning": TRAINING}, "stages is "),
+        (
+            {"training": dataclasses.replace(TRAINING, schedule=StepDecay(learning_rate=1e-3))},
+            "training.schedule.learning_rate is 0.002 there, 0.001 here",
+        ),
+        ({"name": "gsan"}, "model.name is ngsan there, gsan here"),
+        ({"ff_dim": 32}, "model.ff_dim is 16 there, 32 here"),
+        ({"data": OTHER_EXTRACTOR}, "extractor is scenes there, another-01234567 here"),
+        ({"data": open_scenes(3)}, "model.vocab_size is "),  # fewer words
     ],
 )
-def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed):
+def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed, difference):
     before = contents(completed_run)
-    with pytest.raises(LegendaError, match=r"a run with other settings; name another folder with --out, or delete"):
+    with pytest.raises(LegendaError, match=rf"other settings \({difference}.*; name another folder with --out, or del"):
         run(completed_run, **changed)
     assert before == contents(completed_run)
+
+
+def test_more_epochs_continue_a_finished_run_as_if_it_had_not_ended(completed_run, tmp_path):
+    folder = tmp_path / "run"
+    run(folder, dataclasses.replace(TRAINING, epochs=3))
+    environment = json.loads((folder / "config.json").read_text())["environment"]
+    assert is_finished(folder, "a test")
+    result = run(folder)
+    assert_same(outcome(completed_run), outcome(folder))
+    assert json.loads((folder / "config.json").read_text())["environment"] == environment
+    assert result.best == run(completed_run).best
+
+
+def test_the_environment_of_a_run_is_recorded(completed_run):
+    environment = json.loads((completed_run / "config.json").read_text())["environment"]
+    assert environment["legenda"] == legenda.__version__
+    assert environment["torch"] == torch.__version__
+    assert environment["folder"] == str(completed_run)
+    assert abs(datetime.fromisoformat(environment["date"]) - datetime.now(UTC)) < timedelta(days=1)
+    assert "cores" in environment["machine"]
+    assert environment["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", environment["commit"])
 
 
 def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):

@@ -34,8 +34,10 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Write the run folder and print the next command."""
     options = parse(Options, arguments, "import")
+    from legenda.config import to_json
     from legenda.importers import load
     from legenda.models import Captioner, describe_model
+    from legenda.training.environment import describe_environment
     from legenda.training.run_folder import check_new_folder
 
     out = Path("runs") / options.kind if options.out is None else options.out
@@ -47,8 +49,8 @@ def run(arguments: Sequence[str]) -> None:
         vocabulary=options.vocabulary,
         answers=options.answers,
     )
-    imported = {"kind": options.kind, "weights": str(options.weights.resolve())}
-    model.save(out, task=describe_model(model.name).task, imported=imported)
+    imported = {"kind": options.kind, "weights": to_json(options.weights, out)}
+    model.save(out, task=describe_model(model.name).task, imported=imported, environment=describe_environment(out))
     print(f"{out}: {model.name}, {model.parameter_count:,} parameters, {model.config.vocab_size:,} words")
     if isinstance(model, Captioner):
         print(f"next: legenda caption IMAGES --model {out} --extractor EXTRACTOR.py")

@@ -61,7 +61,7 @@ def evaluate_captions(
     """
     dataset = data.split(split)
     captions = generate(run, dataset, beam_size, members, progress_bar=progress_bar)
-    other_data = None if not run.imported and data == run.data() else describe_data(data)
+    other_data = None if not run.imported and data == run.data() else describe_data(data, run.folder)
     settings = {"images": len(dataset), **caption_settings(run.config, split, beam_size, metrics, other_data)}
     if members:
         settings["runs"] = [str(member.folder) for member in (run, *members)]

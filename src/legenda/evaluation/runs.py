@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from legenda.compute import CPU, ComputeOptions, RunOptions
-from legenda.config import merge, to_json
+from legenda.config import map_paths, merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
@@ -82,9 +83,16 @@ class Run:
             ) from error
         self._check_plugins("data")
         try:
-            return merge(DATASETS.get(kind), settings, "data")
+            return map_paths(merge(DATASETS.get(kind), settings, "data"), self._find)
         except LegendaError as error:
             raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
+
+    def _find(self, path: Path) -> Path:
+        """Return what a path of config.json names: from the run folder, or from where that was during training."""
+        here = Path(os.path.normpath(self.folder.resolve() / path))
+        environment = self.config.get("environment") or {}
+        before = Path(os.path.normpath(Path(environment.get("folder", self.folder)) / path))
+        return before if before.exists() and not here.exists() else here
 
 
 @dataclass(frozen=True)
@@ -154,9 +162,9 @@ def _ignores_mismatch(compute: ComputeOptions) -> bool:
     return isinstance(compute, RunOptions) and compute.ignore_extractor_mismatch
 
 
-def describe_data(data: Data) -> dict[str, Any]:
-    """Return the "data" part of config.json."""
-    return {"kind": DATASETS.name_of(type(data)), **to_json(data)}
+def describe_data(data: Data, folder: Path) -> dict[str, Any]:
+    """Return the "data" part of the config.json in a run folder, to which its paths are relative."""
+    return {"kind": DATASETS.name_of(type(data)), **to_json(data, folder)}
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -17,13 +17,13 @@ from legenda.models.location import find_model
 from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
 from legenda.run_files import CONFIG
+from legenda.training.config import stage_name
 from legenda.training.schedules import SCHEDULES, Schedule
 
 
 def stage_names(recipe: Recipe) -> tuple[str, ...]:
     """Return the names of a recipe's stages among its options: training, fine_tuning, stage_3, ..."""
-    names = ("training", "fine_tuning", *(f"stage_{number}" for number in range(3, len(recipe.stages) + 1)))
-    return names[: len(recipe.stages)]
+    return tuple(map(stage_name, range(len(recipe.stages))))
 
 
 @dataclass(frozen=True)

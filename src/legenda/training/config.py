@@ -10,6 +10,11 @@ from legenda.tasks.config import ObjectiveConfig
 from legenda.training.schedules import Schedule, StepDecay
 
 
+def stage_name(index: int) -> str:
+    """Return what the options of a stage are called, by its index: training, fine_tuning, stage_3, ..."""
+    return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from legenda.compute import ComputeOptions
+from legenda.config import to_json
 from legenda.errors import ConfigError
 from legenda.models.location import find_model
 from legenda.models.registry import configure
@@ -19,6 +20,7 @@ from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import shard
+from legenda.training.environment import describe_environment
 from legenda.training.evaluation_loop import check_monitor
 from legenda.training.loop import TrainingLoop
 from legenda.training.run_folder import init_run_dir
@@ -83,8 +85,8 @@ def train(
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {"model": model.describe(), **sections, "stages": [asdict(stage) for stage in stages]}
     if init_from is not None:
-        config["init_from"] = str(init_from.resolve())
-    config |= {"task": task.name, "extractor": task.extractor}
+        config["init_from"] = to_json(init_from, folder)
+    config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
     config |= describe_plugins(config)
     if fabric.is_global_zero:
         init_run_dir(folder, config, model)

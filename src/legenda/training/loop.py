@@ -56,6 +56,7 @@ class TrainingLoop:
         self._set_up_stage()
         if resumed:
             self._load()
+            self.progress.finished &= self._stage_is_finished()  # false where more epochs are asked for than before
         self.loggers: list[Logger] = []
         if fabric.is_global_zero:
             open_history(folder, self.progress.step)

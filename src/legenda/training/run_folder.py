@@ -12,8 +12,11 @@ from legenda.models.model import Model
 from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, STATE, WEIGHTS
 from legenda.training.checkpoint import read_progress
+from legenda.training.config import stage_name
 
 _DELETE = "delete the folder to start again"
+_KEPT = ("environment", "plugins")
+"""Sections that stay those of the first call."""
 
 
 def check_folder(folder: Path) -> None:
@@ -32,17 +35,27 @@ def check_new_folder(folder: Path) -> None:
 
 
 def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
-    """Create the folder of a run, or check that it holds this run, and delete partially written files."""
+    """Create the folder of a run, or check that it holds this run, and delete partially written files.
+
+    More epochs of the last stage than before replace the old number, so that a finished run continues. The environment
+    and the plugins stay those of the first call.
+    """
     check_folder(folder)
     path = folder / CONFIG
     if path.exists():
-        found = _read_config(folder)
-        changed = {name for name in {**found, **config} if found.get(name) != _as_json(config.get(name))}
-        if changed - {"plugins"}:
+        old, new = _read_config(folder), json.loads(json.dumps(config))
+        new = {name: part for name, part in new.items() if name not in _KEPT}
+        new |= {name: part for name, part in old.items() if name in _KEPT}
+        found = _difference(_with_epochs_of(new, old), new)
+        if found is not None:
+            name, before, now = found
             raise CheckpointError(
-                f"{folder} holds a run with other settings; name another folder with --out, or {_DELETE}"
+                f"{folder} holds a run with other settings ({name} is {before} there, {now} here); name another folder "
+                f"with --out, or {_DELETE}"
             )
-        check_plugins(found, path)  # warns of one that has changed
+        check_plugins(old, path)  # warns of one that has changed
+        if old != new:
+            write_json(path, new)
         if (folder / STATE).exists() and not (folder / WEIGHTS).exists() and read_progress(folder).best is not None:
             raise CheckpointError(f"{folder} has lost its {WEIGHTS}, the best model so far; {_DELETE}")
         for partial in filter(_is_partial, folder.iterdir()):
@@ -57,6 +70,29 @@ def is_finished(folder: Path, recipe: str) -> bool:
     if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, STATE)):
         return False
     return _read_config(folder).get("recipe") == recipe and read_progress(folder).finished
+
+
+def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return `old` with the epochs that the last stage of `new` has, if those are more."""
+    stages, new_stages = list(old.get("stages") or [{}]), new.get("stages") or [{}]
+    if len(stages) == len(new_stages) and stages[-1].get("epochs", 0) < new_stages[-1].get("epochs", 0):
+        stages[-1] = {**stages[-1], "epochs": new_stages[-1]["epochs"]}
+        return {**old, "stages": stages}
+    return old
+
+
+def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
+    """Return the name of the first setting that differs, with both values; None for equal configurations."""
+    if old == new:
+        return None
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [key for key in (*new, *old) if old.get(key) != new.get(key)]
+        return _difference(old.get(keys[0]), new.get(keys[0]), f"{name}.{keys[0]}".removeprefix("."))
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and name == "stages":
+        stage = next(index for index, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1])
+        return _difference(old[stage], new[stage], stage_name(stage))
+    before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
+    return name.replace("model.options.", "model."), before, now
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
