@@ -34,7 +34,7 @@ def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> 
     elif output_format == "csv":
         yield from _csv_lines(results)
     else:
-        yield from _json_lines(map(_coco_entry if output_format == "coco" else _json_entry, results))
+        yield from _json_lines(map(_coco_entry if output_format == "coco" else json_entry, results))
 
 
 def _text_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
@@ -63,7 +63,8 @@ def _json_lines(entries: Iterable[dict[str, object]]) -> Iterator[str]:
     yield pending + "]"
 
 
-def _json_entry(result: ImageCaptions) -> dict[str, object]:
+def json_entry(result: ImageCaptions) -> dict[str, object]:
+    """Return the captions of an image with their scores for JSON."""
     captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
     return {"image": result.image, "captions": captions}
 

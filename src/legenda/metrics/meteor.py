@@ -17,7 +17,6 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import IO, Self
 
 from legenda.errors import DataError, LegendaError
@@ -58,9 +57,7 @@ class Meteor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import heapq
 import os
 import re
-import struct
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.images import is_image_name, iterate_images, require_images
@@ -24,7 +25,7 @@ _SORT_SIZE = 100_000
 """Names that are sorted in memory at once."""
 _MERGE_SIZE = 64
 """Sorted files that are open at once."""
-_OFFSET = struct.Struct("<Q")
+_OFFSET = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,11 @@ def index_listing(path: Path, index: Path, shard_size: int, *, allow_urls: bool)
                 if b"://" in name and not allow_urls:
                     reject_url(os.fsdecode(name))
                 if count % shard_size == 0:
-                    offsets.write(_OFFSET.pack(offset))
+                    offsets.write(offset.to_bytes(8, "little"))
                 count += 1
                 digest.update(name + b"\n")
             offset += len(line)
-        offsets.write(_OFFSET.pack(offset))
+        offsets.write(offset.to_bytes(8, "little"))
     if not count:
         raise DataError(f"{path} names no image; write one a line")
     return Listing(count, digest.hexdigest())
@@ -118,9 +119,7 @@ def reject_url(name: str) -> None:
 
 def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
     """Return the names of a shard, in the order of the listing."""
-    with index.open("rb") as offsets:
-        offsets.seek(shard * _OFFSET.size)
-        (start,), (end,) = _OFFSET.unpack(offsets.read(_OFFSET.size)), _OFFSET.unpack(offsets.read(_OFFSET.size))
+    start, end = np.fromfile(index, _OFFSET, count=2, offset=shard * _OFFSET.itemsize).tolist()
     with listing.open("rb") as file:
         file.seek(start)
         lines = file.read(end - start).split(b"\n")

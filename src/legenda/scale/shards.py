@@ -10,7 +10,7 @@ from time import sleep
 from typing import Any
 
 from legenda.errors import DataError, LegendaError
-from legenda.evaluation.caption_formats import ImageCaptions
+from legenda.evaluation.caption_formats import ImageCaptions, json_entry
 from legenda.io import atomic_write
 from legenda.scale.job import INDEX, Job, ShardResult
 from legenda.scale.listing import is_url, names_of_shard
@@ -100,12 +100,8 @@ def _caption_batch(job: Job, names: Sequence[str], caption_files: CaptionFiles) 
                 results[name] = ImageCaptions(name, error=str(error))
         results |= {result.image: result for result in caption_files(list(paths.items()))}
     for name in names:
-        result = results[name]
-        if result.error is None:
-            captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
-            yield {"image": name, "captions": captions}
-        else:
-            yield {"image": name, "error": result.error}
+        error = results[name].error
+        yield json_entry(results[name]) if error is None else {"image": name, "error": error}
 
 
 def _download(url: str, path: Path) -> Path:

@@ -27,11 +27,6 @@ _MIN_SCORE = 1e-12
 """Smallest magnitude of a divisor."""
 
 
-def count_layers(model: Captioner) -> int:
-    """Return the number of encoder layers."""
-    return len(getattr(model.encoder, "layers", ()))
-
-
 def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
     """Return the self-attention modules of an encoder layer, counted from 1: one for each branch.
 

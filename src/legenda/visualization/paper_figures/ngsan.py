@@ -18,7 +18,7 @@ from legenda.regions import Regions
 from legenda.run_files import CONFIG, HISTORY
 from legenda.training.history import read_history
 from legenda.visualization.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
-from legenda.visualization.paper_figures.data import count_layers, depends_on_features, geometric_weights
+from legenda.visualization.paper_figures.data import depends_on_features, geometric_weights
 from legenda.visualization.paper_figures.images import open_runs, run_label
 from legenda.visualization.paper_figures.options import CurveOptions, SurfaceOptions
 
@@ -97,17 +97,12 @@ def _read(name: str, folder: Path, metric: str) -> _History:
     config: dict[str, Any] = read_json(folder / CONFIG, "a run folder holds it; train the run again")
     try:
         model = str(config["model"]["name"])
-        settings = {part: _seedless(value) for part, value in config.items()}
+        training = {name: part for name, part in config.items() if isinstance(part, dict) and "schedule" in part}
+        # the seed of the data is kept
+        settings = config | {name: {**part, "seed": None} for name, part in training.items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{folder / CONFIG} does not name the model of the run; train it again") from error
     return _History((model, str(config.get("recipe", name)), name), json.dumps(settings, sort_keys=True), scores)
-
-
-def _seedless(part: Any) -> Any:
-    """Return a section of a configuration without the training seed; the seed of the data is kept."""
-    if isinstance(part, dict) and "schedule" in part:
-        return {key: value for key, value in part.items() if key != "seed"}
-    return part
 
 
 def _curve(name: str, group: Sequence[_History]) -> Curve:
@@ -164,7 +159,7 @@ def _rows(
 
 
 def _layer(opened: CaptionerRun, layer: int | None) -> int:
-    layers = count_layers(opened.model)
+    layers = len(getattr(opened.model.encoder, "layers", ()))
     if layer is None and layers > 1:
         raise ConfigError(
             f"{opened.folder} has {layers} layers, and the paper's figure is of a model with one; choose one with "
