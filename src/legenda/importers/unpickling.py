@@ -7,6 +7,8 @@ import collections
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from legenda.errors import CheckpointError
 from legenda.io import Unpickler, read_plain_pickle
 
@@ -34,9 +36,7 @@ def _bytes(text: str, encoding: str) -> bytes:
 
 def _dtype(code: str, *rest: Any) -> Any:
     """Return a NumPy dtype of numbers or text; objects would turn bytes into pointers."""
-    import numpy
-
-    made = numpy.dtype(code, *rest)
+    made = np.dtype(code, *rest)
     if made.hasobject:
         raise CheckpointError("it contains NumPy arrays of objects, which are not plain data; give a file without them")
     return made
@@ -58,20 +58,14 @@ class _ReleasesUnpickler(Unpickler):
         ("data.vocab", "Vocab"): Plain,
         ("data.field", "TextField"): Plain,
         ("vocab", "Vocab"): Plain,
+        ("numpy", "dtype"): _dtype,
+        ("numpy", "ndarray"): np.ndarray,
+        **{
+            (f"numpy.{core}.multiarray", name): getattr(np._core.multiarray, name)
+            for core in ("core", "_core")
+            for name in ("scalar", "_reconstruct")
+        },
     }
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name in ("scalar", "_reconstruct"):
-            import numpy
-
-            return getattr(numpy._core.multiarray, name)
-        if (module, name) == ("numpy", "dtype"):
-            return _dtype
-        if (module, name) == ("numpy", "ndarray"):
-            import numpy
-
-            return numpy.ndarray
-        return super().find_class(module, name)
 
 
 def read_pickle(path: Path) -> Any:
