@@ -13,9 +13,10 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
-from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
+from legenda.datasets.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import extract_store, load_extractor
+from legenda.recipes.recipe import Data
 
 if TYPE_CHECKING:
     from legenda.serving.engine import LoadedModel
@@ -46,7 +47,7 @@ def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
 def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
     """A run folder with a model of random weights, small, but with a long way to its end."""
 
-    def make(name: str, data: DataSettings, folder: str = "", **sections: object) -> Path:
+    def make(name: str, data: Data, folder: str = "", **sections: object) -> Path:
         opened = data.open(lambda _: None)
         torch.manual_seed(len(name))
         small = sized(name, dim=8, num_heads=2, num_layers=1, ff_dim=8, geometry_dim=4, dropout=0.0)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -82,18 +82,6 @@ class DataModule:
     vocabulary: Vocabulary
     feature_dim: int
     has_boxes: bool
-
-
-class DataSettings(Protocol):
-    """The data settings of a recipe."""
-
-    def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Return what training needs, read or generated; `progress` is called with a line per step."""
-        ...
-
-    def split(self, name: str) -> CaptionDataset:
-        """One split by its name: train, val or test."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

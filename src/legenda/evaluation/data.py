@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.captions import DataSettings, KarpathyData
+from legenda.datasets.captions import KarpathyData
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun, Run
 from legenda.features.base import UNNAMED
 from legenda.features.identity import extractor_name, is_same_extractor
+from legenda.recipes.recipe import Data
 
 
-def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> DataSettings:
+def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> Data:
     """Return the data that the options name, or those the run was trained on.
 
     Raise ConfigError where only one of `annotations` and `features` is given.

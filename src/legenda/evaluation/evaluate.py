@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from legenda.datasets.captions import CaptionDataset, DataSettings
+from legenda.datasets.captions import CaptionDataset
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.generate import generate
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
@@ -18,6 +18,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, describe_data
 from legenda.evaluation.submission import coco_splits, write_submission
 from legenda.evaluation.tasks import load_examples, predict
 from legenda.metrics import evaluate
+from legenda.recipes.recipe import Data
 from legenda.tasks.predict import score_captions
 
 Metrics = Literal["fast", "auto"]
@@ -47,7 +48,7 @@ class Evaluation:
 def evaluate_captions(
     run: CaptionerRun,
     members: Sequence[CaptionerRun],
-    data: DataSettings,
+    data: Data,
     split: str,
     beam_size: int,
     metrics: Metrics = "fast",

@@ -15,11 +15,12 @@ import numpy as np
 from PIL import Image
 
 from legenda.datasets.annotations import read_annotations
-from legenda.datasets.captions import DataSettings, KarpathyData, ScenesData
+from legenda.datasets.captions import KarpathyData, ScenesData
 from legenda.datasets.scenes import SceneCounts, check_caption, draw_scene, make_scene
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
+from legenda.recipes.recipe import Data
 from legenda.visualization.overlay import blank_canvas
 
 CaptionCheck = Callable[[str], tuple[bool | None, str]]
@@ -70,7 +71,7 @@ def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
 
 
 def resolve_images(
-    data: DataSettings, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
+    data: Data, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
 ) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
     """Return a function from a position in the split and the boxes of its regions to the image.
 
