@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> None:
 def _attention_sheets(options: CaptionOptions, pipeline: "Pipeline") -> "BatchCallback | None":
     if options.save_attention is None:
         return None
-    from legenda.visualization.attention_sheets import AttentionSheets
+    from legenda.visualization.caption_attention import AttentionSheets
 
     assert pipeline.model.vocabulary is not None
     return AttentionSheets(options.save_attention, pipeline.model.vocabulary, options.head)
