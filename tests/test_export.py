@@ -17,7 +17,7 @@ import legenda
 from legenda import export
 from legenda.decoding import greedy
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import LegendaError
+from legenda.errors import LegendaError, install_line
 from legenda.text import Vocabulary
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "caption_onnx.py"
@@ -124,4 +124,4 @@ def test_missing_packages_are_named_with_a_line_that_installs_them(tmp_path, run
     create("transformer").save(tmp_path / "run")
     code, _, err = run_command(f"export {tmp_path / 'run'}")
     assert code == 2
-    assert err.endswith("onnxscript is missing; install it with pip install onnx onnxscript onnxruntime\n")
+    assert err.endswith(f"onnxscript is missing; {install_line('onnx')}\n")

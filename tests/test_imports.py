@@ -17,6 +17,7 @@ _ORDER = (
     "errors",
     "io",
     "lazy",
+    "progress",
     "run_files",
     "plugins",
     "plugin_records",
@@ -141,6 +142,29 @@ def test_files_have_one_subject():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in _FILES}
     too_long = {path.relative_to(_ROOT).as_posix(): n for path, n in lengths.items() if n > limits[path]}
     assert too_long == {}
+
+
+def test_only_the_command_line_prints():
+    printing = [
+        f"{path.relative_to(_ROOT).as_posix()}:{node.lineno}"
+        for path in _FILES
+        if path.parent.name != "cli"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write")
+    ]
+    assert printing == []
+
+
+def test_progress_bars_are_made_in_one_file():
+    making = {
+        path.relative_to(_ROOT).as_posix()
+        for path in _FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[0] in ("rich", "tqdm")
+        and {alias.name for alias in node.names} & {"Progress", "track", "tqdm"}
+    }
+    assert making == {"progress.py"}
 
 
 def _loaded(*arguments: str, code: int = 0) -> set[str]:

@@ -2,11 +2,16 @@
 
 import difflib
 from collections.abc import Iterable
-from importlib import import_module
+from contextlib import suppress
+from importlib import import_module, metadata
 from typing import Any
 
 _MOST_LISTED = 40
 """Known words that a suggestion lists."""
+
+
+_CPU_HINT = "; without a GPU add --extra-index-url https://download.pytorch.org/whl/cpu"
+"""What avoids CUDA's gigabytes where an extra depends on torch."""
 
 
 class LegendaError(Exception):
@@ -43,4 +48,18 @@ def import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ConfigError(f'{error.name} is missing; install it with pip install "legenda[{extra}]"') from error
+        raise ConfigError(f"{error.name} is missing; {install_line(extra)}") from error
+
+
+def install_line(extra: str) -> str:
+    """Return the end of a sentence with the commands that install an extra: its packages, or from a clone.
+
+    Legenda is on no package index, so that pip finds it in a clone alone.
+    """
+    ways = f"pip install '.[{extra}]' in a clone of Legenda"
+    with suppress(metadata.PackageNotFoundError):
+        found = [line.partition(";") for line in metadata.requires("legenda") or ()]
+        packages = [f"'{name.strip()}'" for name, _, marker in found if f'extra == "{extra}"' in marker]
+        if packages:
+            ways = f"pip install {' '.join(packages)}, or {ways}"
+    return f"install it with {ways}{_CPU_HINT if extra == 'vision' else ''}"

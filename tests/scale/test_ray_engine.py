@@ -153,4 +153,4 @@ def test_without_ray_the_extra_is_named(run_command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray.data", None)
     code, _, err = run_command(f"caption {tmp_path} --model none --engine ray --out {tmp_path / 'out'}")
     assert code == 2
-    assert 'pip install "legenda[ray]"' in err
+    assert "pip install '.[ray]'" in err

@@ -46,7 +46,7 @@ def test_missing_spacy_is_named(monkeypatch):
 
     tokenizers._spacy_tokenizer.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(ConfigError, match="needs spaCy; install it with"):
+    with pytest.raises(ConfigError, match="spacy is missing; install it with"):
         create_tokenizer("spacy")
 
 

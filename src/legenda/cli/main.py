@@ -58,8 +58,10 @@ def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
+    from legenda.cli._logging import log_to_stderr
     from legenda.cli._plugins import load_plugins
 
+    log_to_stderr()
     arguments = load_plugins(arguments)
     import_module(f"legenda.cli.{module}").run(arguments)
 

@@ -1,11 +1,11 @@
-"""Progress bars on the standard error."""
+"""Progress bars of commands."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import TaskProgressColumn
+
+from legenda.progress import create_bar
 
 
 @contextmanager
@@ -14,8 +14,6 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     Yield a function to call with the number of items done and in total; 0 for an unknown total.
     """
-    console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with create_bar(TaskProgressColumn()) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)

@@ -12,4 +12,4 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(ServeOptions, arguments, "serve")
     from legenda.serving.server import serve
 
-    serve(options)
+    serve(options, announce=lambda line: print(line, flush=True))

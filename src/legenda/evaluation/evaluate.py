@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ from legenda.recipes.recipe import Data
 from legenda.tasks.predict import score_captions
 
 Metrics = Literal["fast", "auto"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -117,5 +119,5 @@ def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) ->
             result = evaluate(captions, references, metrics="auto")
         scores |= result.corpus
         for notice in result.notices:
-            print(notice, file=sys.stderr)
+            _LOG.warning(notice)
     return scores

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extract, ImageRegions
 from legenda.extractors.selection import select_regions
 from legenda.features.validate import grid_boxes
@@ -24,10 +24,7 @@ def load_hf(name: str, device: torch.device) -> Extract:
 
     Raises ConfigError, naming the model, when it cannot be loaded.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise ConfigError("extractors of Hugging Face need the extra vision; install legenda[vision]") from error
+    transformers = import_extra("transformers", "vision")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         is_detector = any("ObjectDetection" in architecture for architecture in config.architectures or ())

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from legenda.compute import AUTO, ComputeOptions, Precision
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions
 from legenda.plugins import Registry, run_source
 
@@ -150,10 +150,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _require_torchvision() -> None:
-    try:
-        import torchvision  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("extractors by name need the extra vision; install legenda[vision]") from error
+    import_extra("torchvision", "vision")
 
 
 def _digest(files: list[Path]) -> str:

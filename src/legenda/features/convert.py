@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from legenda.errors import DataError
+from legenda.errors import DataError, import_extra
 from legenda.features.base import UNNAMED, FeatureStore
 from legenda.features.folder import NOTE
 from legenda.features.hdf5 import WRITTEN_BY_LEGENDA
@@ -161,7 +161,7 @@ def _write_native(out: Path, images: Iterator[Image], extractor: str, dtype: Dty
 
 
 def _write_hdf5(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
-    import h5py
+    h5py = import_extra("h5py", "formats")
 
     with atomic_write(out) as partial, h5py.File(partial, "w") as file:
         file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from legenda.errors import DataError
+from legenda.errors import DataError, import_extra
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.features.validate import grid_boxes
@@ -34,7 +34,7 @@ class Hdf5Store(PerImageStore):
     """An HDF5 file; where it holds both kinds, `file.hdf5:grids` or `file.hdf5:features` chooses."""
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        import h5py
+        h5py = import_extra("h5py", "formats")
 
         file_path, kind = split_kind(path)
         self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
@@ -92,7 +92,7 @@ class Hdf5Store(PerImageStore):
 
     def _array(self, image: str, kind: str) -> np.ndarray:
         """One data set, read with the low-level API, since h5py's objects take longer than the reading."""
-        import h5py
+        h5py = import_extra("h5py", "formats")
 
         with self._lock:
             data = h5py.h5d.open(self._file.id, f"{image}_{kind}".encode())

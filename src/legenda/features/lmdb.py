@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from legenda.errors import import_extra
 from legenda.features.folder import read_arrays
 from legenda.features.per_image import PerImageStore
 from legenda.io import verified
@@ -21,7 +22,9 @@ class LmdbStore(PerImageStore):
     threads: ClassVar[int] = 4
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        self._base: Any = verified(lambda: _open(path), path, _WANTED)
+        lmdb = import_extra("lmdb", "formats")
+        modes = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
+        self._base: Any = verified(lambda: lmdb.open(str(path), subdir=path.is_dir(), **modes), path, _WANTED)
         with self._base.begin() as reading:
             keys = [bytes(key) for key in reading.cursor().iternext(values=False)]
         self._keys = {_image(key): key for key in keys if not key.startswith(b"__")}
@@ -30,12 +33,6 @@ class LmdbStore(PerImageStore):
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         with self._base.begin(buffers=True) as reading:
             return read_arrays(io.BytesIO(reading.get(self._keys[image])), image, self.sizes)
-
-
-def _open(path: Path) -> Any:
-    import lmdb
-
-    return lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False, meminit=False)
 
 
 def _image(key: bytes) -> str:

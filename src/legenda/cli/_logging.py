@@ -1,0 +1,21 @@
+"""The log of a command: what the library logs goes to the standard error."""
+
+import logging
+import sys
+from typing import TextIO
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Write to the current standard error, which a progress bar replaces."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def log_to_stderr() -> None:
+    """Write messages of the logger "legenda" from the level INFO on, as they are, unless it has a handler already."""
+    logger = logging.getLogger("legenda")
+    if not logger.handlers:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(_StderrHandler())
