@@ -332,7 +332,7 @@ def test_unsuitable_runs_are_named_with_a_remedy(run_command, run_of, tmp_path):
             f"mdsan.7 {run_of('mdsan')} --image-ids test-0-00001",
             "there is no image test-0-00001 in test; did you mean test-0-0",
         ),
-        (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "ids look like test-0-000000"),
+        (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "choose from test-0-000000"),
         (f"mdsan.7 {run_of('mdsan')} --count 0", "--count must be 1 or more, not 0"),
         (
             f"mdsan.7 {run_of('mdsan')} --extractor scenes",

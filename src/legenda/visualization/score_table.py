@@ -86,14 +86,7 @@ def _cells(cells: Sequence[str]) -> str:
 
 def write_score_page(table: ScoreTable, path: str | Path) -> None:
     """Write the table as one self-contained HTML file; raise an error when the file cannot be written."""
-    rows = [
-        {
-            "label": row.label,
-            "note": row.note,
-            "lines": [{"source": source, "scores": scores} for source, scores in row.lines()],
-        }
-        for row in table.rows
-    ]
+    rows = [{"label": row.label, "note": row.note, "lines": row.lines()} for row in table.rows]
     page = render_html(
         "score-table.html",
         styles=("theme.css", "page.css", "score-table.css"),

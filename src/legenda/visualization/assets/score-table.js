@@ -17,10 +17,10 @@
   function createRow(row) {
     const label = html("th", { scope: "rowgroup", rowspan: row.lines.length }, row.label,
       row.note === "" ? null : html("span", { class: "note" }, row.note));
-    return html("tbody", {}, ...row.lines.map((line, index) => html("tr", { class: line.source },
+    return html("tbody", {}, ...row.lines.map(([source, scores], index) => html("tr", { class: source },
       index === 0 ? label : null,
-      html("td", { class: "source" }, line.source),
-      ...line.scores.map((score) => html("td", {}, score)))));
+      html("td", { class: "source" }, source),
+      ...scores.map((score) => html("td", {}, score)))));
   }
 
   document.getElementById("scores").append(

@@ -128,13 +128,8 @@ def _positions(ids: Sequence[str], options: ImageOptions, count: int) -> Sequenc
     positions = {image_id: position for position, image_id in enumerate(ids)}
     for image_id in options.image_ids:
         if image_id not in positions:
-            raise ConfigError(f"there is no image {image_id} in {options.split}; {_suggest(image_id, ids)}")
+            raise ConfigError(f"there is no image {image_id} in {options.split}; {did_you_mean(image_id, ids)}")
     return [positions[image_id] for image_id in options.image_ids]
-
-
-def _suggest(image_id: str, ids: Sequence[str]) -> str:
-    hint = did_you_mean(image_id, ids)
-    return hint if hint.startswith("did") else f"ids look like {ids[0]}"
 
 
 def _with_boxes(opened: CaptionerRun, split: CaptionDataset) -> CaptionDataset:
