@@ -13,7 +13,7 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """files: of each repository, by name; requests: method and path of each."""
+    """files: of each repository, by name; requests: method and path of each; created: settings of repositories."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -21,6 +21,7 @@ class HubServer(ThreadingHTTPServer):
         self.files: dict[str, dict[str, bytes]] = {}
         self.large: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []
+        self.created: list[dict[str, Any]] = []
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
 
@@ -49,6 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
                 repository = json.loads(body)
                 name = f"{repository['organization']}/{repository['name']}"
                 self.server.files.setdefault(name, {})
+                self.server.created.append(repository)
                 self._answer({"url": f"{self.server.url}/{name}"})
             case ["api", "validate-yaml"]:
                 self._answer({"errors": [], "warnings": []})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +14,15 @@ from hub_server import HubServer
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.errors import CheckpointError, ConfigError
+from legenda.evaluation.runs import unique_run_names
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+
+
+PRIVATE = {
+    "other": ["/home/someone/a.json", "../../someone/b.json", "hf:user/model"],
+    "environment": {"legenda": "0.9", "torch": "3.0", "machine": "mine", "folder": "/home/someone"},
+}
 
 
 @pytest.fixture
@@ -34,20 +42,22 @@ def hub(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def run(make_run):
-    folder = make_run("ngsan", ScenesData(train=40, validation=2, test=3), data_note="/home/someone/data.json")
+    folder = make_run("ngsan", ScenesData(train=40, validation=2, test=3), **PRIVATE)
     return folder
 
 
 def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monkeypatch):
     assert run_command(f"evaluate {run} --split test --beam-size 1")[0] == 0
-    code, out, err = run_command(f"push {run} somebody/scenes --license cc-by-4.0")
+    code, out, err = run_command(f"push {run} somebody/scenes --license cc-by-4.0 --private")
     assert code == 0, err
     assert out == f"{hub.url}/somebody/scenes\n"
+    assert [entry.get("visibility") for entry in hub.created] == ["private"]
     files = hub.files["somebody/scenes"]
     assert sorted(files) == ["README.md", "config.json", "model.safetensors", "vocabulary.txt"]
     assert files["model.safetensors"] == (run / "model.safetensors").read_bytes()
     config = json.loads(files["config.json"])
-    assert config == json.loads((run / "config.json").read_text()) | {"data_note": "data.json"}
+    public = {"other": ["a.json", "b.json", "hf:user/model"], "environment": {"legenda": "0.9", "torch": "3.0"}}
+    assert config == json.loads((run / "config.json").read_text()) | public
     card = files["README.md"].decode()
     scores = json.loads((run / "evaluation_test.json").read_text())["scores"]
     assert f"| CIDEr-D | {scores['CIDEr-D']:.4f} | 0." in card
@@ -55,6 +65,7 @@ def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monke
     for fact in (
         "ngsan, ",
         "kind=scenes, train=40",
+        "legenda 0.9, torch 3.0",
         "| extractor of the features | scenes |",
         "Split test, 3 examples",
     ):
@@ -69,6 +80,7 @@ def test_a_run_is_pushed_and_opened_again(hub, run, run_command, tmp_path, monke
     assert downloaded == {"config.json", "model.safetensors", "vocabulary.txt"}
     hub.server_close()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert list(unique_run_names([Path("somebody/scenes"), run])) == ["scenes", run.name]
     pipeline = legenda.open("somebody/scenes")
     assert pipeline.caption(tmp_path / "scene.png").text == expected[1].split(": ")[1].strip()
 

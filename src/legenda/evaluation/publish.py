@@ -6,31 +6,38 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import legenda
 from legenda.errors import LegendaError
 from legenda.evaluation.results_file import ScoreDict
-from legenda.evaluation.runs import Run, load_run
+from legenda.evaluation.runs import CaptionerRun, Run, load_run
+from legenda.extractors.registry import needs_no_file
 from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.significance import Interval
 
+_PIPELINE_TAGS = {
+    "captioning": "image-to-text",
+    "vqa": "visual-question-answering",
+    "translation": "translation",
+}
+
 
 def push_run(folder: str | Path, name: str, *, license: str | None = None, private: bool | None = None) -> str:
     """Upload the model of a run to USER/MODEL on the hub with a model card; return the address.
 
-    Folders are removed from the paths in config.json, so that it names no places of this machine. license: its SPDX
-    identifier. Raise LegendaError where the run is damaged or the upload fails.
+    config.json is uploaded with names alone instead of paths to files of this machine, and without the machine's
+    description. license: its SPDX identifier. Raise LegendaError where the run is damaged or the upload fails.
     """
     run = load_run(folder)
     sections = {key: _without_folders(value) for key, value in run.config.items() if key != "model"}
+    for key in ("folder", "machine"):
+        sections.get("environment", {}).pop(key, None)
     return run.model.push_to_hub(name, config=sections, card=model_card(run, name, license), private=private)
 
 
 def model_card(run: Run, name: str, license: str | None = None) -> str:
     """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
+    environment = run.config.get("environment") or {}
     recipe, extractor = run.config.get("recipe"), extractor_name(str(run.config.get("extractor")))
     data = run.config.get("data")
     facts = {
@@ -40,18 +47,26 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
         "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),
         "extractor of the features": extractor,
         "license": license or "not stated",
-        "versions": f"legenda {legenda.__version__}, torch {torch.__version__}",
+        "versions": f"legenda {environment.get('legenda', 'unknown')}, torch {environment.get('torch', 'unknown')}",
     }
-    metadata = ["library_name: legenda", "pipeline_tag: image-to-text", *([f"license: {license}"] if license else [])]
+    tag = _PIPELINE_TAGS.get(run.task.name)
+    metadata = {"library_name": "legenda", "pipeline_tag": tag, "license": license}
     scores = [line for path in sorted(run.folder.glob("evaluation_*.json")) for line in _describe_scores(run, path)]
     return "\n".join(
         [
-            *("---", *metadata, "---", "", f"# {name}", ""),
+            *("---", *(f"{key}: {value}" for key, value in metadata.items() if value), "---", "", f"# {name}", ""),
             *("| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in facts.items() if value), ""),
             *("## Scores", "", *(scores or ["The run was not evaluated.", ""])),
-            *("## Use", "", "```bash", f"legenda caption photo.jpg --model {name}", "```", ""),
+            *("## Use", "", "```bash", _describe_use(run, name), "```", ""),
         ]
     )
+
+
+def _describe_use(run: Run, name: str) -> str:
+    if not isinstance(run, CaptionerRun):
+        return f"legenda evaluate {name}"
+    extractor = extractor_name(str(run.config.get("extractor")))
+    return f"legenda caption photo.jpg --model {name}" + ("" if needs_no_file(extractor) else " --extractor EXTRACTOR")
 
 
 def _describe_scores(run: Run, path: Path) -> Iterator[str]:
@@ -84,9 +99,10 @@ def _compute_intervals(run: Run, content: Mapping[str, Any]) -> Mapping[str, Int
 
 
 def _without_folders(value: Any) -> Any:
-    """Return a value of JSON with the names alone of absolute paths."""
+    """Return a value of JSON with the names alone of paths that are absolute or lead out of the run folder."""
     if isinstance(value, Mapping):
         return {key: _without_folders(part) for key, part in value.items()}
     if isinstance(value, list):
         return [_without_folders(part) for part in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    outside = isinstance(value, str) and (Path(value).is_absolute() or Path(value).parts[:1] == ("..",))
+    return Path(value).name if outside else value
