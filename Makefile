@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all lint format docs clean
+.PHONY: demo test test-all lint format docs release-check clean
 
 demo: $(VENV)/core
 	$(BIN)/legenda demo
@@ -33,6 +33,11 @@ format: $(VENV)/lint
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open build/site/index.html"
+
+# Builds wheel and source distribution, installs the wheel into an empty environment, and runs the examples there.
+release-check: $(VENV)/core
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt packaging setuptools
+	$(BIN)/python .ci/release_check.py
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info

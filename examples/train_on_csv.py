@@ -47,7 +47,9 @@ def main(folder: Path) -> dict[str, float | None]:
     task = Captioning(data.open(print))
     training = TrainingConfig(epochs=3, batch_size=12, captions_per_image=1, schedule=Constant(learning_rate=3e-3))
     sizes = {"dim": 32, "num_heads": 2, "num_layers": 1, "ff_dim": 64, "dropout": 0.0}
-    train("transformer", sizes, task, (training,), folder / "run", sections={"data": describe_data(data)})
+    train(
+        "transformer", sizes, task, (training,), folder / "run", sections={"data": describe_data(data, folder / "run")}
+    )
 
     model = legenda.load(folder / "run")
     captions = generate_captions(model, task.validation, beam_size=2)

@@ -1,0 +1,101 @@
+"""Check a release: python .ci/release_check.py [--build-only]. It builds, installs and tries what would be published.
+
+Builds the source distribution and, from it, the wheel; checks the metadata, the files and the size of the wheel and the
+changelog; installs the wheel into an empty environment with PyTorch for CPUs; and runs the examples there, outside of
+the repository. Everything is written below build/release.
+"""
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+from packaging.metadata import Metadata
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "release"
+MAX_WHEEL_MB = 16
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# the command line, the library from Python, a plugin, the server, and ONNX
+EXAMPLES = """
+legenda --version
+python {examples}/train_on_csv.py csv
+python {examples}/caption_images.py --model csv/run
+python {examples}/custom_attention.py cosine
+legenda caption csv/images --model csv/run
+python {examples}/serve.py csv/run
+legenda export csv/run --out onnx
+legenda convert csv/features.safetensors features
+python {examples}/caption_onnx.py onnx features/{image}.npz
+"""
+
+
+def build() -> Path:
+    """Return the wheel, built from the source distribution."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    for old in (*OUT.glob("*.whl"), *OUT.glob("*.tar.gz")):
+        old.unlink()
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(OUT)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (sdist,) = OUT.glob("*.tar.gz")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", OUT, sdist], check=True
+    )
+    (wheel,) = OUT.glob("*.whl")
+    return wheel
+
+
+def check(wheel: Path) -> None:
+    """Exit with a message where the wheel or the changelog is not ready."""
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+        text = file.read(next(name for name in names if name.endswith(".dist-info/METADATA")))
+    metadata = Metadata.from_email(text, validate=True)  # raises for fields that an index refuses
+    if metadata.description_content_type != "text/markdown" or not message_from_bytes(text).get_payload():
+        sys.exit("the metadata has no description in Markdown")
+    tracked = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    missing = {line.removeprefix("src/") for line in tracked.splitlines()} - names
+    if missing:
+        sys.exit(f"the wheel lacks {', '.join(sorted(missing))}; add them to package-data in pyproject.toml")
+    size = wheel.stat().st_size / 1e6
+    if size > MAX_WHEEL_MB:
+        sys.exit(f"the wheel has {size:.1f} MB, more than {MAX_WHEEL_MB}")
+    version = Version(str(metadata.version)).base_version
+    if f"## [{version}]" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
+        sys.exit(f"CHANGELOG.md has no section [{version}]")
+    print(f"{wheel.name}: {size:.1f} MB, {len(names)} files, metadata and changelog are complete")
+
+
+def install(wheel: Path) -> Path:
+    """Return the folder of the programs of a new environment that holds the wheel."""
+    venv.create(OUT / "venv", clear=True, with_pip=True)
+    programs = OUT / "venv" / "bin"
+    options = ["--quiet", "--constraint", ROOT / "constraints.txt", "--extra-index-url", CPU_INDEX]
+    subprocess.run([programs / "python", "-m", "pip", "install", *options, f"{wheel}[onnx,serve]"], check=True)
+    return programs
+
+
+def run_examples(programs: Path) -> None:
+    """Run the examples in a folder outside of the repository's packages."""
+    work = OUT / "work"
+    subprocess.run(["rm", "-rf", work], check=True)
+    work.mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
+    for line in EXAMPLES.strip().splitlines():
+        image = next((path.stem for path in sorted(work.glob("features/*.npz"))), "")
+        command = line.format(examples=ROOT / "examples", image=image)
+        print(f"$ {line.replace('{examples}', 'examples').replace('{image}', image)}", flush=True)
+        subprocess.run(command.split(), cwd=work, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    built = build()
+    check(built)
+    if "--build-only" not in sys.argv:
+        run_examples(install(built))
+        print("the release is ready")
