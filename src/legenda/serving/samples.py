@@ -16,21 +16,21 @@ _MAX_SAMPLES = 6
 
 
 def sample_images(folder: Path, photographs: Sequence[Path], *, scenes: bool) -> dict[str, Path]:
-    """Return the sample images by name: six scenes, drawn into `folder` if `scenes` is set, and the photographs.
+    """Return the sample images by name: the photographs, and six scenes, drawn into `folder`, if `scenes` is set.
 
     Photographs with the same name are numbered.
     """
     samples: dict[str, Path] = {}
-    for number, family in enumerate(FAMILIES * (_MAX_SAMPLES // len(FAMILIES)) if scenes else ()):
-        candidates = [scene for scene in make_scenes("served", 40) if scene.family == family]
-        path = folder / f"scene-{number + 1}.png"
-        draw_scene(candidates[number // len(FAMILIES)]).save(path)
-        samples[path.name] = path
     for path in photographs:
         name, number = path.name, 2
         while name in samples:
             name, number = f"{path.stem}-{number}{path.suffix}", number + 1
         samples[name] = path
+    for number, family in enumerate(FAMILIES * (_MAX_SAMPLES // len(FAMILIES)) if scenes else ()):
+        candidates = [scene for scene in make_scenes("served", 40) if scene.family == family]
+        path = folder / f"scene-{number + 1}.png"
+        draw_scene(candidates[number // len(FAMILIES)]).save(path)
+        samples[path.name] = path
     return samples
 
 

@@ -53,6 +53,7 @@ def draw_overlay(
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError("attention has a negative or non-finite weight; give weights of 0 or more")
     image = image.convert("RGB")
+    outlined = len(boxes) <= MAX_OUTLINES
     whole = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) > _WHOLE
     if not whole.all():
         boxes, weights = boxes[~whole], weights[~whole]
@@ -72,7 +73,7 @@ def draw_overlay(
 
     draw = ImageDraw.Draw(overlay, "RGBA")
     line = max(1, round(min(image.size) / 250))
-    if len(corners) <= MAX_OUTLINES:
+    if outlined:
         for corner, weight in zip(corners, relative, strict=True):
             draw.rectangle(corner, outline=(*_WHITE, round(255 * (0.15 + 0.85 * weight))), width=line)
     x1, y1, x2, y2 = corners[best]

@@ -47,8 +47,7 @@ const createAttentionViewer = (() => {
     const mask = `attention-mask-${maskCount}`;
     const beyond = rectangle([-0.05, -0.05, 1.05, 1.05]); // avoids a bright edge where pixels are rounded
     const windows = boxes.map((box) => svg("rect", { ...rectangle(box), fill: "black", "fill-opacity": 0 }));
-    const outlined = boxes.length - whole.filter(Boolean).length <= MAX_OUTLINES;
-    const regions = !outlined ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
+    const regions = boxes.length > MAX_OUTLINES ? [] : boxes.map((box) => outline(box, { class: "attention-region" }));
     const strongest = svg("g", { class: "attention-strongest" });
     const label = html("span", { class: "attention-weight", hidden: "" });
     const drawing = svg("svg",
