@@ -10,8 +10,11 @@ from legenda.cli import demo
 from legenda.cli.main import main
 from legenda.datasets.scenes import TRUTHS
 from legenda.errors import LegendaError
+from legenda.models import location
 from legenda.training import is_finished
 from legenda.visualization.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, write_demo_report
+from legenda.visualization.report.images import packaged_photographs
+from legenda.visualization.report.photographs import caption_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,11 +32,18 @@ def runs(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def photograph_model(runs, monkeypatch):
+    """A model of scenes stands for the packaged one, which is tested elsewhere."""
+    monkeypatch.setattr(demo, "PHOTOGRAPH_MODEL", str(runs / "ngsan"))
+
+
 @pytest.fixture(scope="module")
 def page(runs, tmp_path_factory) -> tuple[str, str]:
     """The table that was printed, and the page."""
     path = tmp_path_factory.mktemp("page") / "report.html"
-    table = write_demo_report({name: runs / name for name in demo.MODELS}, path)
+    photographs = caption_photographs(str(runs / "ngsan"))
+    table = write_demo_report({name: runs / name for name in demo.MODELS}, path, photographs)
     return table, path.read_text(encoding="utf-8")
 
 
@@ -79,6 +89,30 @@ def test_the_page_has_scores_of_every_kind_curves_and_twelve_scenes_and_needs_no
     assert not re.search(r'(?:src|href)\s*=\s*["\']?(?:https?:)?//', html)
 
 
+def test_photographs_come_first_and_before_the_training(page, runs, tmp_path, monkeypatch, capsys):
+    _, html = page
+    names = [path.stem for path in packaged_photographs()]
+    positions = [html.index(f'"id":"{name}"') for name in names]
+    assert positions == sorted(positions)
+    assert positions[-1] < html.index('"id":"test-0-')
+    report = tmp_path / "report.html"
+
+    def stop(_):
+        raise LegendaError("before the training")
+
+    monkeypatch.setattr(demo, "_train", stop)
+    with pytest.raises(LegendaError, match="before the training"):
+        demo.run(["--runs", str(runs), "--report", str(report)])
+    output = capsys.readouterr().out
+    assert str(report) in output
+    first = report.read_text(encoding="utf-8")
+    for name in names:
+        assert f"\n{name}: " in f"\n{output}"
+        assert f'"id":"{name}"' in first
+    assert '"attention":[[' in first
+    assert '"id":"test-0-' not in first
+
+
 def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, capsys):
     report = tmp_path / "report.html"
     demo.run(["--runs", str(runs), "--report", str(report)])
@@ -96,8 +130,17 @@ def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, cap
 def test_a_missing_run_is_named_and_nothing_is_written(runs, tmp_path):
     folders = {"transformer": runs / "transformer", "ngsan": tmp_path / "gone"}
     with pytest.raises(LegendaError, match="gone"):
-        write_demo_report(folders, tmp_path / "report.html")
+        write_demo_report(folders, tmp_path / "report.html", caption_photographs(str(runs / "ngsan")))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_without_the_model_is_named_and_scenes_follow(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "PHOTOGRAPH_MODEL", "photo")
+    monkeypatch.setattr(location, "ASSETS", tmp_path)
+    report = tmp_path / "report.html"
+    demo.run(["--runs", str(runs), "--report", str(report)])
+    assert "no photographs: this installation lacks the packaged model photo" in capsys.readouterr().out
+    assert '"id":"test-0-' in report.read_text(encoding="utf-8")
 
 
 def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
@@ -107,7 +150,7 @@ def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
         LegendaError, match=r"training absent failed \(legenda train: there is no recipe 'scenes\.absent'"
     ):
         demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_damaged_configuration_is_named(tmp_path):

@@ -11,7 +11,7 @@ from keyword import iskeyword
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 
 COMMANDS = {
-    "demo": "train two small models on drawn scenes and compare attention with and without geometry",
+    "demo": "caption photographs, then compare two small models with and without geometry on scenes",
     "recipes": "list the recipes, or print one in full",
     "train": "train a recipe into a run folder; called again, it resumes",
     "evaluate": "caption a split with a trained model and score it",

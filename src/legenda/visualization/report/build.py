@@ -195,7 +195,7 @@ def caption_card(
 ) -> ExampleCard:
     """Return one image with the captions of all runs; runs with other regions than the first have separate boxes.
 
-    with_heads: whether to keep each attention head, or only their mean.
+    scored: that of each run that has scores. with_heads: whether to keep each attention head, or only their mean.
     """
     boxes = next(iter(captions.values())).boxes
     data, media_type = image.encoded
@@ -205,7 +205,7 @@ def caption_card(
         views[name] = Prediction(
             caption.words,
             verdict,
-            scored[name].per_example[identity],
+            scored[name].per_example[identity] if name in scored else None,
             reason,
             attention=caption.heads if with_heads and caption.has_boxes else caption.attention,
             boxes=None if np.array_equal(caption.boxes, boxes) else caption.boxes.tolist(),

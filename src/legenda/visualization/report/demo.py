@@ -17,6 +17,7 @@ from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_re
 from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_runs, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
 from legenda.visualization.report.images import draw_scene_image
+from legenda.visualization.report.photographs import CaptionedPhotographs
 
 EXAMPLES_PER_FAMILY = 4
 BEAM_SIZE = 3
@@ -33,8 +34,11 @@ DESCRIPTIONS = {
 }
 
 
-def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
-    """Evaluate the runs on the test scenes, write the page, and return the table of scores as text."""
+def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: CaptionedPhotographs | None) -> str:
+    """Evaluate the runs on the test scenes, write the page, and return the table of scores as text.
+
+    photographs: further examples, which precede the scenes; None where there is no model for them.
+    """
     runs = {name: load_captioner_run(folder) for name, folder in folders.items()}
     data = next(iter(runs.values())).data()
     if not isinstance(data, ScenesData):
@@ -46,33 +50,37 @@ def write_demo_report(folders: Mapping[str, Path], path: Path) -> str:
         settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM_SIZE, "fast")}
         results_file = evaluation_path(folders[name], "test")
         write_evaluation(results_file, settings, "captions", result.predictions, partial(dict, result.scores))
+    scene_runs = model_runs(
+        runs, scored, curve_metrics=_CURVES, validation_noun="validation scenes", descriptions=DESCRIPTIONS
+    )
     report = Report(
         title="Why geometry-aware attention exists",
         lead=(
             "Two models were trained on the same drawn scenes, with the same seed and budget. Features describe the "
             "appearance of each thing, boxes its position. Plain self-attention cannot use the boxes: it names things "
             "that are there and gets their relation right by chance. Point at a word to see the attention when it was "
-            "generated."
+            "generated." + (" The photographs are captioned by the packaged model." if photographs else "")
         ),
         columns=COLUMNS,
-        runs=model_runs(
-            runs, scored, curve_metrics=_CURVES, validation_noun="validation scenes", descriptions=DESCRIPTIONS
-        ),
+        runs=[*scene_runs, *([photographs.run] if photographs else [])],
         examples=[
-            caption_card(
-                split.ids[position],
-                draw_scene_image("test", position, data.seed),
-                scenes.captions[position],
-                {name: by_id[split.ids[position]] for name, by_id in captions.items()},
-                scored,
-            )
-            for position in _example_positions(scenes.scenes)
+            *(photographs.examples if photographs else ()),
+            *(
+                caption_card(
+                    split.ids[position],
+                    draw_scene_image("test", position, data.seed),
+                    scenes.captions[position],
+                    {name: by_id[split.ids[position]] for name, by_id in captions.items()},
+                    scored,
+                )
+                for position in _example_positions(scenes.scenes)
+            ),
         ],
         footnotes=_footnotes(data),
         score_name=RANKING_METRIC,
     )
     write_report(report, path)
-    return f"{_table(report.runs)}\n\n{path.resolve()}: the page, one file that opens in a browser offline"
+    return f"{_table(scene_runs)}\n\n{path.resolve()}: the page, one file that opens in a browser offline"
 
 
 def _example_positions(scenes: Sequence[Scene]) -> list[int]:
