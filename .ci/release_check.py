@@ -8,6 +8,7 @@ the repository. Everything is written below build/release.
 import os
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 from email import message_from_bytes
@@ -74,9 +75,19 @@ def install(wheel: Path) -> Path:
     """Return the folder of the programs of a new environment that holds the wheel."""
     venv.create(OUT / "venv", clear=True, with_pip=True)
     programs = OUT / "venv" / "bin"
-    options = ["--quiet", "--constraint", ROOT / "constraints.txt", "--extra-index-url", CPU_INDEX]
+    options = ["--quiet", "--constraint", ROOT / "constraints.txt", *_cpu_index()]
     subprocess.run([programs / "python", "-m", "pip", "install", *options, f"{wheel}[onnx,serve]"], check=True)
     return programs
+
+
+def _cpu_index() -> list[str]:
+    """Return pip's options for PyTorch without CUDA; none where its index is not reached."""
+    try:
+        urllib.request.urlopen(f"{CPU_INDEX}/torch/", timeout=10).close()
+    except OSError:
+        print(f"{CPU_INDEX} is not reached: PyTorch is installed from pip's own index")
+        return []
+    return ["--extra-index-url", CPU_INDEX]
 
 
 def run_examples(programs: Path) -> None:
