@@ -1,16 +1,14 @@
 """Atomic writes, reading with errors of one sentence, pickles of plain data."""
 
-import collections
 import gzip
 import json
 import os
-import pickle
 import stat
 
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, read_json, read_plain_pickle, read_text, verified, write_json, write_text
+from legenda.io import atomic_write, read_json, read_text, verified, write_json, write_text
 
 
 def names(folder):
@@ -151,42 +149,3 @@ def test_verified_wraps_exceptions(failure, message):
 
 def test_verified_returns_the_value():
     assert verified(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
-
-
-_PYTHON_2 = b"(lp0\n(dp1\nS'raw'\np2\nS'the dog'\np3\nsS'id'\np4\nL12L\nsa."
-"""Protocol 0 of Python 2 of [{'raw': 'the dog', 'id': 12L}]."""
-
-
-@pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_plain_pickles_of_every_protocol(tmp_path, protocol):
-    content = [{"a": 1, "b": [2.5, None, True, "é"]}, (frozenset({3}), {4}, 10**30)]
-    path = tmp_path / "plain.p"
-    path.write_bytes(pickle.dumps(content, protocol=protocol))
-    assert read_plain_pickle(path, "give plain data") == content
-
-
-def test_pickles_of_python_2(tmp_path):
-    (tmp_path / "refs.p").write_bytes(_PYTHON_2)
-    assert read_plain_pickle(tmp_path / "refs.p", "give plain data") == [{"raw": "the dog", "id": 12}]
-
-
-class RunsCode:
-    """An object that runs code when it is unpickled."""
-
-    def __reduce__(self):
-        return eval, ("[][0]",)
-
-
-@pytest.mark.parametrize("content", [RunsCode(), [{"deep": RunsCode()}], collections.OrderedDict(a=1), len, object()])
-def test_pickles_of_other_objects_raise(tmp_path, content):
-    path = tmp_path / "refs.p"
-    path.write_bytes(pickle.dumps(content))
-    with pytest.raises(DataError, match=r"refs\.p cannot be read \(it holds .* not plain data .*; give plain data"):
-        read_plain_pickle(path, "give plain data")
-
-
-@pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage"])
-def test_damaged_pickles_raise(tmp_path, content):
-    (tmp_path / "refs.p").write_bytes(content)
-    with pytest.raises(DataError, match=r"refs\.p cannot be read"):
-        read_plain_pickle(tmp_path / "refs.p", "give plain data")

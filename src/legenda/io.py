@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar
+from typing import Any
 
 from legenda.errors import DataError
 
@@ -115,39 +114,3 @@ def verified(read: Callable[[], Any], path: str | Path, hint: str) -> Any:
     except Exception as error:  # readers of damaged files raise exceptions of any type
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} cannot be read ({reason}); {hint}") from error
-
-
-class Unpickler(pickle.Unpickler):
-    """Unpickle plain containers and numbers; refuse every other global before it is imported."""
-
-    allowed: ClassVar[dict[tuple[str, str], Any]] = {
-        ("builtins", "long"): int,
-        ("builtins", "unicode"): str,
-        ("builtins", "set"): set,
-        ("builtins", "frozenset"): frozenset,
-        ("builtins", "int"): int,
-        ("builtins", "float"): float,
-        ("builtins", "list"): list,
-        ("builtins", "dict"): dict,
-        ("builtins", "str"): str,
-    }
-    """The object that replaces each global, by module and name."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
-        if (module, name) not in self.allowed:
-            raise DataError(f"it holds {module}.{name}, which is not plain data and is not imported")
-        return self.allowed[module, name]
-
-
-def read_plain_pickle(path: Path, hint: str, unpickler: type[Unpickler] = Unpickler) -> Any:
-    """Return the content of a pickle of plain data: numbers, strings, containers, and what else `unpickler` allows.
-
-    Raises DataError, naming the file, for anything else: only the globals that the unpickler allows are used.
-    """
-
-    def read() -> Any:
-        with path.open("rb") as file:
-            return unpickler(file, encoding="latin-1").load()
-
-    return verified(read, path, hint)

@@ -11,7 +11,8 @@ import numpy as np
 
 from legenda.datasets.annotations import read_annotations
 from legenda.errors import DataError
-from legenda.io import get_field, read_json, read_plain_pickle
+from legenda.io import get_field, read_json
+from legenda.plain_pickle import read_plain_pickle
 from legenda.text.questions import tokenize_question
 
 Box = tuple[float, float, float, float]

@@ -14,11 +14,13 @@ from torch import Tensor
 
 from legenda.errors import CheckpointError, ConfigError
 from legenda.importers.mcan import set_vocabulary
+from legenda.importers.unpickling import NUMPY_GLOBALS
 from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import StateDictMapper
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
+from legenda.plain_pickle import Opaque
 from legenda.plugins import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
@@ -37,8 +39,6 @@ IMPORTERS: Registry[Callable[..., Model]] = Registry(
 X-Transformer (JDAI-CV/image-captioning), MD-SAN, its plain and its multi-branch form
 (Young499/image-captioning-MDSANet), MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding
 (MILVLG/mmnas). Each is a function of a StateDictMapper, `num_heads` and options of the model that returns the model."""
-
-_PLAIN = (np.ndarray, np.dtype, np._core.multiarray._reconstruct, np._core.multiarray.scalar, type(np.dtype(np.uint32)))
 
 
 def load(
@@ -103,8 +103,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
             return verified(read, path, hint)
         case ".pth" | ".pt" | ".pkl" | ".bin":
-            # Training checkpoints also contain the state of NumPy's random number generator.
-            with torch.serialization.safe_globals([*_PLAIN]):
+            # training checkpoints also contain the state of NumPy's random number generator
+            with torch.serialization.safe_globals([(Opaque, name) for name in NUMPY_GLOBALS]):
                 content = verified(lambda: torch.load(path, map_location="cpu", weights_only=True), path, hint)
             return _state_dict(content, path, hint)
         case _:

@@ -1,0 +1,107 @@
+"""Pickles of plain data, read without executing code in them and without more memory than their size explains."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from legenda.errors import DataError
+from legenda.io import verified
+
+_MAX_TUPLE_DEPTH = 100
+"""Nesting of tuples, whose hash is recursive: deeper ones overflow the stack of the process."""
+
+
+class Opaque:
+    """A stand-in for an object of another class, without any of its data."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class Attributes(Opaque):
+    """A stand-in for an object of another class, with its attributes and none of its methods."""
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update({name: value for name, value in state.items() if isinstance(name, str)})
+
+
+class Unpickler(pickle._Unpickler):  # pyrefly: ignore[missing-attribute]
+    """Unpickle plain containers and numbers; refuse every other global before it is imported.
+
+    The base class is the unpickler written in Python: that in C allocates what an index or a length in the file asks
+    for. States are set on stand-ins only, and all arguments of calls together have no more elements than the file has
+    bytes.
+    """
+
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {
+        ("builtins", "set"): set,
+        ("builtins", "frozenset"): frozenset,
+        ("builtins", "long"): int,
+        **{("builtins", name): Opaque for name in ("int", "float", "list", "dict", "str", "unicode")},
+    }
+    """The object that replaces each global, by module and name; those of the last line are factories of defaultdict."""
+
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(pickle._Unpickler.dispatch)  # pyrefly: ignore
+
+    def __init__(self, file: Any, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._budget = os.fstat(file.fileno()).st_size
+        self._depth: dict[int, int] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what replaces a global; raise DataError for one that is not allowed."""
+        module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
+        if (module, name) not in self.allowed:
+            raise DataError(f"it holds {module}.{name}, which is not plain data and is not imported")
+        return self.allowed[module, name]
+
+    def load_reduce(self) -> None:
+        """Call an allowed function."""
+        self._budget -= sum(len(value) for value in self.stack[-1] if hasattr(value, "__len__"))
+        if self._budget < 0:
+            raise DataError("it builds more than its size explains")
+        super().load_reduce()
+
+    def load_build(self) -> None:
+        """Set the state of a stand-in."""
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], Opaque):
+            raise DataError(f"it sets attributes of a {type(self.stack[-1]).__name__}, which is not plain data")
+        self.stack[-1].__setstate__(state)
+
+    def load_bytearray8(self) -> None:
+        """Refuse a length for which memory would be allocated before the data are read."""
+        raise DataError("it holds a bytearray, which is not plain data")
+
+    def append_tuple(self, load: Callable[[Any], None]) -> None:
+        """Load a tuple, unless it is nested too deep."""
+        load(self)
+        depth = 1 + max((self._depth[id(item)] for item in self.stack[-1] if type(item) is tuple and item), default=0)
+        if depth > _MAX_TUPLE_DEPTH:
+            raise DataError("its tuples are nested too deep")
+        self._depth[id(self.stack[-1])] = depth
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+    for _code in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3):
+        dispatch[_code[0]] = lambda self, load=dispatch[_code[0]]: self.append_tuple(load)
+
+
+def read_plain_pickle(path: Path, hint: str, unpickler: type[Unpickler] = Unpickler) -> Any:
+    """Return the content of a pickle of plain data: numbers, strings, containers, and what else `unpickler` allows.
+
+    Raise DataError, naming the file, for anything else: only the globals that the unpickler allows are used.
+    """
+
+    def read() -> Any:
+        with path.open("rb") as file:
+            return unpickler(file, encoding="latin-1").load()
+
+    return verified(read, path, hint)
