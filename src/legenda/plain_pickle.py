@@ -31,7 +31,10 @@ class Attributes(Opaque):
             self.__dict__.update({name: value for name, value in state.items() if isinstance(name, str)})
 
 
-class Unpickler(pickle._Unpickler):  # pyrefly: ignore[missing-attribute]
+_Base: Any = pickle._Unpickler  # type: ignore[attr-defined]  # Python's, with its attributes
+
+
+class Unpickler(_Base):
     """Unpickle plain containers and numbers; refuse every other global before it is imported.
 
     The base class is the unpickler written in Python: that in C allocates what an index or a length in the file asks
@@ -47,7 +50,7 @@ class Unpickler(pickle._Unpickler):  # pyrefly: ignore[missing-attribute]
     }
     """The object that replaces each global, by module and name; those of the last line are factories of defaultdict."""
 
-    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(pickle._Unpickler.dispatch)  # pyrefly: ignore
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_Base.dispatch)
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, **options)

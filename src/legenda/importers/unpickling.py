@@ -12,7 +12,7 @@ NUMPY_GLOBALS = (
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
     *("numpy.ndarray", "numpy.dtype", "numpy.dtypes.UInt32DType"),
 )
-"""What pickles of NumPy's numbers, arrays and random states name. No data of theirs are needed, and NumPy itself builds
+"""What pickles of NumPy's numbers, arrays and random states name. Their data are not needed, and NumPy itself builds
 arrays of pointers from forged ones, so stand-ins replace them."""
 
 
@@ -47,7 +47,7 @@ class _ReleasesUnpickler(Unpickler):
         ("data.vocab", "Vocab"): Attributes,
         ("data.field", "TextField"): Attributes,
         ("vocab", "Vocab"): Attributes,
-        **{tuple(name.rsplit(".", 1)): Opaque for name in NUMPY_GLOBALS},
+        **{(module, name): Opaque for module, _, name in (path.rpartition(".") for path in NUMPY_GLOBALS)},
     }
 
 
