@@ -95,8 +95,7 @@ def run_examples(programs: Path) -> None:
     work = OUT / "work"
     subprocess.run(["rm", "-rf", work], check=True)
     work.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     for line in EXAMPLES.strip().splitlines():
         image = next((path.stem for path in sorted(work.glob("features/*.npz"))), "")
         command = line.format(examples=ROOT / "examples", image=image)
@@ -105,6 +104,7 @@ def run_examples(programs: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.pop("PYTHONPATH", None)  # the checkout must not stand for the installed wheel
     built = build()
     check(built)
     if "--build-only" not in sys.argv:
