@@ -19,6 +19,7 @@ from legenda.attention import (
     XLinearAttention,
     pairs,
 )
+from legenda.attention.memory import MemoryAttention
 from legenda.errors import LegendaError
 from legenda.models import Captioner, describe_model
 
@@ -120,8 +121,9 @@ REPRESENTATIVES = {
     "mdsan": "MD-SAN, Manhattan distances, dropped branches",
     "xlan": "X-LAN",
     "xtransformer": "X-Transformer",
-    "updown": "additive attention, context of a second LSTM",
-    "meshed": "cross-attention to all layers",
+    "updown": "additive attention to the features themselves, two LSTMs",
+    "ort": "relative geometry, norm_first",
+    "meshed": "memory slots, cross-attention to all layers",
     "aoanet_paper": "AoANet as printed",
     "mdsan_paper": "MD-SAN as printed",
     "xlan_paper": "X-LAN as printed, one head, no activations",
@@ -289,7 +291,7 @@ def _without_effect(model) -> set[str]:
     """
     found = set()
     for name, module in model.named_modules():
-        if isinstance(module, AdditiveAttention):
+        if isinstance(module, AdditiveAttention) and module.score.bias is not None:
             found.add(f"{name}.score.bias")
         if isinstance(module, XLinearAttention) and module.spatial.bias is not None:
             found.add(f"{name}.spatial.bias")
@@ -298,6 +300,8 @@ def _without_effect(model) -> set[str]:
         if isinstance(module.query_norm, MaskedInstanceNorm) and module.query.bias is not None:
             found.add(f"{name}.query.bias")
         # Layer normalisation is not linear in what is added: there the bias counts, though the shift after it does not.
+        if isinstance(module, MemoryAttention):  # the bias is added to the keys of regions, not to those of slots
+            continue
         linear = module.key_norm is None or isinstance(module.key_norm, MaskedInstanceNorm | MaskedBatchNorm)
         if linear and module.rescale is None and module.key.bias is not None:
             found.add(f"{name}.key.bias")

@@ -196,7 +196,8 @@ def test_a_caption_longer_than_the_table_of_positions(draw_regions):
         ("mdsan_dsa", {"decoder": {"name": "transformer", "num_layers": 1}}),
         ("ngsan", {"decoder": {"name": "mdsan", "num_layers": 1}}),
         ("ngsan", {"decoder": "meshed"}),
-        ("meshed", {"decoder": "transformer", "branches": 2, "distance": "euclidean"}),
+        ("meshed", {"decoder": "transformer", "branches": 2}),
+        ("meshed", {"attention": "multi_head", "distance": "euclidean"}),
     ],
 )
 def test_encoder_and_decoder_combine_with_those_of_other_models(name, options, draw_regions):

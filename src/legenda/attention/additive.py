@@ -10,11 +10,11 @@ from legenda.attention.multi_head import AttentionOutput
 class AdditiveAttention(nn.Module):
     """Softmax(w . tanh(K + W q)) V; values are not projected."""
 
-    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.query = nn.Linear(query_dim, hidden_dim)
-        self.key = nn.Linear(key_dim, hidden_dim)
-        self.score = nn.Linear(hidden_dim, 1)
+        self.query = nn.Linear(query_dim, hidden_dim, bias=bias)
+        self.key = nn.Linear(key_dim, hidden_dim, bias=bias)
+        self.score = nn.Linear(hidden_dim, 1, bias=bias)
 
     def forward(
         self,

@@ -7,6 +7,7 @@ from torch import nn
 from legenda.attention.config import AttentionConfig
 from legenda.attention.distance import DistanceRescale
 from legenda.attention.geometry import GeometryBias, RelativeBias
+from legenda.attention.memory import MemoryAttention
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import create_norm
@@ -109,6 +110,22 @@ def create_x_linear(
         score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
         rescale=_create_rescale(options, num_heads),
     )
+
+
+def create_memory(
+    options: AttentionConfig,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,
+    bias: bool,
+) -> MemoryAttention:
+    """Return dot-product attention with memory slots; it is as wide as the model, with an output layer and biases."""
+    if inner_dim not in (None, dim) or not output or not bias:
+        raise ConfigError("attention='memory' belongs to a Transformer, whose attention is as wide as the model")
+    return MemoryAttention(dim, num_heads, num_slots=options.memory_slots, dropout=dropout)
 
 
 def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | None:

@@ -27,7 +27,10 @@ class AttentionConfig(Bounded):
     """Options of the self-attention among regions; every encoder with one takes them, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"
-    """multi_head (dot products), x_linear (no norm, no head options and no other width), or one that is registered."""
+    """multi_head (dot products), x_linear (no norm, no head options and no other width), memory (the same without
+    relative geometry, distances and windows), or one that is registered."""
+    memory_slots: PositiveInt = 40
+    """Learned keys and values besides the regions', with attention="memory" (Cornia et al., CVPR 2020)."""
     norm: Annotated[str, NORMS] = "none"
     """Normalization inside the encoder's attention (NG-SAN, Table 2)."""
     norm_on: NormOn = "q"
@@ -84,8 +87,13 @@ class AttentionConfig(Bounded):
         if self.geometry == "relative" and self.geometry_dim % 8:
             raise ConfigError(f"geometry='relative' needs a multiple of 8 as geometry_dim, not {self.geometry_dim}")
         changed = (self.norm != "none", self.attention_heads, self.head_dim, self.query_head_dim, self.talking_heads)
-        if self.attention == "x_linear" and (any(changed) or self.drop_head):
-            raise ConfigError("attention='x_linear' takes no norm, no talking heads, no sizes of heads; leave them out")
+        if self.attention in ("x_linear", "memory") and (any(changed) or self.drop_head):
+            raise ConfigError(
+                f"attention={self.attention!r} takes no norm, no talking heads, no sizes of heads; leave them out"
+            )
+        pairs = self.geometry not in ("none", *BOX_EMBEDDINGS) or not self.distance == self.window == "none"
+        if self.attention == "memory" and pairs:
+            raise ConfigError("attention='memory' takes no geometry of pairs, distance or window; leave them out")
         if self.attention_heads and not self.head_dim and dim % self.attention_heads:
             raise ConfigError(
                 f"dim={dim} must be a multiple of attention_heads={self.attention_heads}, or set head_dim"

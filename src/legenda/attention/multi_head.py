@@ -102,13 +102,18 @@ class MultiHeadAttention(nn.Module):
             q = self.query_norm(q, attention_mask)
         keys, values = self.keys_values(key, value, attention_mask)
         bias = None if self.score_bias is None else self.score_bias(query, key, geometry)
-        mask = within_window(attention_mask, geometry)
+        mask = self._mask(attention_mask, geometry)
         plain = self.rescale is None and self.mix_scores is None
         # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
         unfused = q.device.type == "cpu" and (self._drops() or (bias is not None and bias.requires_grad))
         if plain and not unfused and not need_weights:
             return self._fused(self._split(q), keys, values, mask, is_causal, bias)
         return self._explicit(self._split(q), keys, values, mask, is_causal, bias, geometry)
+
+    def _mask(
+        self, attention_mask: Bool[Tensor, "B S"] | Bool[Tensor, "B T S"] | None, geometry: Geometry | None
+    ) -> Tensor | None:
+        return within_window(attention_mask, geometry)
 
     def keys_values(
         self,

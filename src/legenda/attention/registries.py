@@ -36,6 +36,7 @@ ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
     {
         "multi_head": "legenda.attention.builders:create_multi_head",
         "x_linear": "legenda.attention.builders:create_x_linear",
+        "memory": "legenda.attention.builders:create_memory",
     },
 )
 """Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as

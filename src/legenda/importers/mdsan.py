@@ -17,9 +17,9 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
     """Return the model of a state dict of Young499/image-captioning-MDSANet.
 
     The tensors determine sizes, layers, branches of each layer, and whether distances rescale the scores; `options` are
-    further options of the model. A state dict of aimagelab/meshed-memory-transformer without memory slots gives the
-    model `meshed`. The state of a search among the releases' buffers is ignored. Raise CheckpointError naming a tensor
-    that is missing, unexpected or misshapen.
+    further options of the model. A state dict of aimagelab/meshed-memory-transformer, with or without memory slots,
+    gives the model `meshed`. The state of a search among the releases' buffers is ignored. Raise CheckpointError naming
+    a tensor that is missing, unexpected or misshapen.
     """
     layers = weights.count("encoder.layers.{}.")
     decoder_layers = weights.count("decoder.layers.{}.")
@@ -41,10 +41,18 @@ def load_mdsan(weights: StateDictMapper, *, num_heads: int | None = None, **opti
     }
     meshed = any(".fc_alpha" in name for name in weights.tensors)
     name = "meshed" if meshed else "mdsan"
-    branches = {} if meshed else _branch_options(weights, layers)
+    branches = _slot_options(weights) if meshed else _branch_options(weights, layers)
     model = create_model(name, **{**sizes, **branches, **options})
     model.generation_config = GenerationConfig(bos_token_id=BEGIN, eos_token_id=END, max_length=20)
     return weights.load_into(model, read_names(name))
+
+
+def _slot_options(weights: StateDictMapper) -> dict[str, Any]:
+    """Return the options for the memory slots."""
+    slots = "encoder.layers.0.mhatt.attention.m_k"
+    if slots not in weights:
+        return {"attention": "multi_head"}
+    return {"attention": "memory", "memory_slots": weights.size(slots, 1)}
 
 
 def _branch_options(weights: StateDictMapper, layers: int) -> dict[str, Any]:

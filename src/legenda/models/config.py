@@ -54,6 +54,11 @@ class ModelConfig(Config):
     generation: ClassVar[Mapping[str, Any]] = {}
     """The options of generation in the release of the decoder that differ from the defaults."""
 
+    @property
+    def memory_dim(self) -> int:
+        """Channels of the encoder's output, which the decoder attends to."""
+        return self.dim
+
     def build_encoder(self) -> Encoder:
         """Return a new encoder with random weights."""
         return resolve(self.encoder_class)(**self.encoder_arguments())

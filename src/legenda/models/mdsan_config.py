@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from legenda.attention.registries import DISTANCES
+from legenda.attention.registries import ATTENTIONS, DISTANCES
 from legenda.config import PositiveInt
 from legenda.models.transformer.config import TransformerConfig
 
@@ -65,11 +65,13 @@ class MdsanConfig(TransformerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MeshedConfig(MdsanConfig):
-    """Options of `meshed`: those of MD-SAN, with single branches and no distances by default."""
+    """Options of `meshed`: those of MD-SAN, with memory slots, single branches and no distances by default."""
 
     encoder_class: ClassVar[str] = "legenda.models.meshed:MeshedEncoder"
     decoder_class: ClassVar[str] = "legenda.models.meshed:MeshedDecoder"
 
+    attention: Annotated[str, ATTENTIONS] = "memory"
+    """memory (with `memory_slots`) or another attention."""
     distance: Annotated[str, DISTANCES] = "none"
     """Distance by which the scores are rescaled."""
     branches: int = 1

@@ -1,6 +1,6 @@
-"""The Meshed Transformer: cross-attention to every layer of the encoder (Cornia et al., CVPR 2020).
+"""The Meshed-Memory Transformer: cross-attention to every layer of the encoder (Cornia et al., CVPR 2020).
 
-MD-SAN's release is based on the Meshed-Memory Transformer's. This is the latter without its memory slots.
+MD-SAN's release is based on its release. The memory slots are in `legenda.attention.memory`.
 """
 
 from __future__ import annotations

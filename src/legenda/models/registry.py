@@ -123,11 +123,12 @@ def _decoder_config(name: str, config: Config) -> ModelConfig | None:
     entry = describe_decoder(other)
     fields = {field.name for field in dataclasses.fields(entry.config)}
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
+    common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}
     found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
     if not isinstance(found, ModelConfig):
         raise ConfigError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
-    if found.dim != config.dim:
+    if found.memory_dim != config.memory_dim:
         raise ConfigError(
-            f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.dim}; leave dim out"
+            f"a decoder with dim={found.dim} cannot attend to {name} with dim={config.memory_dim}; leave dim out"
         )
     return found

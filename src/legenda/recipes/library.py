@@ -27,7 +27,19 @@ from legenda.recipes.recipe import Data, Recipe
 from legenda.recipes.recipe_json import read_data, read_stage
 from legenda.training.config import TrainingConfig
 
-_FILES = ("scenes", "flickr8k", "ngsan", "aoanet", "xlan", "mdsan", "vqa", "grounding", "translation", "video")
+_FILES = (
+    "scenes",
+    "flickr8k",
+    "ngsan",
+    "aoanet",
+    "xlan",
+    "mdsan",
+    "baselines",
+    "vqa",
+    "grounding",
+    "translation",
+    "video",
+)
 
 
 def library_recipes() -> dict[str, Recipe]:

@@ -1,0 +1,108 @@
+"""Up-Down: an attention LSTM and a language LSTM over features of regions as they are (Anderson et al., CVPR 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.attention import AdditiveAttention
+from legenda.attention.dropout import Dropout
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.kv_cache import RowState
+from legenda.models.encoder import Encoder
+from legenda.models.lstm import WordLSTM
+from legenda.regions import Memory, Regions, masked_mean
+
+
+class UpDownEncoder(Encoder):
+    """The features of the regions and their mean, without parameters."""
+
+    def forward(self, regions: Regions) -> Memory:
+        """Return the features, and zeros for padding."""
+        mask = regions.mask_or_ones
+        features = regions.features.masked_fill(~mask.unsqueeze(-1), 0.0)
+        return Memory(features, mask, masked_mean(features, mask))
+
+
+@dataclass(frozen=True, eq=False)
+class UpDownState(RowState):
+    """Hidden states and cells of the attention LSTM (1) and of the language LSTM (2), all `(B, K, D)`.
+
+    attention: weights of the last step over the regions.
+    """
+
+    hidden1: Float[Tensor, "B K D"]
+    cell1: Float[Tensor, "B K D"]
+    hidden2: Float[Tensor, "B K D"]
+    cell2: Float[Tensor, "B K D"]
+    attention: Float[Tensor, "B K 1 N"] | None = None
+
+
+class UpDownDecoder(Decoder):
+    """Two LSTMs with additive attention between them (section 3.2)."""
+
+    supports_static_state = True
+
+    def __init__(
+        self, *, vocab_size: int, feature_dim: int, dim: int, word_dim: int, additive_dim: int, dropout: float
+    ) -> None:
+        """Create the modules; feature_dim: channels of the memory, others as in UpDownConfig."""
+        super().__init__()
+        self.dim = dim
+        self.embedding = nn.Embedding(vocab_size, word_dim)
+        self.dropout = Dropout(dropout)
+        self.attention_lstm = WordLSTM(word_dim, dim + feature_dim, dim)
+        self.attention = AdditiveAttention(dim, feature_dim, additive_dim, bias=False)
+        self.language_lstm = nn.LSTMCell(feature_dim + dim, dim)
+        self.output = nn.Linear(dim, vocab_size)
+
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
+        """Compute the keys of the regions, shared by all rows; the values are the regions."""
+        return replace(memory, cross_kv=((self.attention.key(memory.states), memory.states),))
+
+    def init_state(self, memory: Memory, num_rows: int) -> UpDownState:
+        """Return zeros."""
+        zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
+        return UpDownState(zeros, zeros, zeros, zeros)
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], state: UpDownState, memory: Memory
+    ) -> tuple[Float[Tensor, "B K V"], UpDownState]:
+        """Decode one token of each row."""
+        input_gates, weights = self._input_gates(tokens.unsqueeze(-1), memory)
+        state = self._recur(input_gates.squeeze(2), state, memory, weights)
+        return self.output(self.dropout(state.hidden2)), state
+
+    def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
+        """Decode token by token; embeddings and output layer are computed for all positions at once."""
+        input_gates, weights = self._input_gates(tokens, memory)
+        state, hidden = self.init_state(memory, tokens.shape[1]), []
+        for gates in input_gates.unbind(dim=2):
+            state = self._recur(gates, state, memory, weights)
+            hidden.append(state.hidden2)
+        return self.output(self.dropout(torch.stack(hidden, dim=2)))
+
+    def _input_gates(
+        self, tokens: Int[Tensor, "B K T"], memory: Memory
+    ) -> tuple[Float[Tensor, "B K T gates"], list[Tensor]]:
+        """Return the part of the first gates that words and global feature contribute, and the other weights."""
+        word_weight, other_weight, hidden_weight = self.attention_lstm.split_weights()
+        second_weight, image_weight = other_weight.split([self.dim, memory.global_feature.shape[-1]], dim=1)
+        gates = self.attention_lstm.input_gates(self.dropout(self.embedding(tokens)), word_weight)
+        image = F.linear(memory.global_feature, image_weight)[:, None, None]
+        return gates + image, [second_weight, hidden_weight]
+
+    def _recur(
+        self, input_gates: Float[Tensor, "B K gates"], state: UpDownState, memory: Memory, weights: list[Tensor]
+    ) -> UpDownState:
+        """Return the state after one position of all rows (Eqs. 1 to 5)."""
+        hidden1, cell1 = self.attention_lstm.step(input_gates, state.hidden2, state.hidden1, state.cell1, weights)
+        attended, attention = self.attention(hidden1, *memory.cross_kv[0], memory.mask)
+        inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)
+        previous = state.hidden2.flatten(0, 1), state.cell2.flatten(0, 1)
+        hidden2, cell2 = (part.view_as(hidden1) for part in self.language_lstm(inputs, previous))
+        return UpDownState(hidden1, cell1, hidden2, cell2, attention.transpose(1, 2))
