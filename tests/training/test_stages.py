@@ -20,6 +20,7 @@ from legenda.run_files import HISTORY_TABLE, STATE
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
+from legenda.tasks.sample_health import CURVES
 from legenda.training import Constant, Plateau, TrainingConfig, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
@@ -70,6 +71,7 @@ def test_both_stages_are_in_the_history(completed_run):
     (logged,) = (record for record in history if "loss" in record)
     assert logged["step"] == 20
     assert logged["reward"] >= 0
+    assert CURVES.keys() <= logged.keys()
     assert logged["seconds_waiting_for_rewards"] < logged["seconds"]
     progress = read_progress(completed_run)
     assert (progress.stage, progress.stage_epoch, progress.stage_step, progress.step) == (1, 2, 12, 24)
@@ -79,6 +81,14 @@ def test_both_stages_are_in_the_history(completed_run):
     assert lines[0] == "step,epoch,name,value"
     assert f"20,4,reward,{logged['reward']!r}" in lines
     assert any(line.startswith("24,4,validation/CIDEr-D,") for line in lines)
+
+
+def test_a_collapse_of_the_samples_is_warned_of_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(loop_module, "_LOG_EVERY_N_STEPS", 2)
+    monkeypatch.setattr(loop_module, "describe_collapse", lambda means: f"entropy {means['entropy']:.0f}")
+    run(tmp_path / "run", replace(SECOND, epochs=1))
+    (warning,) = (record.getMessage() for record in caplog.records if "entropy" in record.getMessage())
+    assert warning.startswith("step 2: entropy ")
 
 
 @pytest.mark.parametrize(

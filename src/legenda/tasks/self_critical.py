@@ -21,6 +21,7 @@ from legenda.tasks.caption_objectives import CaptionObjective, shift_right
 from legenda.tasks.config import ObjectiveConfig, SelfCriticalConfig
 from legenda.tasks.objectives import PADDING, advantages, policy_gradient, policy_gradient_normalizer, token_mask
 from legenda.tasks.rewards import Rewards
+from legenda.tasks.sample_health import find_bad_endings, measure_samples
 
 
 class SelfCriticalObjective(CaptionObjective):
@@ -34,7 +35,7 @@ class SelfCriticalObjective(CaptionObjective):
 
     def __init__(self, model: Captioner, config: ObjectiveConfig, split: CaptionDataset, rewards: Rewards) -> None:
         super().__init__(model, config, split)
-        self.rewards = rewards
+        self.rewards, self.bad_endings = rewards, find_bad_endings(model.vocabulary)
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
         names = ("bos_token_id", "eos_token_id", "suppress_tokens", "finished_beams")
@@ -64,7 +65,7 @@ class SelfCriticalObjective(CaptionObjective):
             normalizers.append(float((xe_targets != PADDING).sum()))
 
         def finish(output: tuple[Tensor, ...]) -> Loss:
-            return self._loss(output, pending, mask, is_sampled)
+            return self._loss(output, pending, tokens, mask, is_sampled)
 
         return PreparedBatch((inputs, tokens, xe_inputs, xe_targets), tuple(normalizers), finish)
 
@@ -110,14 +111,24 @@ class SelfCriticalObjective(CaptionObjective):
         )
         return output.tokens, ~output.scores.isneginf()
 
-    def _loss(self, output: tuple[Tensor, ...], pending: Future[np.ndarray], mask: Tensor, is_sampled: Tensor) -> Loss:
+    def _loss(
+        self,
+        output: tuple[Tensor, ...],
+        pending: Future[np.ndarray],
+        tokens: Tensor,
+        mask: Tensor,
+        is_sampled: Tensor,
+    ) -> Loss:
         rewards = torch.from_numpy(self.rewards.result(pending)).to(is_sampled.device)
         K = is_sampled.shape[1]
         baseline = rewards[:, K:] if rewards.shape[1] > K else None
         advantage = advantages(rewards[:, :K], self.settings.baseline, baseline, is_sampled)
         loss = policy_gradient(output[0], advantage, mask)
         mean = float(rewards[:, :K][is_sampled].mean()) if bool(is_sampled.any()) else 0.0
-        return Loss((loss, *output[1:]), {"reward": mean})
+        health = measure_samples(
+            tokens, mask, output[0], advantage, self.generation_config.eos_token_id, self.bad_endings
+        )
+        return Loss((loss, *output[1:]), {"reward": mean, **health})
 
 
 def token_log_probs(

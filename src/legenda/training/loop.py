@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
 from legenda.run_files import STATE, WEIGHTS
 from legenda.tasks.base import Task
+from legenda.tasks.sample_health import CURVES, describe_collapse
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
@@ -29,6 +31,7 @@ from legenda.training.weight_averaging import AverageWeights
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+_LOG = logging.getLogger(__name__)
 _LOG_EVERY_N_STEPS = 20
 
 FAILED_BATCH = "failed_batch.safetensors"
@@ -91,6 +94,7 @@ class TrainingLoop:
         self.model = self._model_of_stage()
         self.stage = Stage(self.fabric, self.task, self.model, config)
         self.average = AverageWeights(self.model, config)
+        self.has_warned = False
         self.steps_per_epoch = math.ceil(len(self.task.train) / config.batch_size)
 
     def _model_of_stage(self) -> Model:
@@ -143,7 +147,7 @@ class TrainingLoop:
             progress.step_in_epoch += 1
             progress.sums = {name: progress.sums.get(name, 0.0) + value for name, value in metrics.items()}
             progress.sum_steps += 1
-            means = {name: value / progress.sum_steps for name, value in progress.sums.items()}
+            means = {name: total / progress.sum_steps for name, total in progress.sums.items() if name not in CURVES}
             progress_bar.step(progress.epoch + 1, means)
             progress.seconds = seconds_before + time.monotonic() - started
             if progress.step % _LOG_EVERY_N_STEPS == 0:
@@ -199,6 +203,10 @@ class TrainingLoop:
             record["seconds_waiting_for_rewards"] = round(self.stage.rewards.wait_seconds, 3)  # of this process
         progress.sums, progress.sum_steps = {}, 0
         self._record(record)
+        warning = None if self.has_warned or not self.fabric.is_global_zero else describe_collapse(means)
+        if warning is not None:
+            _LOG.warning("step %d: %s", progress.step, warning)
+            self.has_warned = True
 
     def _record(self, record: dict[str, Any]) -> None:
         if self.fabric.is_global_zero:

@@ -20,6 +20,7 @@ from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.run_files import HISTORY
 from legenda.tasks.reporting import Prediction
+from legenda.tasks.sample_health import CURVES
 from legenda.training.history import read_history
 from legenda.visualization.caption_attention import (
     draw_caption_attention,
@@ -148,7 +149,8 @@ def model_runs(
     loss_title: str = "training loss (nats per token)",
     descriptions: Mapping[str, str] | None = None,
 ) -> list[ModelRun]:
-    """Return the runs with their curves: training loss, reward, and the validation scores named in `curve_metrics`.
+    """Return the runs with their curves: training loss, reward, health of samples, validation scores named in
+    `curve_metrics`.
 
     validation_noun: what the validation examples are called in titles. descriptions: by default the model's summary
     and the recipe that trained it. A run without history, such as an imported one, has no curves.
@@ -157,7 +159,7 @@ def model_runs(
     for name, run in runs.items():
         history = read_history(run.folder) if (run.folder / HISTORY).exists() else []
         curves: dict[str, list[tuple[float, float]]] = {}
-        for key, title in (("loss", loss_title), ("reward", "reward of samples")):
+        for key, title in {"loss": loss_title, "reward": "reward of samples", **CURVES}.items():
             curves[title] = [(record["step"], record[key]) for record in history if key in record]
         for key in curve_metrics:
             values = [(record["step"], record["validation"].get(key)) for record in history if "validation" in record]
