@@ -48,6 +48,13 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
         assert run["curves"] == {}  # it was never trained
         low, high = run["intervals"]["BLEU-1"]
         assert low <= run["scores"]["BLEU-1"] <= high
+    first, second = (run["differences"] for run in data["runs"])
+    assert first == {}
+    scores = [run["scores"]["BLEU-1"] for run in data["runs"]]
+    assert second["BLEU-1"]["difference"] == pytest.approx(scores[1] - scores[0])
+    assert second["BLEU-1"]["low"] <= second["BLEU-1"]["difference"] <= second["BLEU-1"]["high"]
+    assert 0 < second["CIDEr-D"]["p"] <= 1
+    assert any(note.startswith("Differences: ") for note in data["footnotes"])
     ids = [example["id"] for example in data["examples"]]
     assert ids == [f"val-0-{number:06d}" for number in range(9)]
     for example in data["examples"]:

@@ -10,7 +10,6 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.evaluation.scoring import ScoringOptions, score_files
-from legenda.io import write_json
 
 _DOWNLOAD = "--download-spice"
 
@@ -48,16 +47,11 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "score")
     from rich.console import Console
 
+    from legenda.cli._score_report import print_report
+
     with Console(file=sys.stderr).status(f"scoring {options.predictions}"):
         report = score_files(options)
-    for notice in report.notices:
-        print(notice, file=sys.stderr)
-    console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
-    for table in report.tables:
-        console.print(table)
-    if options.out is not None:
-        write_json(options.out, {"predictions": str(options.predictions), **report.results})
-        print(f"all scores of all images are in {options.out}")
+    print_report(report, options.out)
 
 
 def _download(folder: Path) -> None:

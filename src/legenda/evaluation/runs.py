@@ -74,25 +74,7 @@ class Run:
                 f"{self.folder} was imported without data; name some with --annotations and --features, or give a run "
                 "of legenda train"
             )
-        try:
-            settings = dict(self.config["data"])
-            kind = str(settings.pop("kind"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f'{self.folder / CONFIG} has no usable "data" part; restore the file or train the run again'
-            ) from error
-        self._check_plugins("data")
-        try:
-            return map_paths(merge(DATASETS.get(kind), settings, "data"), self._find)
-        except LegendaError as error:
-            raise CheckpointError(f"{self.folder / CONFIG}: {error}") from error
-
-    def _find(self, path: Path) -> Path:
-        """Return what a path of config.json names: from the run folder, or from where that was during training."""
-        here = Path(os.path.normpath(self.folder.resolve() / path))
-        environment = self.config.get("environment") or {}
-        before = Path(os.path.normpath(Path(environment.get("folder", self.folder)) / path))
-        return before if before.exists() and not here.exists() else here
+        return data_settings(self.config, self.folder)
 
 
 @dataclass(frozen=True)
@@ -135,6 +117,32 @@ def _file_of(extractor: ExtractorIdentity) -> str:
     if is_registered(extractor.name):
         return f"{extractor.base_name.partition(':')[0]}:FILE"
     return f"{extractor.base_name}.py"
+
+
+def data_settings(config: Mapping[str, Any], folder: Path) -> Any:
+    """Return the settings of data in the "data" part of a configuration that is stored in a run folder.
+
+    Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
+    """
+    try:
+        settings = dict(config["data"])
+        kind = str(settings.pop("kind"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f'{folder / CONFIG} has no usable "data" part; restore the file or train the run again'
+        ) from error
+    check_plugins(config, folder / CONFIG, "data")
+    trained_in = Path((config.get("environment") or {}).get("folder", folder))
+
+    def find(path: Path) -> Path:
+        """Return what a path names: from the run folder, or from where that was during training."""
+        here, before = (Path(os.path.normpath(base / path)) for base in (folder.resolve(), trained_in))
+        return before if before.exists() and not here.exists() else here
+
+    try:
+        return map_paths(merge(DATASETS.get(kind), settings, "data"), find)
+    except LegendaError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 
 
 def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:

@@ -25,6 +25,18 @@ def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Di
     return _table(("metric", "first", "second", "difference", "95 % interval", "p"), rows)
 
 
+def disagreement_table(rows: Iterable[tuple[str, float, float, float, str, str]]) -> Table:
+    """Return a table of images with the difference of two scores, the scores, and the captions that have them."""
+    found = [
+        line
+        for image, difference, a, b, first, second in rows
+        for line in ((image, f"{difference:+.4f}", a, first), ("", "", b, second))
+    ]
+    table = _table(("image", "difference", "score", "captions of first and second"), found)
+    table.columns[-1].justify = "left"
+    return table
+
+
 def diversity_table(found: Diversity) -> Table:
     """Return a table with one measure of diversity a row."""
     measures = (("distinct", found.distinct), ("mBLEU", found.mbleu))
@@ -44,8 +56,16 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str | float | None]])
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float | int) else cell or "none" for cell in row))
+        table.add_row(
+            *(f"{cell:.4f}" if isinstance(cell, float | int) else "none" if cell is None else cell for cell in row)
+        )
     return table
+
+
+def _format_cell(cell: str | float | None) -> str:
+    if cell is None:
+        return "none"
+    return cell if isinstance(cell, str) else f"{cell:.4f}"
 
 
 def _format_interval(interval: Interval | Difference | None) -> str | None:

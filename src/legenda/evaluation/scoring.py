@@ -96,14 +96,16 @@ def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringRe
     if options.c40 is not None:
         sets["c40"] = read_references(options.c40)
     resampling = {"resamples": options.resamples, "seed": options.seed}
-    report = ScoringReport([], {"references": str(options.references), **resampling}, [])
+    report = ScoringReport(
+        [], {"predictions": str(options.predictions), "references": str(options.references), **resampling}, []
+    )
     for name, references in sets.items():
         # Only some of COCO's images have 40 references, so predictions of the others are expected there.
         subset = name == "c40"
         first = _match(options, options.predictions, predictions, references, subset=subset)
         scores = _evaluate(options, first, references, frequencies)
         bounds = intervals(scores, **resampling)
-        results = report.results[name] = {**scores.to_dict(), "intervals": _as_dicts(bounds)}
+        results = report.results[name] = {**scores.to_dict(), "intervals": as_dicts(bounds)}
         source = "" if scores.df is None else f"; document frequencies of {scores.documents} images: {scores.df}"
         report.tables += [f"{name}: {len(first)} images{source}", score_table(scores, bounds)]
         report.notices += [notice for notice in scores.notices if notice not in report.notices]
@@ -118,7 +120,7 @@ def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringRe
             results["compare_with"] = {
                 "predictions": str(options.compare_with),
                 **compared.to_dict(),
-                "differences": _as_dicts(differences),
+                "differences": as_dicts(differences),
             }
             report.tables += [
                 f"{name}: {options.predictions} (first) compared with {options.compare_with} (second)",
@@ -147,6 +149,7 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
     oracles = score_oracle(samples, references, metrics=metrics, df=frequencies)
     source = str(options.document_frequencies or options.references)
     results = {
+        "predictions": str(options.predictions),
         "references": str(options.references),
         "diversity": {**asdict(diversity), "df": source},
         "oracle": {name: asdict(oracle) for name, oracle in oracles.items()},
@@ -234,5 +237,5 @@ def _evaluate(
     return dataclasses.replace(scores, df=str(options.document_frequencies))
 
 
-def _as_dicts(found: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
+def as_dicts(found: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
     return {name: None if value is None else asdict(value) for name, value in found.items()}

@@ -64,7 +64,8 @@ def measure_samples(
         _is_new(ids[:, 0].unsqueeze(0)).sum() / len(ids),
         is_bad.sum() / count,
     )
-    return dict(zip(CURVES, torch.stack([metric.float() for metric in metrics]).tolist(), strict=True))
+    values = torch.stack([metric.float() for metric in metrics]).tolist()
+    return {name: round(value, 6) for name, value in zip(CURVES, values, strict=True)}
 
 
 def describe_collapse(metrics: Mapping[str, float]) -> str | None:

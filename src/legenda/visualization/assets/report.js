@@ -87,18 +87,41 @@
     return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
   }
 
+  function createModelHead(run, index) {
+    const cell = html("th", { scope: "col" }, html("span", { class: "swatch", "aria-hidden": "true" }), run.name);
+    cell.style.setProperty("--model", colorOf(index));
+    return cell;
+  }
+
   /** One score by groups of examples: a row for each group, a column for each model. */
   function createBreakdown({ title, rows }, runs, noun) {
     const head = html("tr", {}, html("th", { scope: "col" }, title), html("th", { scope: "col" }, noun),
-      ...runs.map((run, index) => {
-        const cell = html("th", { scope: "col" }, html("span", { class: "swatch", "aria-hidden": "true" }), run.name);
-        cell.style.setProperty("--model", colorOf(index));
-        return cell;
-      }));
+      ...runs.map(createModelHead));
     return html("div", { class: "scroll breakdown", role: "region", "aria-label": `Scores by ${title}`, tabindex: 0 },
       html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows.map(({ key, label, count }) => html("tr", {},
         html("th", { scope: "row" }, label), html("td", { class: "count" }, count.toLocaleString("en-GB")),
         ...createScoreCells({ key, percent: true }, runs))))));
+  }
+
+  /** The differences of the other models from the first one: a row for each score, a column for each model. */
+  function createDifferences(columns, runs) {
+    const title = `difference from ${runs[0].name}`;
+    const others = runs.flatMap((run, index) => (Object.keys(run.differences).length > 0 ? [[run, index]] : []));
+    if (others.length === 0) return "";
+    const sign = (value, text) => (value < 0 ? text.replace("-", "\u2212") : `+${text}`);
+    const rows = columns.map((column) => {
+      const format = columnFormatter(column, runs);
+      return html("tr", {}, html("th", { scope: "row" }, column.label), ...others.map(([run]) => {
+        const found = run.differences[column.key];
+        if (found === undefined) return html("td", {}, DASH);
+        const { difference, low, high, p } = found;
+        return html("td", {}, sign(difference, format(difference)), html("span", { class: "interval" },
+          `${sign(low, format(low)).replace(" %", "")} to ${sign(high, format(high))}, p ${p.toFixed(3)}`));
+      }));
+    });
+    const head = html("tr", {}, html("th", { scope: "col" }, title), ...others.map(([run, index]) => createModelHead(run, index)));
+    return html("div", { class: "scroll breakdown differences", role: "region", "aria-label": title, tabindex: 0 },
+      html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows)));
   }
 
   function hasScores(run) {
@@ -131,6 +154,7 @@
           ? html("div", {}, html("dt", {}, "small"),
             html("dd", {}, `95 % confidence interval over ${noun}`))
           : null),
+      createDifferences(columns, runs),
       breakdowns.length === 0 ? ""
         : html("div", { class: "breakdowns" }, ...breakdowns.map((breakdown) => createBreakdown(breakdown, runs, noun))));
   }

@@ -11,11 +11,10 @@ import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
 from legenda.errors import DataError
+from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun, Run
-from legenda.metrics import evaluate
-from legenda.metrics.evaluation import Scores
-from legenda.metrics.significance import intervals
+from legenda.metrics import Difference, Scores, compare, intervals
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.run_files import HISTORY
@@ -32,8 +31,6 @@ from legenda.visualization.report import ExampleCard, ModelRun
 from legenda.visualization.report.encode_attention import encoded_size
 from legenda.visualization.report.images import ReportImage
 
-RANKING_METRIC = "CIDEr-D"
-"""The metric of single captions."""
 _MAX_ATTENTION_CHARACTERS = 45_000
 """Characters of the page that the attention of an image may take, on average over the images."""
 
@@ -42,13 +39,14 @@ _MAX_ATTENTION_CHARACTERS = 45_000
 class Scored:
     """Predictions of a split by one run, by id, with scores by the keys of the report's columns, some with intervals.
 
-    per_example: the score of each prediction, the CIDEr-D of a caption, by id.
+    per_example: the score of each prediction, the CIDEr-D of a caption, by id. result: all scores of captions.
     """
 
     predictions: Mapping[str, Any]
     scores: Mapping[str, float | None]
     intervals: Mapping[str, tuple[float, float]]
     per_example: Mapping[str, float]
+    result: Scores | None = None
 
 
 def common_split(runs: Mapping[str, Run], splits: Mapping[str, Any], name: str, noun: str, remedy: str) -> Any:
@@ -83,12 +81,17 @@ def predict_and_score(
     return captions, {name: score_with_intervals(texts[name], splits[name]) for name in runs}
 
 
-def common_footnotes(noun: str, shown: int, count: int) -> list[str]:
-    """Return the notes on intervals and on the choice of examples."""
+def common_footnotes(noun: str, shown: int, count: int, *, several: bool = False) -> list[str]:
+    """Return the notes on intervals, on differences of `several` runs, and on the choice of examples."""
     notes = [
         f"Intervals: percentile bootstrap over {noun}, 95 %, 1,000 resamples; they do not cover the variation between "
         "training seeds."
     ]
+    if several:
+        notes.append(
+            "Differences: intervals by paired bootstrap, p by approximate randomization with 1,000 rounds; p is not "
+            "corrected for several metrics or models."
+        )
     if shown < count:
         notes.append(
             f"{shown} of {count:,} {noun} are shown: a quarter each have the highest and the lowest scores and, for "
@@ -99,20 +102,22 @@ def common_footnotes(noun: str, shown: int, count: int) -> list[str]:
 
 def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> Scored:
     """Return the metrics that need no Java and those of the data set, with 95 % bootstrap intervals over images."""
-    references = dict(zip(split.ids, split.references, strict=True))
-    metrics = evaluate(captions, references, metrics="fast")
-    results = [metrics]
-    if split.score is not None:
-        single = {identity: split.score({identity: caption}) for identity, caption in captions.items()}
-        results.append(Scores(split.score(captions), single, documents=None, df=None))
-    corpus = {name: value for result in results for name, value in result.corpus.items()}
-    bounds = {name: found for result in results for name, found in intervals(result).items() if found is not None}
+    scores = score_per_image(captions, dict(zip(split.ids, split.references, strict=True)), split.score)
     return Scored(
         captions,
-        corpus,
-        {name: (found.low, found.high) for name, found in bounds.items()},
-        {identity: values[RANKING_METRIC] or 0.0 for identity, values in metrics.per_image.items()},
+        scores.corpus,
+        {name: (found.low, found.high) for name, found in intervals(scores).items() if found is not None},
+        {identity: values[RANKING_METRIC] or 0.0 for identity, values in scores.per_image.items()},
+        scores,
     )
+
+
+def compare_to_first(scored: Mapping[str, Scored], name: str) -> dict[str, Difference]:
+    """Return the differences of a run from the first one by metric; none for the first one and without `result`."""
+    first, other = next(iter(scored.values())), scored[name]
+    if first is other or first.result is None or other.result is None:
+        return {}
+    return {metric: found for metric, found in compare(other.result, first.result).items() if found is not None}
 
 
 def report_title(names: Sequence[str]) -> str:
@@ -174,6 +179,7 @@ def model_runs(
                 curves={title: points for title, points in curves.items() if points},
                 configuration=run.config,
                 intervals=scored[name].intervals,
+                differences=compare_to_first(scored, name),
             )
         )
     return found

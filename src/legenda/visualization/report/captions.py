@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 
 from legenda.datasets.captions import CaptionDataset
+from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
@@ -14,7 +15,6 @@ from legenda.pipeline import GeneratedCaption
 from legenda.visualization.caption_attention import check_head
 from legenda.visualization.report import Report, ScoreColumn, write_report
 from legenda.visualization.report.build import (
-    RANKING_METRIC,
     Scored,
     caption_card,
     check_targets,
@@ -95,7 +95,7 @@ def write_caption_report(
             )
             for position in positions
         ],
-        footnotes=_footnotes(options, len(split), images, captions, with_heads),
+        footnotes=_footnotes(options, len(split), images, captions, with_heads, several=len(runs) > 1),
         score_name=RANKING_METRIC,
     )
     path = write_report(report, options.out)
@@ -126,11 +126,13 @@ def _footnotes(
     images: Mapping[int, ReportImage],
     captions: Mapping[int, Mapping[str, GeneratedCaption]],
     with_heads: bool,
+    *,
+    several: bool,
 ) -> list[str]:
     heads = (
         "the mean of all heads or a single head" if with_heads else "the mean of all heads (single heads take too much)"
     )
-    notes = common_footnotes("images", len(images), count)
+    notes = common_footnotes("images", len(images), count, several=several)
     notes.insert(1, f"The attention shown is that of the last decoder layer over the encoded regions, {heads}.")
     missing = sum(not image.found for image in images.values())
     if missing:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from legenda.metrics import Difference
     from legenda.tasks.reporting import Prediction
 
 
@@ -41,7 +42,7 @@ class ModelRun:
 
     `scores` maps keys of columns and breakdowns to values, `intervals` some of them to (low, high), `curves` maps names
     such as "training loss" to (step, value) pairs. A value that is None or not finite is shown as a dash in the table
-    and as a gap in a curve.
+    and as a gap in a curve. `differences` are those of the scores from the first run's.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ModelRun:
     curves: Mapping[str, Sequence[tuple[float, float]]]
     configuration: Mapping[str, Any]
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    differences: Mapping[str, Difference] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

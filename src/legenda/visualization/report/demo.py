@@ -11,10 +11,11 @@ import torch
 from legenda.datasets.captions import ScenesData, scene_captions
 from legenda.datasets.scenes import FAMILIES, Scene, make_split
 from legenda.errors import DataError
+from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
-from legenda.visualization.report.build import RANKING_METRIC, caption_card, model_runs, predict_and_score
+from legenda.visualization.report.build import caption_card, model_runs, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
 from legenda.visualization.report.images import draw_scene_image
 from legenda.visualization.report.photographs import CaptionedPhotographs

@@ -60,6 +60,7 @@ def _run_json(run: ModelRun, keys: Sequence[str]) -> dict[str, Any]:
         "seconds": _finite(run.seconds),
         "scores": {key: _finite(run.scores.get(key)) for key in keys},
         "intervals": {key: bounds for key, bounds in run.intervals.items() if all(map(math.isfinite, bounds))},
+        "differences": {key: vars(found) for key, found in run.differences.items() if key in keys},
         "curves": {name: _curve_json(points, name, run.name) for name, points in run.curves.items()},
         # paths, classes and infinities become text
         "configuration": json.loads(json.dumps(run.configuration, default=str), parse_constant=str),

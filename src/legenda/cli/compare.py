@@ -1,0 +1,68 @@
+"""`legenda compare`: the captions of two runs or files, with paired differences and the images where they disagree."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare the captions of two runs, as legenda evaluate wrote them, or of two files of captions.
+
+    Prints the scores of both with 95 % intervals (bootstrap over images), the difference of each score with its
+    interval (paired bootstrap) and p (approximate randomization), and the images with the largest differences.
+    """
+
+    first: tyro.conf.Positional[Path]
+    """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
+    second: tyro.conf.Positional[Path]
+    """The captions of the same images to compare with."""
+    references: Path | None = None
+    """COCO's or Karpathy's annotations or {id: [captions]}; by default those of the runs' data."""
+    split: str = "val"
+    """The split whose evaluation_SPLIT.json is read from run folders."""
+    metrics: Literal["fast", "auto"] = "fast"
+    """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
+    num_images: int = 10
+    """The number of images to list, those with the largest differences."""
+    resamples: int = 1000
+    """Number of draws of the bootstrap and of rounds of the randomization."""
+    seed: int = 0
+    """Seed of the resampling."""
+    out: Path | None = None
+    """A JSON file for all results, with the scores of each image."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_images", 0), ("resamples", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--{option} must be at least {least}, not {getattr(self, name)}")
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Print the tables and write the JSON file."""
+    options = parse(Options, arguments, "compare")
+    from rich.console import Console
+
+    from legenda.cli._score_report import print_report
+    from legenda.evaluation.comparison import compare_captions
+
+    with Console(file=sys.stderr).status(f"comparing {options.first} with {options.second}"):
+        report = compare_captions(
+            options.first,
+            options.second,
+            references=options.references,
+            split=options.split,
+            metrics=options.metrics,
+            num_images=options.num_images,
+            resamples=options.resamples,
+            seed=options.seed,
+        )
+    print_report(report, options.out)

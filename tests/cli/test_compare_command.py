@@ -1,0 +1,95 @@
+"""`legenda compare`: runs and files of captions, with differences, p, and the images where they disagree."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from legenda.config import to_json
+from legenda.datasets.captions import ScenesData
+from legenda.evaluation.results_file import evaluation_path, write_evaluation
+from legenda.evaluation.runs import describe_data
+from legenda.io import write_json
+from legenda.metrics import compare, evaluate
+from legenda.run_files import CONFIG
+
+DATA = ScenesData(train=1, validation=9, test=2)
+REFERENCES = {"1": ["a goat climbs a wall"], "2": ["two boats at sea"], "3": ["a kite high up"], "4": ["a dog runs"]}
+FIRST = {"1": "a goat climbs a wall", "2": "two boats", "3": "a kite", "4": "a dog runs"}
+SECOND = {"1": "a cat", "2": "two boats", "3": "a kite high up", "4": "a dog runs"}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("references", REFERENCES), ("first", FIRST), ("second", SECOND)):
+        write_json(f"{name}.json", content)
+
+
+def evaluated(folder: Path, captions: dict[str, str]) -> Path:
+    """Return a run folder of scenes whose captions of the validation split are given."""
+    write_json(folder / CONFIG, {"data": describe_data(DATA, folder)})
+    settings = {"split": "val", "data": describe_data(DATA, folder)}
+    write_evaluation(evaluation_path(folder, "val"), settings, "captions", captions, dict)
+    return folder
+
+
+@pytest.mark.usefixtures("files")
+def test_files_are_compared_image_by_image(run_command):
+    code, out, err = run_command("compare first.json second.json --references references.json --out all.json")
+    assert (code, err) == (0, "")
+    found = json.loads(Path("all.json").read_text())
+    scores = [evaluate(captions, REFERENCES, metrics="fast") for captions in (FIRST, SECOND)]
+    expected = compare(*scores)
+    assert found["differences"]["CIDEr-D"] == vars(expected["CIDEr-D"])
+    assert [found[name]["corpus"]["BLEU-4"] for name in ("first", "second")] == [one["BLEU-4"] for one in scores]
+    assert found["differing"] == 2
+    per_image = {image: scores[0].per_image[image]["CIDEr-D"] - scores[1].per_image[image]["CIDEr-D"] for image in "13"}
+    disagreements = [(entry["image"], entry["difference"]) for entry in found["disagreements"]]
+    assert disagreements == sorted(per_image.items(), key=lambda item: -abs(item[1]))
+    assert found["disagreements"][0]["second_caption"] == "a cat"
+    assert "2 of 4 captions differ" in out
+    (line,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["CIDEr-D"] and len(line.split()) > 5)
+    assert line[3] == f"{expected['CIDEr-D'].difference:+.4f}"
+    assert line[-1] == f"{expected['CIDEr-D'].p:.4f}"
+
+
+def test_runs_bring_their_references_and_the_metrics_of_their_data(run_command, tmp_path):
+    split = DATA.split("val")
+    right = {identity: references[0] for identity, references in zip(split.ids, split.references, strict=True)}
+    runs = [evaluated(tmp_path / "a", right), evaluated(tmp_path / "b", dict.fromkeys(right, "a dog runs"))]
+    code, out, err = run_command(f"compare {runs[0]} {runs[1]} --num-images 3 --out {tmp_path / 'all.json'}")
+    assert (code, err) == (0, "")
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["differences"]["truth"]["difference"] == 1
+    assert found["differences"]["truth"]["p"] < 0.05
+    assert found["first"]["corpus"]["truth"] == 1
+    assert len(found["disagreements"]) == 3
+    assert "9 of 9 captions differ" in out
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("first.json second.json", "name the references with --references"),
+        ("first.json other.json --references references.json", "only one has 4; caption the same images"),
+        ("first.json second.json --references fewer.json", "there are no references of image 4"),
+        ("first.json answers.json --references references.json", "holds predictions of vqa; only captions"),
+        ("first.json several.json --references references.json", "has several captions for image 1"),
+        ("first.json run", "run has no evaluation_val.json; write it with legenda evaluate run --split val"),
+        ("first.json missing", "missing is not a folder with a model"),
+        ("first.json second.json --num-images -1", "--num-images must be at least 0, not -1"),
+        ("first.json second.json --resamples 0", "--resamples must be at least 1, not 0"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(run_command, line, message):
+    write_json("other.json", {key: SECOND[key] for key in "123"})
+    write_json("fewer.json", {key: REFERENCES[key] for key in "123"})
+    write_json("answers.json", {"task": "vqa", "split": "val", "predictions": {"1": "yes"}})
+    write_json("several.json", {key: [caption, caption] for key, caption in SECOND.items()})
+    write_json("run/config.json", {"data": to_json(DATA, Path("run"))})
+    code, out, err = run_command(f"compare {line}")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
