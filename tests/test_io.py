@@ -118,6 +118,9 @@ def test_values_without_json_form_write_nothing(tmp_path):
         (b"\xff\xfe\x00", "is not a UTF-8 text file"),
         (b'{\n "a": 1,\n', r"is not valid JSON \(line 3"),
         (b"", "is not valid JSON"),
+        (b"[" * 200_000 + b"]" * 200_000, "holds JSON that is nested too deep"),
+        (b'{"a": ' + b"[" * 200_000, "holds JSON that is nested too deep"),
+        (b'{"image_id": ' + b"1" * 5000 + b"}", "holds a number of too many digits"),
     ],
 )
 def test_damaged_json_raises_with_the_hint(tmp_path, content, message):

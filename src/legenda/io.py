@@ -93,6 +93,10 @@ def parse_json(text: str, path: str | Path, hint: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
+    except RecursionError as error:
+        raise DataError(f"{path} holds JSON that is nested too deep; {hint}") from error
+    except ValueError as error:  # Python limits the digits of a number
+        raise DataError(f"{path} holds a number of too many digits; {hint}") from error
 
 
 def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: str) -> Any:

@@ -135,6 +135,8 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
         ("captions_val2014.json", {"images": [{"id": 1}], "annotations": []}, r"images\[0\] lacks"),
         ("other.json", {"photos": []}, "images"),
         ("other.json", "{", "not valid JSON"),
+        ("captions_val2014.json", {"annotations": 5}, "'annotations' of .* is of type int, not list"),
+        ("captions_val2014.json", {"images": None, "annotations": []}, "'images' of .* is of type NoneType, not list"),
     ],
 )
 def test_what_is_broken_is_named(tmp_path, name, content, message):

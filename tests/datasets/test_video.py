@@ -84,6 +84,9 @@ def test_videos_are_data_like_images(tmp_path):
         ),
         ({**MSRVTT, "sentences": [{"video_id": "video0"}]}, r"sentences\[0\] lacks video_id or a text as caption"),
         ([*VATEX, *VATEX], "000011"),
+        ([{"videoID": "a", "enCap": "text"}], "entry 0 lacks videoID, or its enCap are no texts"),
+        ({**MSRVTT, "sentences": 5}, "'sentences' of .* is of type int, not list"),
+        ({**MSRVTT, "videos": {"a": 1}}, "'videos' of .* is of type dict, not list"),
     ],
 )
 def test_what_is_broken_is_named(tmp_path, content, message):

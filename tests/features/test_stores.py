@@ -300,7 +300,12 @@ def test_sizes_of_a_folder_of_annotations(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("[]", "has no 'images'"), ('{"images": [{"id": 1}]}', r"images\[0\] lacks"), ("{", "JSON")],
+    [
+        ("[]", "has no 'images'"),
+        ('{"images": [{"id": 1}]}', r"images\[0\] lacks"),
+        ("{", "JSON"),
+        ('{"images": [{"id": 1, "width": 1' + "0" * 400 + "}]}", "lacks"),
+    ],
 )
 def test_a_file_without_sizes_is_named(tmp_path, content, message):
     folder = write_cocobu(tmp_path)

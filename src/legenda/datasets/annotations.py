@@ -15,7 +15,7 @@ import numpy as np
 from legenda.datasets.karpathy import CaptionedImage, check_once, parse_karpathy
 from legenda.datasets.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
 from legenda.errors import DataError
-from legenda.io import parse_json, read_json, read_text, verified
+from legenda.io import get_field, parse_json, read_json, read_text, verified
 
 Restval = Literal["train", "exclude"]
 
@@ -89,14 +89,15 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
 def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, str]) -> list[CaptionedImage]:
     split = _split_in(path)
     captions: dict[Any, list[str]] = {}
-    for number, entry in enumerate(content["annotations"]):
+    for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
         try:
             captions.setdefault(entry["image_id"], []).append(_text(entry["caption"]))
             captions_of[entry["id"]] = str(entry["image_id"])
         except (KeyError, TypeError) as error:
             raise DataError(f"{path}: annotations[{number}] lacks image_id, id or a text as caption") from error
     images = []
-    for number, entry in enumerate(content.get("images", [])):
+    entries = get_field(content, "images", list, str(path), _HINT) if "images" in content else []
+    for number, entry in enumerate(entries):
         try:
             images.append(
                 CaptionedImage(str(entry["id"]), _text(entry["file_name"]), tuple(captions.pop(entry["id"], ())), split)

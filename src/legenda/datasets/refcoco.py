@@ -98,7 +98,7 @@ def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[in
             boxes[thing["id"]] = x, y, x + width, y + height
     except KeyError as error:
         raise DataError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: {where} is not an image or a box ({error}); {_INSTANCES}") from error
     return sizes, boxes
 
@@ -126,7 +126,7 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
         try:
             if "captions" in entry:
                 found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
             reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"an invalid value: {error}"
             raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
     if not any(found.values()):

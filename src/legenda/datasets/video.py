@@ -8,7 +8,9 @@ from typing import Any
 
 from legenda.datasets.karpathy import CaptionedImage
 from legenda.errors import DataError
+from legenda.io import get_field
 
+_HINT = "name a file of MSR-VTT, such as train_val_videodatainfo.json"
 _MSRVTT_SPLITS = {"train": "train", "validate": "val", "val": "val", "test": "test"}
 
 
@@ -28,7 +30,11 @@ def parse_vatex(content: Sequence[Mapping[str, Any]], path: Path, split: str) ->
     for number, entry in enumerate(content):
         try:
             name, captions = entry["videoID"], entry.get("enCap", [])
-            if not isinstance(name, str) or not all(isinstance(caption, str) for caption in captions):
+            if (
+                not isinstance(name, str)
+                or not isinstance(captions, list)
+                or not all(isinstance(caption, str) for caption in captions)
+            ):
                 raise TypeError
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path}: entry {number} lacks videoID, or its enCap are no texts") from error
@@ -39,7 +45,7 @@ def parse_vatex(content: Sequence[Mapping[str, Any]], path: Path, split: str) ->
 def parse_msrvtt(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]:
     """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
     captions: dict[str, list[str]] = {}
-    for number, entry in enumerate(content["sentences"]):
+    for number, entry in enumerate(get_field(content, "sentences", list, str(path), _HINT)):
         try:
             if not isinstance(entry["caption"], str):
                 raise TypeError
@@ -47,7 +53,7 @@ def parse_msrvtt(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]
         except (KeyError, TypeError) as error:
             raise DataError(f"{path}: sentences[{number}] lacks video_id or a text as caption") from error
     videos = []
-    for number, entry in enumerate(content["videos"]):
+    for number, entry in enumerate(get_field(content, "videos", list, str(path), _HINT)):
         try:
             name, split = entry["video_id"], _MSRVTT_SPLITS[entry["split"]]
         except (KeyError, TypeError) as error:

@@ -143,6 +143,6 @@ def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
             size = float(image["width"]), float(image["height"])
             sizes[str(image["id"])] = size
             sizes[Path(image["file_name"]).stem] = size
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
     return sizes

@@ -124,7 +124,7 @@ def read_progress(folder: Path) -> Progress:
     path = folder / STATE
     try:
         return Progress(**json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
 
 

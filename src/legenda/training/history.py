@@ -26,7 +26,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
         try:
             record = json.loads(line)
             records.append({**record, "step": int(record["step"])})
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number < len(lines):
                 raise CheckpointError(f"{path} is damaged in line {number}; train the run again") from error
     return records
