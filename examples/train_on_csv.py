@@ -18,6 +18,7 @@ from legenda.datasets.captions import KarpathyData
 from legenda.datasets.scenes import draw_scene, make_scene, references
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import extract_store, load_extractor
+from legenda.search_options import SearchOptions
 from legenda.tasks import Captioning
 from legenda.tasks.predict import generate_captions, score_captions
 from legenda.training import Constant, TrainingConfig, train
@@ -52,7 +53,7 @@ def main(folder: Path) -> dict[str, float | None]:
     )
 
     model = legenda.load(folder / "run")
-    captions = generate_captions(model, task.validation, beam_size=2)
+    captions = generate_captions(model, task.validation, options=SearchOptions(beam_size=2))
     scores = score_captions(captions, task.validation)
     for image, text in list(captions.items())[:3]:
         print(f"{image}: {text}")

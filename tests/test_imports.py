@@ -25,6 +25,7 @@ _ORDER = (
     "register",
     "config",
     "compute",
+    "search_options",
     "hub",
     "text",
     "metrics",

@@ -14,7 +14,9 @@ import torch
 from PIL import Image
 
 from legenda.compute import Precision, RunOptions
-from legenda.decoding import GenerationOutput, beam_search
+from legenda.config import merge
+from legenda.decoding import GenerationOutput
+from legenda.decoding.search import search, seeded_generator
 from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
@@ -22,6 +24,7 @@ from legenda.extractors import Extractor, read_image, run_extractor, to_image
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
+from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 
 ImageInput = str | Path | Image.Image | np.ndarray
@@ -127,20 +130,25 @@ class Pipeline:
         beam_size: int = 3,
         num_captions: int = 1,
         batch_size: int = 16,
+        **options: Any,
     ) -> Any:
         """Return the caption of one image, or the captions of a list of images in a list.
 
         images: paths, PIL images or arrays of uint8, `(H, W, 3)` or gray `(H, W)`. num_captions: where it is above 1,
-        each image has a list of up to so many captions, the best first. batch_size: images of a batch. A caption is a
+        each image has a list of up to so many captions, the best first. batch_size: images of a batch. options: others
+        of `SearchOptions` by name, such as length_penalty=0.7, or do_sample=True and top_p=0.9. A caption is a
         `GeneratedCaption` with `text`, `words`, `tokens`, `log_prob`, `attention` and `boxes`. Raise DataError, naming
         the image, for one that cannot be read or extracted, and where there is none.
         """
-        if not 1 <= num_captions <= beam_size:
+        search_options = merge(SearchOptions, {"beam_size": beam_size, **options}, "caption")
+        search_options.reject_unused()
+        if num_captions < 1 or (num_captions > beam_size and not search_options.do_sample):
             raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
         vocabulary = self.vocabulary
+        generator = seeded_generator(search_options, self.model.device)
         captions: list[Any] = []
         for regions in self._batches(images, batch_size):
-            output = self._search(regions, beam_size, num_captions, need_attention=True)
+            output = self._search(regions, search_options, num_captions, generator, need_attention=True)
             found = [extract_captions(output, regions, vocabulary, image) for image in range(len(regions))]
             captions += found if num_captions > 1 else [best for best, *_ in found]
         return captions if isinstance(images, list | tuple) else captions[0]
@@ -152,8 +160,8 @@ class Pipeline:
     def caption_files(
         self,
         files: Sequence[tuple[str, Path]],
+        options: SearchOptions | None = None,
         *,
-        beam_size: int = 3,
         num_captions: int = 1,
         batch_size: int = 16,
         progress: Callable[[int, int], None] | None = None,
@@ -161,11 +169,12 @@ class Pipeline:
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image, in order, or the error for one that cannot be read or extracted.
 
-        files: name and path of each image. An image on which the extractor fails does not affect its batch. progress:
-        called with the number of images done and in total. callback: called after each batch; attention is computed
-        only for it.
+        files: name and path of each image. options: of the search. An image on which the extractor fails does not
+        affect its batch. progress: called with the number of images done and in total. callback: called after each
+        batch; attention is computed only for it.
         """
-        vocabulary = self.vocabulary
+        vocabulary, options = self.vocabulary, options or SearchOptions()
+        generator = seeded_generator(options, self.model.device)
         for start in range(0, len(files), batch_size):
             batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
             self._read(batch)
@@ -174,7 +183,8 @@ class Pipeline:
             if readable:
                 regions = Regions.stack([file.regions for file in readable if file.regions is not None])
                 regions = regions.to(self.model.device)
-                output = self._search(regions, beam_size, num_captions, need_attention=callback is not None)
+                need_attention = callback is not None
+                output = self._search(regions, options, num_captions, generator, need_attention=need_attention)
                 if callback is not None:
                     callback(readable, regions, output)
                 for index, file in enumerate(readable):
@@ -186,10 +196,18 @@ class Pipeline:
             if progress is not None:
                 progress(start + len(batch), len(files))
 
-    def _search(self, regions: Regions, beam_size: int, count: int, *, need_attention: bool) -> GenerationOutput:
+    def _search(
+        self, regions: Regions, options: SearchOptions, count: int, generator: torch.Generator, *, need_attention: bool
+    ) -> GenerationOutput:
         with eval_mode(self.model):
-            return beam_search(
-                self.model, regions, beam_size=beam_size, num_return_sequences=count, need_attention=need_attention
+            return search(
+                self.model,
+                regions,
+                options,
+                self.vocabulary,
+                num_captions=count,
+                generator=generator,
+                need_attention=need_attention,
             )
 
     def _batches(self, images: ImageInput | Sequence[ImageInput], batch_size: int) -> Iterator[Regions]:

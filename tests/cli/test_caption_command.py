@@ -109,6 +109,11 @@ def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, run_command, tmp
     assert all(name in out for name in ("CIDEr-D", "truth", "4 images of test, beam 2"))
     written = json.loads((scenes_run / "evaluation_test.json").read_text())
     assert (written["split"], written["images"], written["beam_size"]) == ("test", 4, 2)
+    code, out, _ = run_command(f"evaluate {scenes_run} --do-sample --top-k 5 --seed 3")
+    assert code == 0
+    assert "3 images of val, samples of seed 3" in out
+    search = json.loads((scenes_run / "evaluation_val.json").read_text())["search"]
+    assert (search["do_sample"], search["top_k"], search["top_p"], search["seed"]) == (True, 5, None, 3)
     assert len(written["captions"]) == 4
     assert written["scores"]["truth"] is not None
     picture = tmp_path / "fresh.png"

@@ -99,6 +99,9 @@ def test_json_without_readable_images_is_an_empty_list(run, run_command, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ("--top-p 2 --do-sample", "top_p must be above 0 and at most 1, not 2.0"),
+        ("--top-p 0.9", "--top-p is for sampling; add --do-sample or leave it out"),
+        ("--forbidden-last-words zebra", "the vocabulary has no word 'zebra' to forbid"),
         ("--num-captions 4", "--num-captions must lie between 1 and --beam-size 3, not 4"),
         ("--num-captions 0", "not 0"),
         ("--num-captions 2 --format coco", "--format coco has one caption for each image"),

@@ -18,6 +18,7 @@ from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
 from legenda.scale.job import open_job
 from legenda.scale.ray_engine import Work, caption_shards, start_ray
+from legenda.search_options import SearchOptions
 
 EXTRACTOR = '''
 """The extractor of scenes; the first call with the narrow image kills its process."""
@@ -128,7 +129,7 @@ def test_a_killed_driver_is_resumed(scenes, run_command, tmp_path):
 @pytest.mark.usefixtures("cluster")
 def test_an_error_of_a_worker_is_raised_by_the_driver(scenes, tmp_path):
     job = open_job(tmp_path / "out", [scenes.split()[1]], {}, shard_size=SHARD_SIZE, allow_urls=False)
-    work = Work(job, tmp_path / "no-such-run", None, "auto", "float32", 3, 1, 3)
+    work = Work(job, tmp_path / "no-such-run", None, "auto", "float32", SearchOptions(), 1, 3)
     with pytest.raises(LegendaError, match="no-such-run"):
         list(caption_shards(work, 2))
 

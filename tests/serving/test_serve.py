@@ -25,9 +25,11 @@ pytest.importorskip("multipart", reason="needs the extra serve")
 
 from fastapi.testclient import TestClient
 
+from legenda.search_options import SearchOptions
 from legenda.serving.app import create_app
 from legenda.serving.engine import MAX_QUEUED, BusyError, Engine, LoadedModel, Request
 from legenda.serving.limits import Limits, RateLimiter
+from legenda.serving.request_settings import read_settings
 from legenda.serving.samples import sample_images
 from legenda.visualization.report.images import packaged_photographs
 
@@ -41,7 +43,9 @@ def samples(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def client(served, samples) -> Iterator[TestClient]:
-    with TestClient(create_app(served, samples, Limits(max_bytes=200_000, per_minute=100_000))) as client:
+    with TestClient(
+        create_app(served, samples, Limits(max_bytes=200_000, per_minute=100_000), SearchOptions())
+    ) as client:
         yield client
 
 
@@ -152,7 +156,7 @@ def test_a_request_without_image_or_length_returns_an_error(client):
 
 
 def test_the_rate_limit_returns_429(served):
-    with TestClient(create_app(served, {}, Limits(per_minute=3))) as client:
+    with TestClient(create_app(served, {}, Limits(per_minute=3), SearchOptions())) as client:
         answers = [_post(client, _png(_scene())) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
         assert "too many requests from this address; try again in" in answers[3].json()["detail"]
@@ -170,7 +174,7 @@ def test_the_rate_limiter_refills_evenly_for_each_address():
 
 
 def test_other_host_headers_are_rejected(served):
-    with TestClient(create_app(served, {}, Limits(hosts=("localhost",)))) as client:
+    with TestClient(create_app(served, {}, Limits(hosts=("localhost",)), SearchOptions())) as client:
         assert client.get("/health", headers={"host": "localhost:8000"}).status_code == 200
         assert client.get("/health", headers={"host": "elsewhere.example"}).status_code == 400
 
@@ -206,13 +210,13 @@ def test_environment_variables_do_not_enable_telemetry(served, monkeypatch, capl
     """By default FastAPI would look for exporters and warn that none is installed."""
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    with TestClient(create_app(served, {}, Limits())) as client:
+    with TestClient(create_app(served, {}, Limits(), SearchOptions())) as client:
         assert client.get("/health").status_code == 200
     assert [record.getMessage() for record in caplog.records if record.name == "fastapi"] == []
 
 
 def test_concurrent_requests_are_batched_and_complete(served):
-    with TestClient(create_app(served, {}, Limits(per_minute=100_000))) as client:
+    with TestClient(create_app(served, {}, Limits(per_minute=100_000), SearchOptions())) as client:
         images = [_png(_scene(number)) for number in range(8)]
         alone = [_post(client, image).json()["captions"][0]["text"] for image in images]
         before = client.get("/health").json()
@@ -285,14 +289,26 @@ def test_regions_are_moved_to_the_device_of_the_model(served, monkeypatch):
     run = replace(loaded.run, model=copy.deepcopy(loaded.run.model).to("meta"))
     devices = []
 
-    def note(_run, regions, _request):
+    def note(_model, regions, *_, **__):
         devices.append(regions.features.device.type)
         raise DataError("the meta device holds no values")
 
-    monkeypatch.setattr("legenda.serving.engine._generate", note)
+    monkeypatch.setattr("legenda.serving.engine.search", note)
     engine = Engine({"meta": replace(loaded, run=run)})
     result = engine.submit(Request("meta"), draw_scene(make_scene("fresh", 0)), "a.png")
     with pytest.raises(DataError, match="no values"):
         result.result(timeout=30)
     engine.close()
     assert devices == ["meta"]
+
+
+def test_the_search_of_the_server_is_that_of_requests_which_set_none():
+    server = SearchOptions(beam_size=4, length_penalty=0.7)
+    assert read_settings().request("m", server) == Request("m", 1, server)
+    assert read_settings(num_captions=6).request("m", server).search.beam_size == 6
+    sampled = read_settings(temperature=0.5, seed=7).request("m", server).search
+    assert (sampled.do_sample, sampled.temperature, sampled.seed, sampled.length_penalty) == (True, 0.5, 7, 0.7)
+    samples = SearchOptions(do_sample=True, temperature=0.5, top_p=0.9)
+    assert read_settings(num_captions=6).request("m", samples).search == samples
+    searched = read_settings(temperature=0.0).request("m", samples).search
+    assert (searched.do_sample, searched.temperature) == (False, 1.0)

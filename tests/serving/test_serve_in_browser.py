@@ -20,6 +20,7 @@ pytest.importorskip("playwright", reason="needs the playwright package")
 import uvicorn
 from playwright import sync_api
 
+from legenda.search_options import SearchOptions
 from legenda.serving.app import create_app
 from legenda.serving.limits import Limits
 from legenda.serving.samples import sample_images
@@ -29,7 +30,7 @@ from legenda.serving.samples import sample_images
 def address(served, tmp_path_factory) -> Iterator[str]:
     """A server on a free port of this machine."""
     samples = sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
-    app = create_app(served, samples, Limits(max_bytes=500_000, hosts=("127.0.0.1",)))
+    app = create_app(served, samples, Limits(max_bytes=500_000, hosts=("127.0.0.1",)), SearchOptions())
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

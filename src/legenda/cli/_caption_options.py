@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from legenda.compute import RunOptions
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
+from legenda.search_options import RunSearchOptions
 
 
 @dataclass(frozen=True)
-class CaptionOptions(RunOptions):
+class CaptionOptions(RunSearchOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -25,10 +25,8 @@ class CaptionOptions(RunOptions):
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
     built in, as for scenes, or can be downloaded, as models of Hugging Face's hub."""
-    beam_size: int = 3
-    """Number of beams."""
     num_captions: int = 1
-    """Captions of each image, best first with their scores; at most the beam size."""
+    """Captions of each image, best first with their scores, at most the beam size; or samples."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
     """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
     out: Path | None = None
@@ -51,7 +49,8 @@ class CaptionOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.num_captions <= self.beam_size:
+        self.reject_unused()
+        if self.num_captions < 1 or (self.num_captions > self.beam_size and not self.do_sample):
             raise ConfigError(
                 f"--num-captions must lie between 1 and --beam-size {self.beam_size}, not {self.num_captions}"
             )

@@ -35,15 +35,22 @@ def caption_with_ray(options: CaptionOptions) -> None:
         "model": fingerprint(run.folder),
         "extractor": run.resolve_extractor(extractor).name,
         "precision": options.precision,
-        "beam_size": options.beam_size,
+        **options.settings(),
         "num_captions": options.num_captions,
     }
+    if options.do_sample:
+        settings["batch_size"] = options.batch_size  # the samples depend on it
     with progress_bar("listing images"):
         job = open_job(
             options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
         )
-    search = (options.beam_size, options.num_captions, options.batch_size)
-    rest = (*search, plugin_files(), options.ignore_extractor_mismatch)
+    rest = (
+        options.select(),
+        options.num_captions,
+        options.batch_size,
+        plugin_files(),
+        options.ignore_extractor_mismatch,
+    )
     work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *rest)
     with ray_cluster(options.workers), progress_bar("captioning images") as update:
         start = time.perf_counter()

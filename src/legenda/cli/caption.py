@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> None:
         with progress_bar("captioning images") as update:
             results = pipeline.caption_files(
                 files,
-                beam_size=options.beam_size,
+                options.select(),
                 num_captions=options.num_captions,
                 batch_size=options.batch_size,
                 progress=update,

@@ -8,12 +8,12 @@ from typing import Literal
 import tyro
 
 from legenda.cli.options import parse
-from legenda.compute import RunOptions
 from legenda.errors import ConfigError
+from legenda.search_options import RunSearchOptions
 
 
 @dataclass(frozen=True)
-class Options(RunOptions):
+class Options(RunSearchOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder.
 
     Runs of other tasks answer, locate or translate instead and take --split and --beam-size only. Where a split has no
@@ -37,8 +37,6 @@ class Options(RunOptions):
     """Annotations to use instead of the run's, in Karpathy's layout; imported models have none."""
     features: Path | None = None
     """The features of their images."""
-    beam_size: int = 3
-    """Number of beams."""
     metrics: Literal["fast", "auto"] = "fast"
     """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
     submission_dir: Path | None = None
@@ -52,6 +50,7 @@ class Options(RunOptions):
 def run(arguments: Sequence[str]) -> None:
     """Write the files and print the scores, or the paths of the files for the server."""
     options = parse(Options, arguments, "evaluate")
+    options.reject_unused()
     if options.submission_dir is None and (options.test_features or options.algorithm):
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
     from legenda.cli.progress import progress_bar
@@ -60,20 +59,21 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run
     from legenda.evaluation.tasks import reject_captioner_options
 
-    first, split, beam = load_run(options.run, options), options.split, options.beam_size
+    first, split, search = load_run(options.run, options), options.split, options.select()
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "submission_dir"))
-        found = evaluate_task(first, split, beam, progress_bar)
+        reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
+        found = evaluate_task(first, split, search.beam_size, progress_bar)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options) for folder in options.others]
     if options.submission_dir is not None:
         files = caption_coco_server(
-            first, members, options.submission_dir, options.test_features, options.algorithm, beam, progress_bar
+            first, members, options.submission_dir, options.test_features, options.algorithm, search, progress_bar
         )
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features)
-    found = evaluate_captions(first, members, data, split, beam, options.metrics, progress_bar)
+    found = evaluate_captions(first, members, data, split, search, options.metrics, progress_bar)
     print(found.format_scores(split))
-    print(f"{found.examples} images of {split}, beam {beam}; captions in {found.path}")
+    print(f"{found.examples} images of {split}, {search.describe()}; captions in {found.path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from legenda.config import Bounded, NonNegativeFloat, PositiveInt, check_types
+from legenda.config import Bounded, NonNegativeFloat, NonNegativeInt, PositiveInt, check_types
 from legenda.errors import ConfigError
 
 
@@ -41,6 +41,8 @@ class GenerationConfig(Bounded):
     """Never generate the same token twice in a row."""
     forbidden_last_tokens: tuple[int, ...] = ()
     """Tokens that eos may not follow."""
+    no_repeat_ngram_size: NonNegativeInt = 0
+    """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
     trigram_penalty: NonNegativeFloat = 0.0
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""

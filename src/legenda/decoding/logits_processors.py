@@ -18,15 +18,18 @@ def forbid_last_tokens_(
     log_probs[..., eos_token_id].masked_fill_(is_forbidden, float("-inf"))
 
 
-def penalize_repeated_trigrams(
-    log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], penalty: float
+def count_repeated_ngrams(
+    log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], size: int
 ) -> Float[Tensor, "B K V"]:
-    """Subtract `penalty` for each time that a token has followed the last two tokens of its row before."""
-    if tokens.shape[-1] < 3:
-        return log_probs
-    same = (tokens[..., :-2] == tokens[..., -2:-1]) & (tokens[..., 1:-1] == tokens[..., -1:])
-    repeated = torch.zeros_like(log_probs).scatter_add_(-1, tokens[..., 2:], same.to(log_probs.dtype))
-    return log_probs - penalty * repeated
+    """Return how often each token has followed the last `size - 1` tokens of its row before, in the dtype and shape of
+    `log_probs`.
+    """
+    counts = torch.zeros_like(log_probs)
+    if tokens.shape[-1] < size:
+        return counts
+    ngrams = tokens.unfold(-1, size, 1)
+    same = (ngrams[..., :-1] == tokens[..., None, tokens.shape[-1] - size + 1 :]).all(dim=-1)
+    return counts.scatter_add_(-1, ngrams[..., -1], same.to(counts.dtype))
 
 
 def top_k_top_p_filter(

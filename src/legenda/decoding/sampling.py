@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legenda.decoding.generation import GenerationOutput, SupportsGeneration, encode_inputs, resolve_config
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.decoding.logits_processors import penalize_repeated_trigrams, top_k_top_p_filter
+from legenda.decoding.logits_processors import top_k_top_p_filter
 from legenda.decoding.steps import Stepper
 from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
@@ -104,8 +104,6 @@ def _generate(
     stepper = Stepper(model.decoder, memory, num_rows, config, beam=False)
     for _ in range(config.max_length):
         log_probs, weights = stepper.step(token)
-        if config.trigram_penalty and tokens:
-            log_probs = penalize_repeated_trigrams(log_probs, torch.stack(tokens, dim=-1), config.trigram_penalty)
         token = choose(log_probs).masked_fill(is_finished, config.eos_token_id)
         token_log_probs.append(log_probs.gather(-1, token.unsqueeze(-1)).squeeze(-1).masked_fill(is_finished, 0.0))
         tokens.append(token)

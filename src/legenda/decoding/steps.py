@@ -8,7 +8,7 @@ from torch import Tensor
 
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.decoding.logits_processors import forbid_last_tokens_
+from legenda.decoding.logits_processors import count_repeated_ngrams, forbid_last_tokens_
 from legenda.regions import Memory
 
 
@@ -27,11 +27,16 @@ class Stepper:
     ) -> None:
         """Start with `num_rows` empty rows per image.
 
-        beam: also suppress `beam_suppress_tokens`. temperature: of all tokens but the first, as in AoANet's release.
+        beam: suppress `beam_suppress_tokens` too, and apply no `trigram_penalty`. temperature: of all tokens but the
+        first, as in AoANet's release.
         """
         self.decoder, self.memory, self.config, self.temperature = decoder, memory, config, temperature
         self.state = decoder.init_state(memory, num_rows)
         self.started = False
+        self.trigram_penalty = 0.0 if beam else config.trigram_penalty
+        needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0
+        self.history = memory.mask.new_zeros(len(memory), num_rows, 0, dtype=torch.long) if needs_history else None
+        """Tokens of the rows, kept where repeated n-grams are penalized or blocked."""
 
         def ids(tokens: tuple[int, ...]) -> Tensor | None:
             return torch.tensor(tokens, device=memory.mask.device) if tokens else None
@@ -59,5 +64,21 @@ class Stepper:
             log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
         if self.started and self.forbidden_last is not None:
             forbid_last_tokens_(log_probs, tokens, self.forbidden_last, self.config.eos_token_id)
+        if self.history is not None and self.started:
+            self._handle_repetition(log_probs, tokens, parents)
         self.started = True
         return log_probs, self.state.attention
+
+    def _handle_repetition(
+        self, log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None
+    ) -> None:
+        """Append the tokens to the history; penalize or block in place what repeats an n-gram."""
+        assert self.history is not None
+        history = self.history
+        if parents is not None:
+            history = history.gather(1, parents.unsqueeze(-1).expand(-1, -1, history.shape[-1]))
+        self.history = history = torch.cat([history, tokens.unsqueeze(-1)], dim=-1)
+        if self.trigram_penalty:
+            log_probs -= self.trigram_penalty * count_repeated_ngrams(log_probs, history, 3)
+        if size := self.config.no_repeat_ngram_size:
+            log_probs.masked_fill_(count_repeated_ngrams(log_probs, history, size) > 0, float("-inf"))

@@ -19,6 +19,7 @@ from legenda.evaluation.submission import coco_splits, write_submission
 from legenda.evaluation.tasks import load_examples, predict
 from legenda.metrics import evaluate
 from legenda.recipes.recipe import Data
+from legenda.search_options import SearchOptions
 from legenda.tasks.predict import score_captions
 
 Metrics = Literal["fast", "auto"]
@@ -52,7 +53,7 @@ def evaluate_captions(
     members: Sequence[CaptionerRun],
     data: Data,
     split: str,
-    beam_size: int,
+    search: SearchOptions,
     metrics: Metrics = "fast",
     progress_bar: ProgressBar = no_progress_bar,
 ) -> Evaluation:
@@ -63,9 +64,9 @@ def evaluate_captions(
     is scored.
     """
     dataset = data.split(split)
-    captions = generate(run, dataset, beam_size, members, progress_bar=progress_bar)
+    captions = generate(run, dataset, search, members, progress_bar=progress_bar)
     other_data = None if not run.imported and data == run.data() else describe_data(data, run.folder)
-    settings = {"images": len(dataset), **caption_settings(run.config, split, beam_size, metrics, other_data)}
+    settings = {"images": len(dataset), **caption_settings(run.config, split, search, metrics, other_data)}
     if members:
         settings["runs"] = [str(member.folder) for member in (run, *members)]
     path = evaluation_path(run.folder, split, ensemble=bool(members))
@@ -92,7 +93,7 @@ def caption_coco_server(
     folder: Path,
     test_features: Path | None,
     algorithm: str | None,
-    beam_size: int,
+    search: SearchOptions,
     progress_bar: ProgressBar = no_progress_bar,
 ) -> Mapping[Path, int]:
     """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
@@ -103,7 +104,7 @@ def caption_coco_server(
     for split in splits.values():
         check_extractor(run, split)
     captions = {
-        part: generate(run, split, beam_size, members, progress_bar=progress_bar) for part, split in splits.items()
+        part: generate(run, split, search, members, progress_bar=progress_bar) for part, split in splits.items()
     }
     paths = write_submission(folder, algorithm or run.folder.resolve().name, captions)
     return dict(zip(paths, map(len, captions.values()), strict=True))

@@ -16,6 +16,7 @@ from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.features.identity import extractor_name
 from legenda.regions import Regions
+from legenda.search_options import SearchOptions
 from legenda.tasks.predict import generate_captions
 
 _LOG = logging.getLogger(__name__)
@@ -28,19 +29,19 @@ GenerationCallback = Callable[[np.ndarray, Regions, GenerationOutput], None]
 def generate(
     run: CaptionerRun,
     split: CaptionDataset,
-    beam_size: int,
+    options: SearchOptions,
     members: Sequence[CaptionerRun] = (),
     *,
     positions: np.ndarray | None = None,
     attention_callback: GenerationCallback | None = None,
     progress_bar: ProgressBar = no_progress_bar,
 ) -> dict[str, str]:
-    """Return the best caption of every image of a split, by id; one beam search for each image.
+    """Return the best caption of every image of a split, by id; one search for each image.
 
-    members: further runs that caption together with `run`, by the mean of their probabilities. positions: the images
-    to caption, by default all. attention_callback: called after each batch with its positions, regions and generated
-    output, which then holds the attention. Raise DataError where the features are not those of a run's extractor. Warn
-    of images unlike those of the training, and of one caption for most images.
+    options: of the search. members: further runs that caption together with `run`, by the mean of their probabilities.
+    positions: the images to caption, by default all. attention_callback: called after each batch with its positions,
+    regions and generated output, which then holds the attention. Raise DataError where the features are not those of a
+    run's extractor. Warn of images unlike those of the training, and of one caption for most images.
     """
     for member in (run, *members):
         check_extractor(member, split)
@@ -63,7 +64,7 @@ def generate(
         captions = generate_captions(
             Ensemble([run.model, *(member.model for member in members)]) if members else run.model,
             split,
-            beam_size=beam_size,
+            options=options,
             vocabulary=run.model.vocabulary,
             need_attention=attention_callback is not None,
             indices=positions,

@@ -6,6 +6,7 @@ from typing import Any
 
 from legenda.io import read_json, write_json
 from legenda.run_files import evaluation_file
+from legenda.search_options import SearchOptions
 
 ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
@@ -17,7 +18,7 @@ def evaluation_path(folder: Path, split: str, *, ensemble: bool = False) -> Path
 
 
 def caption_settings(
-    config: Mapping[str, Any], split: str, beam_size: int, metrics: str, data: Mapping[str, Any] | None = None
+    config: Mapping[str, Any], split: str, search: SearchOptions, metrics: str, data: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the settings of captions and their scores, except the weights, as the file holds them.
 
@@ -25,7 +26,8 @@ def caption_settings(
     """
     return {
         "split": split,
-        "beam_size": beam_size,
+        "beam_size": search.beam_size,
+        "search": {name: value for name, value in search.settings().items() if name != "beam_size"},
         "metrics": metrics,
         "generation_config": config["model"].get("generation_config"),
         "data": config.get("data") if data is None else data,

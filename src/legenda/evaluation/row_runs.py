@@ -10,6 +10,7 @@ from legenda.errors import ConfigError
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, read_scores
 from legenda.io import read_json, write_json
 from legenda.run_files import CONFIG, WEIGHTS
+from legenda.search_options import SearchOptions
 from legenda.training import is_finished
 
 SETTINGS = "table.json"
@@ -42,7 +43,9 @@ class RowRun:
         if path.stat().st_mtime < (self.folder / WEIGHTS).stat().st_mtime:
             return None
         config = read_json(self.folder / CONFIG, "delete the folder to train the row again")
-        return read_scores(path, caption_settings(config, self.split, self.beam_size, self.metrics))
+        return read_scores(
+            path, caption_settings(config, self.split, SearchOptions(beam_size=self.beam_size), self.metrics)
+        )
 
 
 def init_table_dir(folder: Path, settings: Mapping[str, object]) -> None:

@@ -16,6 +16,7 @@ from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.plugins import load_plugin
 from legenda.scale.job import Job, ShardResult
 from legenda.scale.shards import caption_shard
+from legenda.search_options import SearchOptions
 
 MAX_CHUNKS = 256
 CHUNKS_PER_WORKER = 8
@@ -35,7 +36,7 @@ class Work:
     extractor: str | None
     device: str
     precision: Precision
-    beam_size: int
+    search: SearchOptions
     num_captions: int
     batch_size: int
     plugins: tuple[Path, ...] = ()
@@ -153,5 +154,5 @@ class _Worker:
     def _caption(self, files: Sequence[tuple[str, Path]]) -> Iterable[ImageCaptions]:
         work = self._work
         return self._pipeline.caption_files(
-            files, beam_size=work.beam_size, num_captions=work.num_captions, batch_size=work.batch_size
+            files, work.search, num_captions=work.num_captions, batch_size=work.batch_size
         )

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +25,10 @@ from legenda.extractors import read_image
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
+from legenda.search_options import SearchOptions
 from legenda.serving.engine import BusyError, Engine, LoadedModel
-from legenda.serving.engine import Request as CaptionRequest
 from legenda.serving.limits import Limits, RateLimiter
+from legenda.serving.request_settings import RequestSettings, read_settings
 from legenda.serving.schemas import Caption, Captions, ErrorMessage, Health, ModelInfo
 from legenda.visualization.caption_attention import draw_caption_attention
 from legenda.visualization.page import render_html
@@ -49,8 +49,13 @@ _NO_TELEMETRY: Any = {
 Next = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(models: Mapping[str, LoadedModel], samples: Mapping[str, Path], limits: Limits) -> FastAPI:
-    """Return the application for loaded models; `samples` are the sample images by name."""
+def create_app(
+    models: Mapping[str, LoadedModel], samples: Mapping[str, Path], limits: Limits, search: SearchOptions
+) -> FastAPI:
+    """Return the application for loaded models.
+
+    samples: the sample images by name. search: what requests do not set.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -69,8 +74,8 @@ def create_app(models: Mapping[str, LoadedModel], samples: Mapping[str, Path], l
     )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(limits.hosts))
     _add_limits(app, limits)
-    _add_pages(app, models, samples)
-    _add_captions(app, models)
+    _add_pages(app, models, samples, search)
+    _add_captions(app, models, search)
     return app
 
 
@@ -115,7 +120,9 @@ def _error(code: int, text: str) -> JSONResponse:
     return JSONResponse({"detail": text}, status_code=code)
 
 
-def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping[str, Path]) -> None:
+def _add_pages(
+    app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping[str, Path], search: SearchOptions
+) -> None:
     infos = [
         ModelInfo(
             name=name,
@@ -126,7 +133,9 @@ def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping
         )
         for name, loaded in models.items()
     ]
-    offered = {"models": [info.model_dump() for info in infos], "samples": list(samples)}
+    temperature = search.temperature if search.do_sample else 0
+    defaults = {"beam_size": search.beam_size, "temperature": temperature, "seed": search.seed}
+    offered = {"models": [info.model_dump() for info in infos], "samples": list(samples), "search": defaults}
     page, reference = (
         render_html(template, styles=styles, scripts=scripts, data=data, texts={"title": "Legenda"}, sources=_SOURCES)
         for template, styles, scripts, data in (
@@ -180,33 +189,18 @@ def _add_pages(app: FastAPI, models: Mapping[str, LoadedModel], samples: Mapping
 
 
 _Image = Annotated[UploadFile, File(description="the image: JPEG, PNG, WebP, GIF, BMP or TIFF")]
-_Model = Annotated[str, Form(description="the name of a model, by default the first")]
-_Beam = Annotated[int, Form(ge=1, le=20, description="beam size of the search")]
-_Count = Annotated[int, Form(ge=1, le=10, description="number of captions")]
-_Temperature = Annotated[float, Form(ge=0, le=5, description="0 for beam search; above 0, captions are sampled")]
-_Seed = Annotated[int, Form(ge=0, le=2**31, description="seed of the sampling; equal seeds give equal captions")]
 _Heads = Annotated[bool, Form(description="whether to return the attention of each head")]
 _Head = Annotated[int | None, Form(ge=0, description="the head to draw, by default the mean of all")]
+_Settings = Annotated[RequestSettings, Depends(read_settings)]
 _ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for code in (411, 413, 422, 429, 503)}
 
 
-def _caption_request(
-    model: _Model = "",
-    beam_size: _Beam = 3,
-    num_captions: _Count = 1,
-    temperature: _Temperature = 0.0,
-    seed: _Seed = 0,
-) -> CaptionRequest:
-    return CaptionRequest(model, beam_size, num_captions, temperature, seed)
-
-
-_Settings = Annotated[CaptionRequest, Depends(_caption_request)]
-
-
-def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel]) -> None:
-    async def generate(upload: UploadFile, request: CaptionRequest) -> tuple[str, Image.Image, list[GeneratedCaption]]:
+def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel], search: SearchOptions) -> None:
+    async def generate(
+        upload: UploadFile, settings: RequestSettings
+    ) -> tuple[str, Image.Image, list[GeneratedCaption]]:
         """Return the name of the model, the image and its captions."""
-        request = replace(request, model=request.model or next(iter(models)))
+        request = settings.request(settings.model or next(iter(models)), search)
         if request.model not in models:
             raise ConfigError(f"there is no model {request.model!r}; {did_you_mean(request.model, list(models))}")
         name = upload.filename or "the image"

@@ -7,19 +7,19 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from PIL import Image
 
-from legenda.decoding import GenerationOutput, beam_search, sample
+from legenda.decoding.search import search
 from legenda.errors import CheckpointError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.models.eval_mode import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
+from legenda.search_options import SearchOptions
 
 MAX_QUEUED = 128
 MAX_BATCH_SIZE = 16
@@ -41,13 +41,11 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Request:
-    """Settings of generation: sampling with the seed where the temperature is above 0, else beam search."""
+    """A model, a number of captions and how they are searched for."""
 
     model: str
-    beam_size: int = 3
     num_captions: int = 1
-    temperature: float = 0.0
-    seed: int = 0
+    search: SearchOptions = field(default_factory=SearchOptions)
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Engine:
                     groups.setdefault(queued.request, []).append(queued)
             for request, group in groups.items():
                 # the samples of a seed must not depend on other requests
-                for part in [group] if request.temperature == 0 else [[queued] for queued in group]:
+                for part in [group] if not request.search.do_sample else [[queued] for queued in group]:
                     self._process(request, part)
 
     def _next_batch(self) -> list[_QueuedRequest] | None:
@@ -138,22 +136,12 @@ class Engine:
         if vocabulary is None:
             raise CheckpointError(f"{loaded.run.folder} has no vocabulary to decode tokens with; serve a trained run")
         with eval_mode(loaded.run.model):
-            output = _generate(loaded.run, regions, request)
+            output = search(
+                loaded.run.model,
+                regions,
+                request.search,
+                vocabulary,
+                num_captions=request.num_captions,
+                need_attention=True,
+            )
         return [extract_captions(output, regions, vocabulary, image) for image in range(len(group))]
-
-
-def _generate(run: CaptionerRun, regions: Regions, request: Request) -> GenerationOutput:
-    if request.temperature == 0:
-        beam_size = max(request.beam_size, request.num_captions)
-        return beam_search(
-            run.model, regions, beam_size=beam_size, num_return_sequences=request.num_captions, need_attention=True
-        )
-    generator = torch.Generator(run.model.device).manual_seed(request.seed)
-    return sample(
-        run.model,
-        regions,
-        num_samples=request.num_captions,
-        temperature=request.temperature,
-        generator=generator,
-        need_attention=True,
-    )

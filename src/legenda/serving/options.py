@@ -5,16 +5,17 @@ from pathlib import Path
 
 import tyro
 
-from legenda.compute import RunOptions
 from legenda.errors import ConfigError
+from legenda.search_options import RunSearchOptions
 
 
 @dataclass(frozen=True)
-class ServeOptions(RunOptions):
+class ServeOptions(RunSearchOptions):
     """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
-    unless --host says otherwise. The API is described at /docs and in /openapi.json.
+    unless --host says otherwise. The options of the search apply to requests that do not set them. The API is described
+    at /docs and in /openapi.json.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]

@@ -36,7 +36,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
     with tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
         samples = sample_images(Path(folder), photographs, scenes=scenes)
-        app = create_app(models, samples, limits)
+        app = create_app(models, samples, limits, options.select())
         config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", server_header=False)
         socket = config.bind_socket()
         host = f"[{options.host}]" if ":" in options.host else options.host

@@ -12,6 +12,7 @@ import numpy as np
 from legenda.datasets.captions import CaptionDataset, DataModule
 from legenda.models import Captioner, create_model
 from legenda.run_files import VOCABULARY
+from legenda.search_options import SearchOptions
 from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
 from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import ObjectiveConfig
@@ -55,7 +56,7 @@ class Captioning(Task):
     @staticmethod
     def predict(model: Captioner, split: CaptionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
         """Return the best caption of each image by its id."""
-        return generate_captions(model, split, beam_size=beam_size, indices=indices)
+        return generate_captions(model, split, options=SearchOptions(beam_size=beam_size), indices=indices)
 
     @staticmethod
     def score(predictions: Mapping[str, Any], split: CaptionDataset) -> dict[str, float | None]:

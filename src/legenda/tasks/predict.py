@@ -7,12 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.decoding import Ensemble, GenerationOutput, beam_search
+from legenda.decoding import Ensemble, GenerationOutput
+from legenda.decoding.search import search, seeded_generator
 from legenda.errors import CheckpointError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
+from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 
 
@@ -20,23 +22,24 @@ def generate_captions(
     model: Captioner | Ensemble,
     split: CaptionDataset,
     *,
-    beam_size: int,
+    options: SearchOptions,
     vocabulary: Vocabulary | None = None,
     batch_size: int = 50,
     need_attention: bool = False,
     indices: np.ndarray | None = None,
     callback: Callable[[np.ndarray, Regions, GenerationOutput], None] | None = None,
 ) -> dict[str, str]:
-    """Return the best caption of each image of a split by its id.
+    """Return the caption of each image of a split by its id: the best of beam search, or a sample.
 
-    vocabulary: that of an ensemble; a model has its own. indices: the images to caption; all by default. callback:
-    called after each batch with the indices, their regions and the output of the search. Raise DataError where the
-    features do not fit the model.
+    options: of the search. vocabulary: that of an ensemble; a model has its own. indices: the images to caption; all by
+    default. callback: called after each batch with the indices, their regions and the output of the search. Raise
+    DataError where the features do not fit the model.
     """
     vocabulary = vocabulary or (model.vocabulary if isinstance(model, Captioner) else None)
     if vocabulary is None:
         raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
     device = next(model.parameters()).device
+    generator = seeded_generator(options, device) if options.do_sample else None
     captions: dict[str, str] = {}
     selected = np.arange(len(split)) if indices is None else indices
     with eval_mode(model):
@@ -47,9 +50,7 @@ def generate_captions(
             except LegendaError as error:
                 name = getattr(model, "name", "the ensemble")
                 raise DataError(f"{split.source} does not fit {name}: {error}") from error
-            output = beam_search(
-                model, memory, beam_size=beam_size, num_return_sequences=1, need_attention=need_attention
-            )
+            output = search(model, memory, options, vocabulary, generator=generator, need_attention=need_attention)
             for index, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
                 captions[split.ids[index]] = vocabulary.decode(tokens)
             if callback is not None:

@@ -21,6 +21,7 @@ from legenda.io import atomic_write
 from legenda.models.eval_mode import eval_mode
 from legenda.pipeline import GeneratedCaption, ImageFile, extract_captions
 from legenda.regions import Regions
+from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 from legenda.visualization.overlay import average_heads, draw_words, stack_sheets
 
@@ -47,7 +48,14 @@ def predict_with_attention(
             captions[split.ids[position]] = extract_captions(output, regions, vocabulary, image)[0]
 
     chosen = None if positions is None else np.asarray(positions, dtype=np.int64)
-    generate(run, split, beam_size, positions=chosen, attention_callback=keep, progress_bar=progress_bar)
+    generate(
+        run,
+        split,
+        SearchOptions(beam_size=beam_size),
+        positions=chosen,
+        attention_callback=keep,
+        progress_bar=progress_bar,
+    )
     return captions
 
 

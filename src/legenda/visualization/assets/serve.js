@@ -4,7 +4,7 @@
 // Needs dom.js and serve-results.js. Images are sent to this server only; the history is kept in this page only.
 
 (() => {
-  const { models, samples } = JSON.parse(document.getElementById("page-data").textContent);
+  const { models, samples, search } = JSON.parse(document.getElementById("page-data").textContent);
   const COLORS = 6; // theme.css defines --model-0 to --model-5
   const MAX_HISTORY = 24;
   const resultSection = document.getElementById("result");
@@ -33,10 +33,10 @@
   }
 
   const numbers = [
-    createNumber("beam size", "beam_size", 3, { min: 1, max: 20, step: 1 }),
+    createNumber("beam size", "beam_size", search.beam_size, { min: 1, max: 20, step: 1 }),
     createNumber("captions", "num_captions", 1, { min: 1, max: 10, step: 1 }),
-    createNumber("temperature (0: beam search)", "temperature", 0, { min: 0, max: 5, step: 0.1 }),
-    createNumber("seed", "seed", 0, { min: 0, max: 2147483647, step: 1 }),
+    createNumber("temperature (0: beam search)", "temperature", search.temperature, { min: 0, max: 5, step: 0.1 }),
+    createNumber("seed", "seed", search.seed, { min: 0, max: 2147483647, step: 1 }),
   ];
 
   const checkboxes = models.map(({ name, summary }, index) => {

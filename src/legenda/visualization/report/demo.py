@@ -14,6 +14,7 @@ from legenda.errors import DataError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
+from legenda.search_options import SearchOptions
 from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_report
 from legenda.visualization.report.build import caption_card, model_runs, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
@@ -48,7 +49,10 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
     split = scene_captions(scenes)
     captions, scored = predict_and_score(runs, dict.fromkeys(runs, split), BEAM_SIZE)
     for name, result in scored.items():
-        settings = {"images": len(split), **caption_settings(runs[name].config, "test", BEAM_SIZE, "fast")}
+        settings = {
+            "images": len(split),
+            **caption_settings(runs[name].config, "test", SearchOptions(beam_size=BEAM_SIZE), "fast"),
+        }
         results_file = evaluation_path(folders[name], "test")
         write_evaluation(results_file, settings, "captions", result.predictions, partial(dict, result.scores))
     scene_runs = model_runs(

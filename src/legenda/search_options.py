@@ -1,0 +1,87 @@
+"""Options of beam search and sampling, shared by all commands that caption."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from legenda.compute import RunOptions
+from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from legenda.errors import ConfigError
+
+_TopP = Annotated[float, Bound("above 0 and at most 1", lambda value: 0 < value <= 1)]
+_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(Bounded):
+    """How captions are searched for; options that are None are those of the model's generation config.
+
+    Raise ConfigError for a value out of range.
+    """
+
+    beam_size: PositiveInt = 3
+    """Number of beams."""
+    length_penalty: NonNegativeFloat | None = None
+    """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""
+    do_sample: bool = False
+    """Draw the tokens at random instead of beam search."""
+    temperature: PositiveFloat = 1.0
+    """Divides the log-probabilities; in beam search all but those of the first token."""
+    top_k: PositiveInt | None = None
+    """Sample from the k likeliest tokens."""
+    top_p: _TopP | None = None
+    """Sample from the fewest tokens whose probabilities reach p."""
+    seed: NonNegativeInt = 0
+    """Seed of the sampling."""
+    num_beam_groups: PositiveInt = 1
+    """Groups of diverse beam search, which divide the beam size."""
+    diversity_penalty: NonNegativeFloat = 0.5
+    """What a token loses for each time that earlier groups have chosen it at the same position."""
+    no_repeat_ngram_size: NonNegativeInt | None = None
+    """Never generate an n-gram of this size twice: 3 blocks repeated trigrams, 0 allows all."""
+    trigram_penalty: NonNegativeFloat | None = None
+    """Subtracted from the log-probability of a sampled token for each earlier occurrence of its trigram."""
+    forbidden_last_words: tuple[str, ...] | None = None
+    """Words that no caption ends with, such as a, the and of."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beam_size % self.num_beam_groups:
+            raise ConfigError(
+                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
+            )
+
+    def reject_unused(self) -> None:
+        """Raise ConfigError for an option of sampling without do_sample, and one of beam search with it."""
+        names, remedy = (
+            (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
+            if self.do_sample
+            else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
+        )
+        for field in dataclasses.fields(SearchOptions):
+            if field.name in names and getattr(self, field.name) != field.default:
+                raise ConfigError(f"--{field.name.replace('_', '-')} {remedy}")
+
+    def describe(self) -> str:
+        """Return the kind of search in a few words."""
+        return f"samples of seed {self.seed}" if self.do_sample else f"beam {self.beam_size}"
+
+    def select(self) -> SearchOptions:
+        """Return these options alone, where the object holds others too."""
+        return SearchOptions(**self.settings())
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options by name, as JSON values."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(SearchOptions)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSearchOptions(RunOptions, SearchOptions):
+    """Options of commands that caption with a run."""
+
+    def __post_init__(self) -> None:
+        RunOptions.__post_init__(self)
+        SearchOptions.__post_init__(self)

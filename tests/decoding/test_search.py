@@ -1,0 +1,104 @@
+"""Search with the options of the command line."""
+
+import itertools
+
+import pytest
+import torch
+
+from legenda.decoding import beam_search, greedy
+from legenda.decoding.search import search, seeded_generator
+from legenda.errors import ConfigError
+from legenda.search_options import SearchOptions
+from legenda.text import Vocabulary
+
+EOS = 0
+WORDS = Vocabulary(("<end>", "a", "dog"))
+
+
+def sequences_of(output, image):
+    """Return the tokens of each row up to eos."""
+    rows = output.tokens[image].tolist()
+    return [tuple(row[: row.index(EOS) + 1] if EOS in row else row) for row in rows]
+
+
+def run(model, **options):
+    count = options.pop("num_captions", 1)
+    return search(model, model.regions, SearchOptions(**options), WORDS, num_captions=count, need_attention=True)
+
+
+def test_the_default_is_beam_search(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=3)
+    output, expected = run(model), beam_search(model, model.regions, num_return_sequences=1)
+    assert torch.equal(output.tokens, expected.tokens)
+    assert torch.equal(output.scores, expected.scores)
+    penalized = run(model, length_penalty=1.0)
+    assert torch.equal(penalized.scores, beam_search(model, model.regions, length_penalty=1.0).scores[:, :1])
+
+
+def test_samples_have_a_seed_and_top_k_1_is_greedy(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=3)
+    first, again, other = (run(model, do_sample=True, num_captions=4, seed=seed).tokens for seed in (1, 1, 2))
+    assert first.shape[:2] == (3, 4)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(run(model, do_sample=True, top_k=1).tokens, greedy(model, model.regions).tokens)
+    options = SearchOptions(do_sample=True, seed=1)
+    generator = seeded_generator(options, torch.device("cpu"))
+    two = [search(model, model.regions, options, WORDS, num_captions=4, generator=generator) for _ in range(2)]
+    assert torch.equal(two[0].tokens, first)
+    assert two[0].tokens.tolist() != two[1].tokens.tolist()
+
+
+def test_the_best_of_all_groups_comes_first(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=6, seed=2)
+    groups = {"beam_size": 4, "num_beam_groups": 2, "diversity_penalty": 0.1}
+    grouped = beam_search(model, model.regions, need_attention=True, **groups)
+    assert (grouped.scores[:, 2] > grouped.scores[:, 1]).any()
+    output = run(model, num_captions=4, **groups)
+    assert torch.equal(output.scores, grouped.scores.sort(dim=1, descending=True).values)
+    assert torch.equal(output.log_probs.sum(-1).sort().values, grouped.log_probs.sum(-1).sort().values)
+    assert torch.equal(run(model, **groups).scores, output.scores[:, :1])
+    row = int(grouped.scores[0].argmax())
+    assert torch.equal(output.attention[0, 0], grouped.attention[0, row])
+
+
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"beam_size": 4}, {"do_sample": True, "seed": 3}])
+@pytest.mark.parametrize("size", [2, 3])
+def test_no_ngram_is_repeated(table_model, options, size):
+    model = table_model(vocab_size=3, max_length=9, images=4, seed=4, scale=0.1)
+    model.decoder.logits[..., EOS] -= 2
+
+    def has_repeats(output) -> bool:
+        rows = [row for image in range(4) for row in sequences_of(output, image)]
+        ngrams = [list(zip(*(row[i:] for i in range(size)), strict=False)) for row in rows]
+        return any(a == b for found in ngrams for a, b in itertools.combinations(found, 2))
+
+    assert has_repeats(run(model, **options))
+    assert not has_repeats(run(model, no_repeat_ngram_size=size, **options))
+
+
+def test_forbidden_last_words(table_model):
+    model = table_model(vocab_size=3, max_length=5, images=4, seed=3)
+    endings = [row[-2:] for image in range(4) for row in sequences_of(run(model), image)]
+    assert (1, EOS) in endings
+    output = run(model, forbidden_last_words=("a",))
+    assert not any(row[-2:] == (1, EOS) for image in range(4) for row in sequences_of(output, image))
+    with pytest.raises(ConfigError, match="the vocabulary has no word 'dgo' to forbid; did you mean dog"):
+        run(model, forbidden_last_words=("dgo",))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_p": 1.5}, "top_p must be above 0 and at most 1, not 1.5"),
+        ({"top_k": 0}, "top_k must be at least 1, not 0"),
+        ({"temperature": 0.0}, "temperature must be above 0, not 0.0"),
+        ({"length_penalty": -1.0}, "length_penalty must be 0 or more, not -1.0"),
+        ({"num_beam_groups": 2}, "num_beam_groups must divide the beam size 3, 2 does not"),
+        ({"top_k": 5}, "--top-k is for sampling; add --do-sample or leave it out"),
+        ({"do_sample": True, "num_beam_groups": 3}, "--num-beam-groups is for beam search"),
+    ],
+)
+def test_invalid_options(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SearchOptions(**options).reject_unused()
