@@ -16,6 +16,7 @@ _ROOT = Path(legenda.__file__).parent
 _ORDER = (
     "errors",
     "io",
+    "locks",
     "plain_pickle",
     "lazy",
     "progress",

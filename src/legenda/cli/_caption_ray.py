@@ -27,6 +27,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
 
     require_ray()
     from legenda.evaluation.runs import load_captioner_run
+    from legenda.locks import locked
     from legenda.scale.job import collect_stats, fingerprint, open_job
 
     extractor = _absolute(options.extractor)
@@ -52,7 +53,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
         options.ignore_extractor_mismatch,
     )
     work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *rest)
-    with ray_cluster(options.workers), progress_bar("captioning images") as update:
+    with locked(options.out), ray_cluster(options.workers), progress_bar("captioning images") as update:
         start = time.perf_counter()
         stats = collect_stats(job, caption_shards(work, options.workers), update)
         seconds = time.perf_counter() - start

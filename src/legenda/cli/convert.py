@@ -38,10 +38,11 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.cli.progress import progress_bar
     from legenda.features.convert import convert
     from legenda.features.identity import extractor_name
+    from legenda.locks import locked
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"
-    with progress_bar(f"converting to {out}") as update:
+    with locked(out), progress_bar(f"converting to {out}") as update:
         report = convert(sources, out, dtype=dtype, sizes=options.sizes, extractor=options.extractor, progress=update)
     boxes = "with boxes" if report.has_boxes else "without boxes"
     print(

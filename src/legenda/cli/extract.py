@@ -43,10 +43,11 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "extract")
     from legenda.cli.progress import progress_bar
     from legenda.extractors import extract_store, find_images, load_extractor
+    from legenda.locks import locked
 
     extractor = load_extractor(options.extractor, options)
     images = find_images(options.images)
-    with progress_bar(f"extracting with {extractor.name}") as update:
+    with locked(options.out), progress_bar(f"extracting with {extractor.name}") as update:
         report = extract_store(
             images,
             extractor,

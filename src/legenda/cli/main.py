@@ -32,7 +32,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; exit with code 2 for a LegendaError, 130 for an interrupt."""
+    """Run one command; exit with code 2 for a LegendaError, 128 and its number for a signal."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_help())
@@ -47,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except LegendaError as error:
         print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise SystemExit(130) from None
+    except KeyboardInterrupt as interrupt:
+        print(interrupt if str(interrupt) else "stopped", file=sys.stderr)
+        raise SystemExit(128 + getattr(interrupt, "signum", 2)) from None
     except BrokenPipeError:
         sys.stderr.close()  # the reader of the output has closed it, which is no error
         raise SystemExit(0) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ import torch
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.errors import ConfigError
+from legenda.locks import locked
 from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
@@ -88,13 +90,14 @@ def train(
         config["init_from"] = to_json(init_from, folder)
     config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
     config |= describe_plugins(config)
-    if fabric.is_global_zero:
-        init_run_dir(folder, config, model)
-    fabric.barrier()
-    if fabric.global_rank:
-        torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
-    progress = TrainingLoop(fabric, task, model, tuple(stages), folder).fit(model_name)
-    fabric.barrier()
+    with locked(folder) if fabric.is_global_zero else nullcontext():
+        if fabric.is_global_zero:
+            init_run_dir(folder, config, model)
+        fabric.barrier()
+        if fabric.global_rank:
+            torch.manual_seed(first.seed + 1_000_003 * fabric.global_rank)  # dropout and samples differ by device
+        progress = TrainingLoop(fabric, task, model, tuple(stages), folder).fit(model_name)
+        fabric.barrier()
     assert progress.best is not None
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
 from legenda.training.evaluation_loop import validate
 from legenda.training.history import add_record, open_history
+from legenda.training.interrupt import SignalFlag, TrainingInterrupted
 from legenda.training.loggers import Logger, open_loggers
 from legenda.training.progress import TrainingProgress
 from legenda.training.stage import Stage
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _LOG_EVERY_N_STEPS = 20
+_SIGNALS_EVERY_N_STEPS = 10
+"""How often several processes compare the signals that they have received."""
 
 FAILED_BATCH = "failed_batch.safetensors"
 """The file of a batch whose loss was not finite."""
@@ -60,6 +64,7 @@ class TrainingLoop:
         if resumed:
             self._load()
             self.progress.finished &= self._stage_is_finished()  # false where more epochs are asked for than before
+        self.signals = SignalFlag()
         self.loggers: list[Logger] = []
         if fabric.is_global_zero:
             open_history(folder, self.progress.step)
@@ -73,6 +78,10 @@ class TrainingLoop:
 
     def fit(self, title: str) -> Progress:
         """Train to the end of the last stage."""
+        with self.signals.listen():
+            return self._fit(title)
+
+    def _fit(self, title: str) -> Progress:
         while not self.progress.finished:
             total = self.progress.stage_step + self.steps_per_epoch * self.config.epochs
             enabled = self.fabric.is_global_zero
@@ -155,6 +164,8 @@ class TrainingLoop:
             epoch_ended = progress.step_in_epoch == self.steps_per_epoch  # the state is then saved after validation
             if config.checkpoint_every and progress.step % config.checkpoint_every == 0 and not epoch_ended:
                 self._save()
+            if not epoch_ended:
+                self._stop_on_signal(saved=False)
         self.average.after_epoch(self._stage_epoch)
         progress.epoch += 1
         progress.step_in_epoch = 0
@@ -163,6 +174,22 @@ class TrainingLoop:
             self._validate(progress_bar)
         progress.finished = self._is_last_stage and self._stage_is_finished()
         self._save()
+        if not progress.finished:
+            self._stop_on_signal(saved=True)
+
+    def _stop_on_signal(self, *, saved: bool) -> None:
+        """Save the state, unless it is, and raise TrainingInterrupted where any process has received a signal."""
+        signum = self.signals.signum or 0
+        if self.fabric.world_size > 1:
+            if not saved and self.progress.step % _SIGNALS_EVERY_N_STEPS:
+                return
+            signum = max(all_gather(signum))
+        if signum:
+            if not saved:
+                self._save()
+            name, step = signal.Signals(signum).name, self.progress.step
+            message = f"{name} stopped training after step {step}; its state is saved, and the same command continues"
+            raise TrainingInterrupted(signum, message)
 
     @property
     def _stage_epoch(self) -> int:

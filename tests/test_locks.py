@@ -1,0 +1,61 @@
+"""Locks: one writer at a time, named to the others; what a killed process leaves does not count."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from legenda.errors import DataError
+from legenda.locks import locked
+
+HOLD = """
+import sys, time
+from legenda.locks import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_owner_is_named(holder, tmp_path):
+    with (
+        pytest.raises(
+            DataError,
+            match=rf"run is being written by process {holder.pid} on {socket.gethostname()}; wait for it, or name",
+        ),
+        locked(tmp_path / "run"),
+    ):
+        raise AssertionError
+    with locked(tmp_path / "other"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_does_not_count(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / ".run.lock").exists()
+    with locked(tmp_path / "run"):
+        assert str(os.getpid()) in (tmp_path / ".run.lock").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_cannot_take_a_lock_twice(tmp_path):
+    with locked(tmp_path / "run"):
+        with pytest.raises(DataError, match=f"process {os.getpid()}"), locked(tmp_path / "run"):
+            raise AssertionError
+        assert (tmp_path / ".run.lock").exists()
+    with locked(tmp_path / "run"):
+        pass

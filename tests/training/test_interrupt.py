@@ -1,0 +1,63 @@
+"""Signals: the state is saved at the next step, and the same run goes on as if it had not been stopped."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from small_runs import assert_same, outcome, run
+
+from legenda.training.interrupt import SIGNALS, SignalFlag, TrainingInterrupted
+from legenda.training.loop import TrainingLoop
+
+
+@pytest.fixture(scope="module")
+def completed_run(tmp_path_factory) -> Path:
+    """The folder of a run that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("signum", "step"), [(signal.SIGTERM, 3), (signal.SIGUSR1, 6), (signal.SIGINT, 1)])
+def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, monkeypatch, signum, step):
+    original, handlers = TrainingLoop._learning_rate, [signal.getsignal(number) for number in SIGNALS]
+
+    def learning_rate(self, steps_ago=0):
+        if steps_ago == 0 and self.progress.step == step - 1:
+            os.kill(os.getpid(), signum)
+        return original(self, steps_ago)
+
+    monkeypatch.setattr(TrainingLoop, "_learning_rate", learning_rate)
+    with pytest.raises(TrainingInterrupted, match=rf"{signum.name} stopped training after step {step}; its state is"):
+        run(tmp_path / "run")
+    assert [signal.getsignal(number) for number in SIGNALS] == handlers
+    monkeypatch.undo()
+    run(tmp_path / "run")
+    assert_same(outcome(completed_run), outcome(tmp_path / "run"))
+
+
+def _interrupt_twice(flag: SignalFlag) -> None:
+    with flag.listen():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert flag.signum == signal.SIGINT
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_second_signal_is_not_held_back():
+    with pytest.raises(KeyboardInterrupt):
+        _interrupt_twice(SignalFlag())
+
+
+def test_other_threads_leave_the_handlers_alone():
+    flag, found = SignalFlag(), []
+
+    def listen():
+        with flag.listen():
+            found.append([signal.getsignal(number) for number in SIGNALS])
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert found == [[signal.getsignal(number) for number in SIGNALS]]
