@@ -22,6 +22,7 @@ COMMANDS = {
     "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",
     "compare": "compare the captions of two runs: differences, p, and the images where they disagree",
+    "inspect": "describe a feature store or a run, and verify it",
     "extract": "extract features of images into a file",
     "convert": "convert feature files of one format to another",
     "export": "write a model as ONNX or torch.export files",

@@ -1,0 +1,72 @@
+"""`legenda inspect`: what a feature store or a run folder holds."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import DataError
+from legenda.run_files import CONFIG
+
+
+@dataclass(frozen=True)
+class Options:
+    """Describe a feature store or a run.
+
+    Of a feature store: layout, images, regions, dimensions, dtype, boxes, ranges and broken entries. Of a run: model,
+    parameters, configuration, data, extractor, plugins, versions, training and scores. Where something is broken, it is
+    named and the exit code is 2.
+    """
+
+    path: tyro.conf.Positional[str]
+    """A feature store of any format, a run folder, USER/MODEL of Hugging Face's hub, or photo."""
+    verify: bool = False
+    """Read everything: all images of a store; of a run the weights and all files, and score its predictions again."""
+    json: bool = False
+    """Print JSON, which also has the settings that are empty, off or 0."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Print the facts and the problems; raise DataError where there are any."""
+    options = parse(Options, arguments, "inspect")
+    path = Path(options.path)
+    if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
+        from legenda.cli.progress import progress_bar
+        from legenda.features.inspection import inspect_store
+
+        with progress_bar(f"reading {path}") as update:
+            facts, problems = inspect_store(path, verify=options.verify, progress=update)
+    else:
+        from legenda.evaluation.inspection import inspect_run
+
+        facts, problems = inspect_run(options.path, verify=options.verify)
+    if options.json:
+        print(json.dumps({**facts, "problems": problems}, indent=2, ensure_ascii=False))
+    else:
+        width = max(map(len, facts))
+        for name, value in facts.items():
+            print(f"{name:<{width}}  {_format(value)}")
+        for problem in problems:
+            print(f"problem: {problem}")
+        if options.verify and not problems:
+            print("no problems found")
+    if problems:
+        raise DataError(f"{options.path} has {len(problems)} problems, listed above")
+
+
+def _format(value: Any) -> str:
+    """Return a value on one line: the entries of a mapping as name=value, without those that are empty, off or 0."""
+    if isinstance(value, Mapping):
+        entries = {name: inner for name, inner in value.items() if inner not in (None, 0, "", "none", [], {})}
+        return "  ".join(f"{name}={_nested(inner)}" for name, inner in entries.items())
+    return ", ".join(map(_format, value)) if isinstance(value, list) else str(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({_format(value)})"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

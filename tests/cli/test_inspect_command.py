@@ -1,0 +1,117 @@
+"""`legenda inspect`: facts about feature stores and runs, and what is broken in them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file, save_file
+
+from legenda.datasets.captions import ScenesData
+from legenda.features import write_store
+from legenda.io import read_json, write_json
+
+BOX = np.array([[0, 0, 0.5, 0.5]])
+
+
+def facts_of(out: str) -> dict[str, str]:
+    pairs = (line.split("  ", 1) for line in out.splitlines() if "  " in line)
+    return {name: value.strip() for name, value in pairs}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Path:
+    """A store of 130 images of 1 or 2 regions."""
+    monkeypatch.chdir(tmp_path)
+    boxes = np.repeat(BOX, 2, axis=0)
+    entries = [(f"i{n}", np.full((1 + n % 2, 3), n, np.float32), boxes[: 1 + n % 2]) for n in range(130)]
+    write_store("features.safetensors", entries, extractor="ones")
+    return Path("features.safetensors")
+
+
+def test_a_store_is_described(store, run_command):
+    code, out, err = run_command(f"inspect {store}")
+    assert (code, err) == (0, "")
+    facts = facts_of(out)
+    assert facts["layout"] == "packed safetensors"
+    assert facts["images"] == "130, such as i0"
+    assert facts["regions"].startswith("1 to 2 per image")
+    assert (facts["dimensions"], facts["dtype"], facts["extractor"]) == ("3", "float16", "ones")
+    assert facts["features"].startswith("0 to 129, mean ")
+    assert facts["boxes"].endswith("mean area 0.250")
+    assert facts["read"] == "100 images, 0 broken"
+    assert "no problems found" not in out
+    code, out, _ = run_command(f"inspect {store} --verify --json")
+    found = json.loads(out)
+    assert (code, found["read"], found["problems"]) == (0, "130 images, 0 broken", [])
+
+
+def test_broken_entries_of_a_store_are_all_named(store, run_command):
+    content = bytearray(store.read_bytes())
+    for value in (1.0, 129.0):  # the features of i1 and i129
+        pattern = np.full(6, value, np.float16).tobytes()
+        start = content.index(pattern)
+        content[start : start + 2] = np.array([np.nan], np.float16).tobytes()
+    store.write_bytes(content)
+    code, out, err = run_command(f"inspect {store} --verify")
+    assert code == 2
+    problems = [line for line in out.splitlines() if line.startswith("problem: ")]
+    assert ["'i1'" in problems[0], "'i129'" in problems[1]] == [True, True]
+    assert "NaN" in problems[0]
+    assert "130 images, 2 broken" in out
+    assert err == "legenda inspect: features.safetensors has 2 problems, listed above\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("missing.safetensors", "missing.safetensors is not"), ("other.txt", "other.txt")]
+)
+def test_what_is_neither_store_nor_run_is_one_sentence(run_command, tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    Path("other.txt").write_text("no features")
+    code, out, err = run_command(f"inspect {name}")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.fixture
+def run(make_run, run_command) -> Path:
+    folder = make_run("ngsan", ScenesData(train=40, validation=4, test=2))
+    assert run_command(f"evaluate {folder}")[0] == 0
+    return folder
+
+
+def test_a_run_is_described_and_verified(run, run_command):
+    code, out, err = run_command(f"inspect {run} --verify")
+    assert (code, err) == (0, "")
+    facts = facts_of(out)
+    assert facts["model"].startswith("ngsan: ")
+    assert facts["data"] == "kind=scenes  train=40  validation=4  test=2"
+    assert (facts["recipe"], facts["extractor"], facts["task"]) == ("scenes.ngsan", "scenes", "captioning")
+    assert int(facts["parameters"].replace(",", "")) > 100
+    assert "model.safetensors=" in facts["files"]
+    assert facts["evaluation_val.json"].startswith("split=val  images=4  beam_size=3  scores=(")
+    assert out.endswith("no problems found\n")
+
+
+def test_a_damaged_run_is_named_by_verify(run, run_command):
+    path = run / "evaluation_val.json"
+    content = read_json(path)
+    write_json(path, content | {"scores": content["scores"] | {"BLEU-1": 0.9}})
+    write_json(run / "evaluation_test.json", [1])
+    weights = load_file(run / "model.safetensors")
+    name = next(iter(weights))
+    save_file(weights | {name: weights[name] * float("nan")}, run / "model.safetensors")
+    (run / "metrics.jsonl").write_text('{"step": 20}\n{"step": 1}\n')
+    assert run_command(f"inspect {run}")[0] == 0
+    code, out, err = run_command(f"inspect {run} --verify --json")
+    assert code == 2
+    problems = json.loads(out)["problems"]
+    assert [part in problem for part, problem in zip(_PARTS, sorted(problems), strict=True)] == [True] * 4
+    assert f"has {len(problems)} problems" in err
+    (run / "model.safetensors").write_bytes(b"")
+    (problem,) = json.loads(run_command(f"inspect {run} --verify --json")[1])["problems"]
+    assert "model.safetensors" in problem
+
+
+_PARTS = ("evaluation_test.json is not", "BLEU-1 0.9000, but", "metrics.jsonl is not in the order", "is not finite")
