@@ -26,6 +26,9 @@ DRAWN = TrainingConfig(
 )
 
 SCRIPT = """
+import logging
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
 import os, sys
 import torch
 torch.set_num_threads(1)
