@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from legenda import Memory, Regions
 from legenda.errors import DataError
-from legenda.regions import mask_zero_features
+from legenda.regions import hide_regions, mask_zero_features
 
 
 def test_without_a_mask_all_regions_are_real():
@@ -196,3 +196,15 @@ def test_regions_are_built_while_exporting():
     example = torch.ones(1, 2, 3), torch.tensor([[True, False]])
     exported = torch.export.export(Double(), example).module()
     assert torch.equal(exported(*example), 2 * example[0])
+
+
+def test_hidden_regions_are_a_share_of_the_real_ones_and_never_all():
+    torch.manual_seed(0)
+    mask = torch.ones(200, 20, dtype=torch.bool)
+    mask[:, 15:] = False
+    mask[0, 1:] = False
+    hidden = hide_regions(Regions(torch.zeros(200, 20, 3), mask=mask), 0.25)
+    kept = hidden.mask_or_ones
+    assert not (kept & ~mask).any()
+    assert kept[0].sum() == 1
+    assert kept[1:, :15].float().mean() == pytest.approx(0.75, abs=0.02)

@@ -189,6 +189,13 @@ def mask_zero_features(regions: Regions) -> Regions:
     return replace(regions, mask=nonzero | (regions.mask_or_ones & ~nonzero.any(dim=1, keepdim=True)))
 
 
+def hide_regions(regions: Regions, rate: float) -> Regions:
+    """Return the regions with each masked with probability `rate`; an image that would have none keeps all."""
+    mask = regions.mask_or_ones
+    kept = mask & (torch.rand(mask.shape, device=mask.device) >= rate)
+    return replace(regions, mask=torch.where(kept.any(dim=1, keepdim=True), kept, mask))
+
+
 def masked_mean(x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B D"]:
     """Return the mean over the regions where the mask is True; padding may hold any value, NaN included."""
     total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(dim=1)

@@ -13,7 +13,7 @@ from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
 from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
-from legenda.regions import Memory, Regions
+from legenda.regions import Memory, Regions, hide_regions
 
 
 class Captioner(Model):
@@ -54,6 +54,8 @@ class Captioner(Model):
                 f"{self.name or 'this model'} needs boxes for its geometry; pass Regions(features, boxes) or choose a "
                 "model without geometry, such as transformer"
             )
+        if self.training and self.config.region_dropout:
+            regions = hide_regions(regions, self.config.region_dropout)
         return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
 
     def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:

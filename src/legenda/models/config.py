@@ -44,6 +44,8 @@ class ModelConfig(Config):
     """Channels of a region feature."""
     dim: PositiveInt = 512
     """Channels inside the model."""
+    region_dropout: float = 0.0
+    """Probability of hiding each region in training; at least one of an image stays."""
     decoder: str | Mapping[str, Any] | None = None
     """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
 

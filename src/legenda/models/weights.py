@@ -7,24 +7,57 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
 from legenda.run_files import WEIGHTS
 
+_SCALE = "_scale"
 
-def save_weights(weights: Mapping[str, torch.Tensor], folder: Path) -> None:
+
+def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the state dict `weights` to model.safetensors, atomically."""
     with atomic_write(folder / WEIGHTS) as partial:
         state = {name: tensor.contiguous() for name, tensor in weights.items()}
         safetensors.torch.save_file(state, partial)
 
 
+def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return matrices and kernels as int8 with a float32 scale of each row, named with `_scale`; others as float32."""
+    stored = {}
+    for name, tensor in tensors.items():
+        stored[name] = tensor.float()
+        if tensor.dim() > 1:
+            scale = stored[name].flatten(1).abs().amax(1).clamp(min=1e-12) / 127
+            stored[name] = (stored[name] / _like_rows(scale, tensor)).round().to(torch.int8)
+            stored[name + _SCALE] = scale
+    return stored
+
+
+def dequantize(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors of `quantize` as float32, and any others as they are."""
+    scales = {name + _SCALE for name, tensor in stored.items() if tensor.dtype == torch.int8}
+    return {
+        name: tensor.float() * _like_rows(stored[name + _SCALE], tensor) if name + _SCALE in scales else tensor
+        for name, tensor in stored.items()
+        if name not in scales
+    }
+
+
+def _like_rows(scale: Tensor, tensor: Tensor) -> Tensor:
+    return scale.view(-1, *[1] * (tensor.dim() - 1))
+
+
+def load_tensors(path: Path, hint: str) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, those of `quantize` as float32; raise CheckpointError with the hint."""
+    return verified(lambda: dequantize(safetensors.torch.load_file(path)), path, hint)
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the tensors of a file into the model; raise CheckpointError unless names and shapes are the model's."""
     hint = "copy the file again or train the model again"
-    tensors: dict[str, torch.Tensor] = verified(lambda: safetensors.torch.load_file(path), path, hint)
+    tensors = load_tensors(path, hint)
     state = model.state_dict()
     missing, unexpected = sorted(state.keys() - tensors.keys()), sorted(tensors.keys() - state.keys())
     if missing or unexpected:

@@ -31,6 +31,8 @@ class TransformerConfig(AttentionConfig, ModelConfig):
     dropout: Probability = 0.1
     norm_first: bool = False
     """Layer normalization before each sublayer instead of after it."""
+    tie_embeddings: bool = False
+    """The output layer has the weights of the embedding, and no bias (Press and Wolf, 2017)."""
     ordered: bool = False
     """The regions are frames of a video in their order; the sinusoids of their positions are added to them."""
 
@@ -56,4 +58,6 @@ class TransformerConfig(AttentionConfig, ModelConfig):
 
     def decoder_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the decoder."""
-        return self.values_of("vocab_size", "dim", "num_heads", "num_layers", "ff_dim", "dropout", "norm_first")
+        return self.values_of(
+            "vocab_size", "dim", "num_heads", "num_layers", "ff_dim", "dropout", "norm_first", "tie_embeddings"
+        )
