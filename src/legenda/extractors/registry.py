@@ -13,6 +13,7 @@ from PIL import Image
 from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions
+from legenda.models.location import ASSETS, PACKAGED
 from legenda.plugins import Registry, run_source
 
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
@@ -22,6 +23,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
         "torchvision": "legenda.extractors.registry:load_torchvision_extractor",
         "bottom-up": "legenda.extractors.registry:load_bottom_up_extractor",
         "scenes": "legenda.extractors.registry:load_scenes_extractor",
+        "photo": "legenda.extractors.registry:load_photo_extractor",
     },
 )
 """Functions that return an Extractor, by the part of the name before the colon.
@@ -48,6 +50,7 @@ def load_extractor(name: str | Path, compute: ComputeOptions = AUTO) -> Extracto
     torchvision:MODEL  a Faster R-CNN of torchvision with its published weights, or, followed by :FILE, those of a file;
     bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
     scenes             for images of the embedded scenes;
+    photo              for photographs: that of the packaged model, always on the CPU;
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
@@ -123,6 +126,15 @@ def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     if model or compute.precision != "float32":
         raise ConfigError('the extractor scenes has no models and no --precision; write "scenes" alone')
     return Extractor("scenes", extract)
+
+
+def load_photo_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+    """Return the extractor of the packaged model of photographs."""
+    from legenda.extractors.photo import PhotoExtractor
+
+    if model or compute.precision != "float32":
+        raise ConfigError('the extractor photo has no models and no --precision; write "photo" alone')
+    return Extractor("photo", PhotoExtractor.load(ASSETS / PACKAGED))
 
 
 def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:

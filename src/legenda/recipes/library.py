@@ -30,6 +30,7 @@ from legenda.training.config import TrainingConfig
 _FILES = (
     "scenes",
     "flickr8k",
+    "photo",
     "ngsan",
     "aoanet",
     "xlan",

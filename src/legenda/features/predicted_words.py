@@ -1,0 +1,99 @@
+"""Predicted words as regions: what the extractor `photo` and text-only pretraining share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from legenda.errors import CheckpointError
+from legenda.io import read_text
+from legenda.models.weights import load_tensors
+
+_HINT = "install legenda again, or write the folder again"
+
+NUM_WORDS = 20
+"""Single words among an image's predicted ones."""
+NUM_PHRASES = 8
+"""Predicted pairs of words, such as "black dog"."""
+VISUAL, GLOBAL, DENSE, WORD, SCALARS = 160, 160, 128, 128, 8
+"""Channels of the blocks of a region: a part of the image, the whole image, all predictions, two words, numbers."""
+WIDTH = VISUAL + GLOBAL + DENSE + 2 * WORD + SCALARS
+"""Channels of a region."""
+_START_DENSE = VISUAL + GLOBAL
+_START_WORD = _START_DENSE + DENSE
+_START_SCALARS = _START_WORD + 2 * WORD
+
+
+@dataclass(frozen=True, eq=False)
+class WordTable:
+    """The words and pairs of words that are predicted, most frequent first, words before pairs.
+
+    vectors: `(W, 2 * WORD)`, the vectors of the first and the last word of each. prior: `(W,)`, the mean share of an
+    image's captions that hold it. projection: `(W, DENSE)`, principal directions of what `standardize` returns.
+    """
+
+    names: tuple[str, ...]
+    num_words: int
+    vectors: np.ndarray
+    prior: np.ndarray
+    projection: np.ndarray
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Return the table of a folder; raise LegendaError for a file that is missing or damaged."""
+        names = tuple(read_text(folder / "words.txt", _HINT).splitlines())
+        tensors = load_tensors(folder / "words.safetensors", _HINT)
+        words, prior, projection = (tensors[name].numpy() for name in ("vectors", "prior", "projection"))
+        num_words = sum(" " not in name for name in names)
+        if (len(words), len(prior), len(projection)) != (num_words, len(names), len(names)):
+            raise CheckpointError(f"{folder / 'words.txt'} does not fit words.safetensors; install legenda again")
+        index = {name: number for number, name in enumerate(names)}
+        ends = np.array([[index[name.split()[0]], index[name.split()[-1]]] for name in names])
+        return cls(names, num_words, words[ends].reshape(len(names), -1), prior, projection)
+
+    def standardize(self, shares: np.ndarray) -> np.ndarray:
+        """Return predictions `(B, W)` on the scale on which they are compared and projected."""
+        return np.sqrt(shares.clip(0)) - np.sqrt(self.prior)
+
+    def regions(self, shares: np.ndarray) -> np.ndarray:
+        """Return regions `(B, 1 + NUM_WORDS + NUM_PHRASES, WIDTH)` of predicted shares `(B, W)`, float32.
+
+        The first holds all predictions and leaves the blocks of the image empty; the others are the words, then the
+        pairs, with the largest share / prior ** 0.25, largest first.
+        """
+        shares = shares.clip(1e-4, 1)
+        out = np.zeros((len(shares), 1 + NUM_WORDS + NUM_PHRASES, WIDTH), np.float32)
+        out[:, 0, _START_DENSE:_START_WORD] = self.standardize(shares) @ self.projection
+        out[:, 0, _START_SCALARS] = 1
+        scores = shares / self.prior**0.25
+        words = _largest(scores[:, : self.num_words], NUM_WORDS)
+        chosen = np.concatenate([words, self.num_words + _largest(scores[:, self.num_words :], NUM_PHRASES)], axis=1)
+        out[:, 1:, _START_WORD:_START_SCALARS] = self.vectors[chosen]
+        found = np.take_along_axis(shares, chosen, axis=1)
+        out[:, 1:, _START_SCALARS + 1] = 3 * found
+        out[:, 1:, _START_SCALARS + 2] = np.log(found) / 4
+        out[:, 1:, _START_SCALARS + 3] = np.log(found / self.prior[chosen]) / 4
+        out[:, 1 : 1 + NUM_WORDS, _START_SCALARS + 4] = 1
+        out[:, 1 + NUM_WORDS :, _START_SCALARS + 5] = 1
+        return out
+
+
+def _largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the largest values of each row, largest first; the first of equal ones precedes."""
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]
+
+
+def caption_shares(captions: Sequence[Sequence[str]], index: dict[str, int]) -> np.ndarray:
+    """Return the share of tokenized captions that hold each word or pair of words, `(len(index),)`."""
+    shares = np.zeros(len(index), np.float32)
+    for tokens in captions:
+        found = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
+        for name in found:
+            if name in index:
+                shares[index[name]] += 1 / len(captions)
+    return shares
