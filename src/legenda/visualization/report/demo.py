@@ -19,7 +19,7 @@ from legenda.visualization.report import ModelRun, Report, ScoreColumn, write_re
 from legenda.visualization.report.build import caption_card, model_runs, predict_and_score
 from legenda.visualization.report.captions import SCENE_METRICS
 from legenda.visualization.report.images import draw_scene_image
-from legenda.visualization.report.photographs import CaptionedPhotographs
+from legenda.visualization.report.photographs import LIMITS, CaptionedPhotographs
 
 EXAMPLES_PER_FAMILY = 4
 BEAM_SIZE = 3
@@ -81,7 +81,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
                 for position in _example_positions(scenes.scenes)
             ),
         ],
-        footnotes=_footnotes(data),
+        footnotes=[*_footnotes(data), *([LIMITS] if photographs else [])],
         score_name=RANKING_METRIC,
     )
     write_report(report, path)

@@ -16,6 +16,11 @@ from legenda.visualization.report.build import caption_card
 from legenda.visualization.report.content import ExampleCard, ModelRun
 from legenda.visualization.report.images import ReportImage, no_verdict, packaged_photographs
 
+LIMITS = (
+    "The packaged model was trained on 6,000 photographs, most of them of people and dogs outdoors (Flickr8k); what it "
+    "names of other things, as in these photographs, is often wrong."
+)
+
 
 @dataclass(frozen=True)
 class CaptionedPhotographs:
@@ -58,8 +63,7 @@ def write_photograph_report(model: str, path: Path) -> tuple[CaptionedPhotograph
         return None, f"no photographs: {error}"
     report = Report(
         title="Photographs and the attention of each word",
-        lead="The packaged model captions four photographs that it was not trained on. Point at a word to see the "
-        "attention when it was generated.",
+        lead=f"The packaged model captions four photographs. Point at a word to see the attention. {LIMITS}",
         columns=(),
         runs=[photographs.run],
         examples=photographs.examples,
