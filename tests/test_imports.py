@@ -18,6 +18,7 @@ _ORDER = (
     "io",
     "locks",
     "plain_pickle",
+    "npz",
     "lazy",
     "progress",
     "run_files",

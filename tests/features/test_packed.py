@@ -141,6 +141,9 @@ BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
         ([("a", ONE, None), ("b", np.array([[1, np.nan, 2]]), None)], "'b'.*NaN or infinite"),
         ([("a", np.array([[1, -np.inf, 2]]), None)], "'a'.*NaN or infinite"),
         ([("a", np.array([[1, 1e300, 2]]), None)], "'a'.*NaN or infinite"),
+        ([("a", ONE + 1j, None)], "'a'.*values of type complex64, where real numbers are needed"),
+        ([("a", ONE.astype(str), None)], "'a'.*values of type <U32, where real numbers"),
+        ([("a", ONE.astype(int).astype("M8[D]"), None)], "'a'.*values of type datetime64.D., where real numbers"),
         ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where float16 ends at 65504"),
         ([("a", ONE, None), ("b", np.ones((1, 4)), None)], "'b'.*width 4, but those before 3"),
         ([("a", np.ones((0, 3)), None)], "'a'.*at least one region"),
@@ -252,6 +255,44 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
         (tmp_path / "cut.safetensors").write_bytes(content[:length])
         with pytest.raises(DataError, match=r"cut\.safetensors"):
             PackedFeatureStore(tmp_path / "cut.safetensors")
+
+
+def test_a_file_cut_while_it_is_open_is_refused(tmp_path):
+    store = write(tmp_path / "f.safetensors", make_images([900, 900], 16))
+    content = (tmp_path / "f.safetensors").read_bytes()
+    for size in (len(content) - 4, 9000, 0):
+        (tmp_path / "f.safetensors").write_bytes(content[:size])
+        with pytest.raises(DataError, match=r"f\.safetensors cannot be read \(it is truncated\); extract it again"):
+            store.read([1])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("boxes", {"data_offsets": [0, 96]}, "its arrays overlap or leave gaps"),
+        ("boxes", {"data_offsets": [-8, 88]}, "its arrays overlap or leave gaps"),
+        ("boxes", {"data_offsets": ["a", "b"]}, "cannot be read"),
+        ("features", {"shape": [-6, -3]}, r"its shape is \(-6, -3\)"),
+        ("features", {"shape": 5}, "cannot be read"),
+        ("offsets", {"shape": [10**18, 0]}, "'offsets'"),
+    ],
+)
+def test_a_header_that_does_not_fit_its_arrays_is_refused(tmp_path, name, change, message):
+    content = write_foreign(tmp_path / "f.safetensors", {}, {}).read_bytes()
+    length = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:length])
+    header[name] |= change
+    text = json.dumps(header).encode()
+    (tmp_path / "f.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[length:])
+    with pytest.raises(DataError, match=message):
+        PackedFeatureStore(tmp_path / "f.safetensors")
+
+
+def test_a_file_is_read_where_the_system_has_no_preadv(tmp_path, monkeypatch):
+    images = make_images([2, 3], 4)
+    store = write(tmp_path / "f.safetensors", images)
+    monkeypatch.delattr("os.preadv")
+    assert_holds(store, images, [1, 0, 1])
 
 
 @pytest.mark.parametrize("content", [b"", b"not a store, but a text of some length", b"\x02" + b"\0" * 7 + b"[]"])

@@ -13,6 +13,7 @@ from legenda.errors import DataError
 from legenda.features.base import FeatureStore, RegionArrays
 from legenda.features.validate import validate_regions
 from legenda.io import verified
+from legenda.npz import load_arrays
 
 _HINT = "name an .npz with filenames, boxes, classes, scores and count, one row per image"
 _KEYS = ("filenames", "boxes", "classes", "scores", "count")
@@ -28,8 +29,8 @@ class DetectionStore(FeatureStore):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        arrays = verified(lambda: dict(np.load(path, allow_pickle=False)), path, _HINT)
-        missing = next((key for key in _KEYS if key not in arrays), None)
+        arrays = verified(lambda: load_arrays(path), path, _HINT)
+        missing = next((key for key in _KEYS if not isinstance(arrays, dict) or key not in arrays), None)
         if missing is not None:
             raise DataError(f"{path} has no array '{missing}'; {_HINT}")
         names, boxes, self._classes, scores, self._count = (arrays[key] for key in _KEYS)

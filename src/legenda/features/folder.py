@@ -20,6 +20,7 @@ from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, Sizes, scale_boxes
 from legenda.features.validate import grid_boxes
 from legenda.io import read_json, verified
+from legenda.npz import load_arrays
 
 NOTE = "legenda.json"
 """The file with the name of the extractor in folders that `legenda convert` writes."""
@@ -69,10 +70,9 @@ def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
 
 def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.ndarray | None]:
     """Features and boxes of one .npz or .npy, from an open file."""
-    loaded = np.load(file, allow_pickle=False)
-    if isinstance(loaded, np.ndarray):
-        return _flatten(loaded)
-    arrays = {name: loaded[name] for name in loaded.files}
+    arrays = load_arrays(file)
+    if isinstance(arrays, np.ndarray):
+        return _flatten(arrays)
     if "x" in arrays and "feat" not in arrays:
         x = arrays["x"]
         features, pixels = x if x.shape[-1] == _WIDTH else x.T, arrays.get("bbox", arrays.get("boxes"))

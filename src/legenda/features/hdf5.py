@@ -21,6 +21,7 @@ from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.features.validate import grid_boxes
 from legenda.io import verified
+from legenda.npz import MAX_BYTES
 
 KINDS = ("grids", "features")
 WRITTEN_BY_LEGENDA = "legenda"
@@ -39,8 +40,7 @@ class Hdf5Store(PerImageStore):
         file_path, kind = split_kind(path)
         self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
         self._lock = threading.Lock()
-        names: list[bytes] = []
-        verified(lambda: self._file.id.links.iterate(names.append) or True, file_path, _WANTED)
+        names = verified(lambda: _find_names(self._file), file_path, _WANTED)
         found = {kind: _with_ending(names, f"_{kind}") for kind in KINDS}
         if kind is None:
             held = [kind for kind in KINDS if found[kind]]
@@ -49,8 +49,8 @@ class Hdf5Store(PerImageStore):
             kind = held[0] if held else KINDS[1]
         self._kind = kind
         self._boxed, self._sized = (frozenset(_with_ending(names, ending)) for ending in ("_boxes", "_size"))
-        extractor = self._file.attrs.get("extractor", UNNAMED)
-        super().__init__(path, found[kind], extractor=str(extractor), sizes_file=sizes_file, wanted=_WANTED)
+        extractor = verified(lambda: str(self._file.attrs.get("extractor", UNNAMED)), file_path, _WANTED)
+        super().__init__(path, found[kind], extractor=extractor, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         features = self._array(image, self._kind)
@@ -96,6 +96,12 @@ class Hdf5Store(PerImageStore):
 
         with self._lock:
             data = h5py.h5d.open(self._file.id, f"{image}_{kind}".encode())
+            layout = data.get_create_plist()
+            if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
+                raise ValueError("its values are in another file")
+            chunk = layout.get_chunk() if layout.get_layout() == h5py.h5d.CHUNKED else ()
+            if max(math.prod(data.shape), math.prod(chunk)) * data.dtype.itemsize > MAX_BYTES:
+                raise ValueError(f"it has over {MAX_BYTES >> 20} MiB")
             values = np.empty(data.shape, data.dtype)
             data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
         return values
@@ -109,6 +115,15 @@ def split_kind(path: Path) -> tuple[Path, str | None]:
     return path, None
 
 
-def _with_ending(names: list[bytes], ending: str) -> list[str]:
-    tail = ending.encode()
-    return [name[: -len(tail)].decode() for name in names if name.endswith(tail)]
+def _find_names(file: Any) -> list[str]:
+    """Return the names of all objects; raise ValueError for a soft or external link, which may lead to another file."""
+    links: list[tuple[bytes, int]] = []
+    file.id.links.iterate(lambda name, info: links.append((name, info.type)), info=True)
+    for name, kind in links:
+        if kind != 0:  # h5py.h5l.TYPE_HARD
+            raise ValueError(f"its {name.decode()} is a link, perhaps to another file")
+    return [name.decode() for name, _ in links]
+
+
+def _with_ending(names: list[str], ending: str) -> list[str]:
+    return [name.removesuffix(ending) for name in names if name.endswith(ending)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from legenda.errors import import_extra
+from legenda.errors import DataError
 from legenda.features.folder import read_arrays
+from legenda.features.lmdb_file import LmdbFile
 from legenda.features.per_image import PerImageStore
 from legenda.io import verified
 
@@ -22,18 +23,15 @@ class LmdbStore(PerImageStore):
     threads: ClassVar[int] = 4
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
-        lmdb = import_extra("lmdb", "formats")
-        modes = {"readonly": True, "lock": False, "readahead": False, "meminit": False}
-        self._base: Any = verified(lambda: lmdb.open(str(path), subdir=path.is_dir(), **modes), path, _WANTED)
-        with self._base.begin() as reading:
-            keys = [bytes(key) for key in reading.cursor().iternext(values=False)]
-        self._keys = {_image(key): key for key in keys if not key.startswith(b"__")}
+        self._base = verified(lambda: LmdbFile(path / "data.mdb" if path.is_dir() else path), path, _WANTED)
+        self._keys: dict[str, bytes] = {}
+        for key in self._base.keys:
+            if key.startswith(b"__"):
+                continue
+            image = verified(key.decode, path, _WANTED).removesuffix(".npz").removesuffix(".npy")
+            if (other := self._keys.setdefault(image, key)) != key:
+                raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {_WANTED}")
         super().__init__(path, self._keys, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
-        with self._base.begin(buffers=True) as reading:
-            return read_arrays(io.BytesIO(reading.get(self._keys[image])), image, self.sizes)
-
-
-def _image(key: bytes) -> str:
-    return key.decode().removesuffix(".npz").removesuffix(".npy")
+        return read_arrays(io.BytesIO(self._base.get(self._keys[image])), image, self.sizes)

@@ -1,4 +1,4 @@
-"""The packed feature store: the regions of many images in one memory-mapped safetensors file.
+"""The packed feature store: the regions of many images in one safetensors file.
 
 Arrays of the file, little-endian, with `R` regions of all images one after the other:
 
@@ -31,29 +31,38 @@ _AGAIN = "extract it again"
 
 
 class _Rows:
-    """Rows of an array in a file: memory-mapped, and copied with `preadv` to keep resident memory low."""
+    """Rows of an array in a file, read when they are needed; a mapping would end the process where the file is cut."""
 
     def __init__(self, path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> None:
-        # a plain array over the mapping: slicing it costs a third of slicing numpy.memmap
-        self.rows = np.asarray(np.memmap(path, dtype, "r", offset, shape))
+        self.dtype, self.shape = dtype, shape
         self._file, self._offset = path.open("rb"), offset
+        self._row = math.prod(shape[1:]) * dtype.itemsize
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Return rows."""
+        rows = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        self.copy(start, rows)
+        return rows
 
     def copy(self, start: int, out: np.ndarray) -> None:
         """Copy the rows from `start` on into `out`; OSError where the file has since been cut."""
-        if not hasattr(os, "preadv"):
-            out[...] = self.rows[start : start + len(out)]
-            return
-        wanted, done = out.data.cast("B"), 0
+        wanted, done = out.reshape(-1).view(np.uint8).data, 0
         while done < len(wanted):
-            offset = self._offset + start * self.rows[:1].nbytes + done
-            count = os.preadv(self._file.fileno(), [wanted[done:]], offset)
+            count = self._read_into(wanted[done:], self._offset + start * self._row + done)
             if not count:
                 raise OSError("it is truncated")
             done += count
 
+    def _read_into(self, wanted: memoryview, offset: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [wanted], offset)
+        with open(self._file.name, "rb") as file:  # noqa: PTH123 - of its own, since threads share the position
+            file.seek(offset)
+            return file.readinto(wanted)
+
 
 class PackedFeatureStore(FeatureStore):
-    """A store whose file is memory-mapped; its structure is checked without reading the features.
+    """A store of one file, whose structure is checked without reading boxes and features.
 
     Raises DataError, naming the file, when it is missing, truncated or not a feature store.
     """
@@ -65,14 +74,18 @@ class PackedFeatureStore(FeatureStore):
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
         super().__init__(path, _read_ids(path, metadata), str(metadata.get("extractor", UNNAMED)))
-        self._offsets = offsets = _map_array(path, header, start, "offsets", ("I64",)).rows
-        self._stored = _map_array(path, header, start, "features", ("F16", "F32"))
-        self._boxes = _map_array(path, header, start, "boxes", ("F32",)).rows if "boxes" in header else None
-        shape = self._stored.rows.shape
+        verified(lambda: _check_layout(header, path.stat().st_size - start), path, _AGAIN)
+        stored_offsets = _find_array(path, header, start, "offsets", ("I64",))
+        self._stored = _find_array(path, header, start, "features", ("F16", "F32"))
+        self._boxes = _find_array(path, header, start, "boxes", ("F32",)) if "boxes" in header else None
+        shape = self._stored.shape
         if len(shape) != 2 or (self._boxes is not None and self._boxes.shape != (shape[0], 4)):
             raise DataError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
-        fits = offsets.shape == (len(self) + 1,) and offsets[0] == 0 and offsets[-1] == shape[0]
-        if not fits or (np.diff(offsets) < 1).any():
+        fits, offsets = stored_offsets.shape == (len(self) + 1,), np.zeros(1, np.int64)
+        if fits:
+            offsets = verified(lambda: stored_offsets.read(0, len(self) + 1), path, _AGAIN)
+        self._offsets = offsets
+        if not fits or offsets[0] != 0 or offsets[-1] != shape[0] or (offsets[1:] <= offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,7 +94,7 @@ class PackedFeatureStore(FeatureStore):
     @property
     def feature_dim(self) -> int:
         """Return the width D of a region's feature vector."""
-        return self._stored.rows.shape[1]
+        return self._stored.shape[1]
 
     @property
     def has_boxes(self) -> bool:
@@ -98,13 +111,16 @@ class PackedFeatureStore(FeatureStore):
         counts = self._offsets[positions + 1] - starts
         slots = np.arange(counts.max(initial=0))
         mask = slots < counts[:, None]  # (B, N)
-        features = np.empty((*mask.shape, self.feature_dim), self._stored.rows.dtype)
+        features = np.empty((*mask.shape, self.feature_dim), self._stored.dtype)
         for regions, start, count in zip(features, starts.tolist(), counts.tolist(), strict=True):
             verified(partial(self._stored.copy, start, regions[:count]), self.path, _AGAIN)
             regions[count:] = 0
         boxes, real = None, None
         if self._boxes is not None:
-            real = self._boxes[(starts[:, None] + slots)[mask]]
+            real = np.empty((int(counts.sum()), 4), np.float32)
+            ends = counts.cumsum().tolist()
+            for start, count, end in zip(starts.tolist(), counts.tolist(), ends, strict=True):
+                verified(partial(self._boxes.copy, start, real[end - count : end]), self.path, _AGAIN)
             boxes = np.zeros((*mask.shape, 4), np.float32)
             boxes[mask] = real.clip(0, 1)
         if validate_values(features, real, self._limit) is not None:
@@ -113,13 +129,13 @@ class PackedFeatureStore(FeatureStore):
 
     @property
     def _limit(self) -> float:
-        return float(np.finfo(self._stored.rows.dtype).max)
+        return float(np.finfo(self._stored.dtype).max)
 
     def _name_fault(self, positions: np.ndarray) -> None:
         for position in positions:
-            rows = slice(*self._offsets[position : position + 2])
-            boxes = None if self._boxes is None else self._boxes[rows]
-            fault = validate_values(self._stored.rows[rows], boxes, self._limit)
+            start, stop = self._offsets[position : position + 2].tolist()
+            boxes = None if self._boxes is None else self._boxes.read(start, stop)
+            fault = validate_values(self._stored.read(start, stop), boxes, self._limit)
             if fault is not None:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
 
@@ -150,8 +166,19 @@ def _read_ids(path: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, codes: tuple[str, ...]) -> _Rows:
-    """Map one array of the file into memory; DataError when the header describes none or the file ends within it."""
+def _check_layout(header: Mapping[str, Any], size: int) -> None:
+    """Raise ValueError unless the arrays follow each other and fill the file, as safetensors requires."""
+    last = 0
+    for begin, end in sorted(entry["data_offsets"] for entry in header.values()):
+        if not isinstance(begin, int) or not isinstance(end, int) or begin != last or end < begin:
+            raise ValueError("its arrays overlap or leave gaps")
+        last = end
+    if last != size:
+        raise ValueError("it is truncated" if last > size else "it is longer than its arrays")
+
+
+def _find_array(path: Path, header: Mapping[str, Any], start: int, name: str, codes: tuple[str, ...]) -> _Rows:
+    """Return one array of the file; DataError when the header describes none, or one of another type or size."""
 
     def read() -> _Rows:
         entry = header[name]
@@ -159,10 +186,10 @@ def _map_array(path: Path, header: Mapping[str, Any], start: int, name: str, cod
             raise ValueError(f"it is {entry['dtype']}, not {' or '.join(codes)}")
         dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
         begin, end = entry["data_offsets"]
+        if not all(isinstance(length, int) and length >= 0 for length in shape):
+            raise ValueError(f"its shape is {shape}")
         if end - begin != math.prod(shape) * dtype.itemsize:
             raise ValueError("its size and its shape differ")
-        if start + end > path.stat().st_size:
-            raise ValueError("the file is truncated")
         return _Rows(path, dtype, start + begin, shape)
 
     if name not in header:

@@ -57,9 +57,15 @@ def _any_half_infinite(features: np.ndarray) -> bool:
 
 
 def as_floats(values: np.ndarray) -> np.ndarray:
-    """Return numbers as float32; overflow becomes infinite, which `validate_values` reports."""
+    """Return numbers as float32; overflow becomes infinite, which `validate_values` reports.
+
+    Raise TypeError for values that are no real numbers: complex numbers, text, dates, objects.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiub":
+        raise TypeError(f"values of type {values.dtype}, where real numbers are needed")
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(values).astype(np.float32)
+        return values.astype(np.float32)
 
 
 def grid_boxes(height: int, width: int) -> np.ndarray:

@@ -45,8 +45,12 @@ def write_store(
         ids: dict[str, None] = {}
         offsets, width, with_boxes = [0], 0, False
         for image, raw_features, raw_boxes in images:
-            features = as_floats(raw_features)
-            boxes = None if raw_boxes is None else as_floats(raw_boxes)
+            where = f"image '{image}' of extractor {extractor_name(extractor)}"
+            try:
+                features = as_floats(raw_features)
+                boxes = None if raw_boxes is None else as_floats(raw_boxes)
+            except TypeError as error:
+                raise DataError(f"{name_in_errors or path} is not written: {where} has {error}") from error
             fault = validate_shapes(features, boxes) or validate_values(features, boxes, float(np.finfo(stored).max))
             if not ids:
                 width, with_boxes = features.shape[-1] if features.ndim else 0, boxes is not None
@@ -59,7 +63,6 @@ def write_store(
             elif (boxes is not None) != with_boxes:
                 fault = f"{'no ' if boxes is None else ''}boxes, unlike those before; give boxes for all or none"
             if fault is not None:
-                where = f"image '{image}' of extractor {extractor_name(extractor)}"
                 raise DataError(f"{name_in_errors or path} is not written: {where} has {fault}")
             ids[image] = None
             offsets.append(offsets[-1] + len(features))

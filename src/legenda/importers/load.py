@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from legenda.importers.weight_map import StateDictMapper
 from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
+from legenda.npz import load_arrays
 from legenda.plain_pickle import Opaque
 from legenda.plugins import Registry
 from legenda.text import Vocabulary
@@ -96,12 +96,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         case ".safetensors":
             return verified(lambda: safetensors.torch.load_file(path), path, hint)
         case ".npz":
-
-            def read() -> dict[str, Tensor]:
-                with np.load(path, allow_pickle=False) as arrays:
-                    return {name: torch.from_numpy(np.array(arrays[name])) for name in arrays.files}
-
-            return verified(read, path, hint)
+            arrays = verified(lambda: dict(load_arrays(path)), path, hint)
+            return verified(lambda: {name: torch.from_numpy(array) for name, array in arrays.items()}, path, hint)
         case ".pth" | ".pt" | ".pkl" | ".bin":
             # training checkpoints also contain the state of NumPy's random number generator
             with torch.serialization.safe_globals([(Opaque, name) for name in NUMPY_GLOBALS]):

@@ -1,0 +1,31 @@
+"""NumPy's files, read without pickles and without more memory than their size explains."""
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+MAX_BYTES = 1 << 28
+"""Bytes that arrays may always have, however well they are compressed."""
+_MAX_RATIO = 20
+"""Bytes of arrays for every byte of a larger file; arrays of floats compress less."""
+
+
+def load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the array of an .npy, or the arrays of an .npz by name; raise any exception for a damaged file.
+
+    Raise ValueError for an .npz whose arrays are much larger than the file.
+    """
+    loaded: Any = np.load(file, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        size = sum(entry.file_size for entry in loaded.zip.infolist())
+        if size > max(MAX_BYTES, _MAX_RATIO * loaded.zip.fp.seek(0, os.SEEK_END)):
+            raise ValueError(f"uncompressed it has {size / 2**20:,.0f} MiB, which is over {_MAX_RATIO} times its size")
+        arrays = {name: loaded[name] for name in loaded.files}
+    other = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
+    if other is not None:
+        raise ValueError(f"{other} is no array")
+    return arrays
