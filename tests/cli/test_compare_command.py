@@ -1,4 +1,4 @@
-"""`legenda compare`: runs and files of captions, with differences, p, and the images where they disagree."""
+"""`legenda compare`: runs and files of captions, with differences, p, and where they disagree."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,14 @@ import pytest
 
 from legenda.config import to_json
 from legenda.datasets.captions import ScenesData
+from legenda.datasets.question_configs import SceneQuestionsData
 from legenda.evaluation.results_file import evaluation_path, write_evaluation
 from legenda.evaluation.runs import describe_data
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
 from legenda.run_files import CONFIG
 
+QUESTIONS = SceneQuestionsData(train=6, validation=3, test=4)
 DATA = ScenesData(train=1, validation=9, test=2)
 REFERENCES = {"1": ["a goat climbs a wall"], "2": ["two boats at sea"], "3": ["a kite high up"], "4": ["a dog runs"]}
 FIRST = {"1": "a goat climbs a wall", "2": "two boats", "3": "a kite", "4": "a dog runs"}
@@ -45,10 +47,10 @@ def test_files_are_compared_image_by_image(run_command):
     assert [found[name]["corpus"]["BLEU-4"] for name in ("first", "second")] == [one["BLEU-4"] for one in scores]
     assert found["differing"] == 2
     per_image = {image: scores[0].per_image[image]["CIDEr-D"] - scores[1].per_image[image]["CIDEr-D"] for image in "13"}
-    disagreements = [(entry["image"], entry["difference"]) for entry in found["disagreements"]]
+    disagreements = [(entry["id"], entry["difference"]) for entry in found["disagreements"]]
     assert disagreements == sorted(per_image.items(), key=lambda item: -abs(item[1]))
-    assert found["disagreements"][0]["second_caption"] == "a cat"
-    assert "2 of 4 captions differ" in out
+    assert found["disagreements"][0]["second"] == "a cat"
+    assert "2 of 4 predictions differ" in out
     (line,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["CIDEr-D"] and len(line.split()) > 5)
     assert line[3] == f"{expected['CIDEr-D'].difference:+.4f}"
     assert line[-1] == f"{expected['CIDEr-D'].p:.4f}"
@@ -58,14 +60,34 @@ def test_runs_bring_their_references_and_the_metrics_of_their_data(run_command, 
     split = DATA.split("val")
     right = {identity: references[0] for identity, references in zip(split.ids, split.references, strict=True)}
     runs = [evaluated(tmp_path / "a", right), evaluated(tmp_path / "b", dict.fromkeys(right, "a dog runs"))]
-    code, out, err = run_command(f"compare {runs[0]} {runs[1]} --num-images 3 --out {tmp_path / 'all.json'}")
+    code, out, err = run_command(f"compare {runs[0]} {runs[1]} --num-examples 3 --out {tmp_path / 'all.json'}")
     assert (code, err) == (0, "")
     found = json.loads((tmp_path / "all.json").read_text())
     assert found["differences"]["truth"]["difference"] == 1
     assert found["differences"]["truth"]["p"] < 0.05
     assert found["first"]["corpus"]["truth"] == 1
     assert len(found["disagreements"]) == 3
-    assert "9 of 9 captions differ" in out
+    assert "9 of 9 predictions differ" in out
+
+
+def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
+    split = QUESTIONS.split("test")
+    right = {question.id: split.annotations[question.id].answers[0] for question in split.questions}
+    runs = []
+    for name, answers in (("a", right), ("b", dict.fromkeys(right, "no such answer"))):
+        write_json(tmp_path / name / CONFIG, {"data": describe_data(QUESTIONS, tmp_path / name)})
+        evaluation = {"task": "vqa", "split": "test", "predictions": answers}
+        write_json(evaluation_path(tmp_path / name, "test"), evaluation)
+        runs.append(str(tmp_path / name))
+    code, out, err = run_command(
+        f"compare {' '.join(runs)} --split test --num-examples 2 --out {tmp_path / 'all.json'}"
+    )
+    assert (code, err) == (0, "")
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert found["differences"]["accuracy"]["difference"] == pytest.approx(1)
+    assert found["differences"]["accuracy"]["p"] < 0.01
+    assert [entry["second"] for entry in found["disagreements"]] == ["no such answer"] * 2
+    assert f"{len(right)} of {len(right)} predictions differ" in out
 
 
 @pytest.mark.usefixtures("files")
@@ -73,13 +95,15 @@ def test_runs_bring_their_references_and_the_metrics_of_their_data(run_command, 
     ("line", "message"),
     [
         ("first.json second.json", "name the references with --references"),
-        ("first.json other.json --references references.json", "only one has 4; caption the same images"),
+        ("first.json other.json --references references.json", "only one has 4; predict the same ones"),
         ("first.json second.json --references fewer.json", "there are no references of image 4"),
-        ("first.json answers.json --references references.json", "holds predictions of vqa; only captions"),
+        ("first.json answers.json --references references.json", "are of different tasks; compare runs of one task"),
+        ("answers.json answers.json", 'config.json has no usable "data" part'),
+        ("damaged.json damaged.json", "damaged.json is not the file of an evaluation"),
         ("first.json several.json --references references.json", "has several captions for image 1"),
         ("first.json run", "run has no evaluation_val.json; write it with legenda evaluate run --split val"),
         ("first.json missing", "missing is not a folder with a model"),
-        ("first.json second.json --num-images -1", "--num-images must be at least 0, not -1"),
+        ("first.json second.json --num-examples -1", "--num-examples must be at least 0, not -1"),
         ("first.json second.json --resamples 0", "--resamples must be at least 1, not 0"),
     ],
 )
@@ -87,6 +111,7 @@ def test_what_cannot_be_compared_is_one_sentence(run_command, line, message):
     write_json("other.json", {key: SECOND[key] for key in "123"})
     write_json("fewer.json", {key: REFERENCES[key] for key in "123"})
     write_json("answers.json", {"task": "vqa", "split": "val", "predictions": {"1": "yes"}})
+    write_json("damaged.json", {"task": "vqa", "predictions": {"1": "yes"}})
     write_json("several.json", {key: [caption, caption] for key, caption in SECOND.items()})
     write_json("run/config.json", {"data": to_json(DATA, Path("run"))})
     code, out, err = run_command(f"compare {line}")

@@ -14,6 +14,7 @@ from legenda.cli.main import main
 from legenda.datasets.captions import ScenesData
 from legenda.pipeline import GeneratedCaption
 from legenda.tasks import predict
+from legenda.tasks.sample_health import CURVES
 from legenda.visualization.report.build import heads_fit_page_budget
 from legenda.visualization.report.images import ReportImage, no_verdict
 from legenda.visualization.report.selection import select_examples
@@ -67,6 +68,16 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
             assert caption["heads"]["count"] == 2
     assert "9 images, " in capsys.readouterr().out
+
+
+def test_the_health_of_self_critical_samples_has_curves(make_run, tmp_path):
+    run = make_run("ngsan", ScenesData(train=40, validation=2, test=2), "trained")
+    records = [{"step": step, "loss": -0.1, "entropy": 1 / step, "bad_endings": 0.0} for step in (20, 40)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    curves = _report(run, tmp_path / "report.html")["runs"][0]["curves"]
+    assert curves[CURVES["entropy"]] == [[20, 0.05], [40, 0.025]]
+    assert curves[CURVES["bad_endings"]] == [[20, 0.0], [40, 0.0]]
+    assert CURVES["distinct_images"] not in curves
 
 
 def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch):

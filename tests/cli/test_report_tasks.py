@@ -87,6 +87,11 @@ def test_questions_have_peoples_answer_and_those_of_the_models(question_run, mad
     _expect_scores(data, evaluated)
     assert [parts["title"] for parts in data["breakdowns"]] == ["type of answer", "type of question"]
     assert [sum(row["count"] for row in parts["rows"]) for parts in data["breakdowns"]] == [16, 16]
+    first, second = data["runs"]
+    found = second["differences"]["accuracy"]
+    assert found["difference"] == pytest.approx(second["scores"]["accuracy"] - first["scores"]["accuracy"])
+    assert found["low"] <= found["difference"] <= found["high"]
+    assert 0 < found["p"] <= 1
     assert (data["noun"], data["scoreName"], data["verdicts"]) == ("questions", "probability", ["correct", "wrong"])
 
     split = QUESTIONS.split("test")
@@ -128,6 +133,7 @@ def test_sentences_have_their_references_and_no_picture(made, tmp_path):
     data = _report(*runs, "--split", "test", "--beam-size", 1, tmp_path / "report.html")
     assert [column["key"] for column in data["columns"]] == ["BLEU", "chrF", "exact"]
     assert [column["percent"] for column in data["columns"]] == [False, False, True]
+    assert [list(run["differences"]) for run in data["runs"]] == [[], ["exact"]]  # the others are no means
     assert sum("sacrebleu's signature" in note for note in data["footnotes"]) == 2
     split = NUMBERS.split("test")
     for example, sentence, references in zip(data["examples"], split.sentences, split.references, strict=True):

@@ -1,4 +1,4 @@
-"""`legenda compare`: the captions of two runs or files, with paired differences and the images where they disagree."""
+"""`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
 import sys
 from collections.abc import Sequence
@@ -14,24 +14,25 @@ from legenda.errors import ConfigError
 
 @dataclass(frozen=True)
 class Options:
-    """Compare the captions of two runs, as legenda evaluate wrote them, or of two files of captions.
+    """Compare the predictions of two runs, as legenda evaluate wrote them, or two files of captions.
 
-    Prints the scores of both with 95 % intervals (bootstrap over images), the difference of each score with its
-    interval (paired bootstrap) and p (approximate randomization), and the images with the largest differences.
+    Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
+    interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. Of
+    tasks other than captioning, scores that are means over examples are compared.
     """
 
     first: tyro.conf.Positional[Path]
     """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
     second: tyro.conf.Positional[Path]
-    """The captions of the same images to compare with."""
+    """The predictions for the same examples to compare with."""
     references: Path | None = None
     """COCO's or Karpathy's annotations or {id: [captions]}; by default those of the runs' data."""
     split: str = "val"
     """The split whose evaluation_SPLIT.json is read from run folders."""
     metrics: Literal["fast", "auto"] = "fast"
-    """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
-    num_images: int = 10
-    """The number of images to list, those with the largest differences."""
+    """Of captions, fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
+    num_examples: int = 10
+    """The number of examples to list, those with the largest differences."""
     resamples: int = 1000
     """Number of draws of the bootstrap and of rounds of the randomization."""
     seed: int = 0
@@ -40,7 +41,7 @@ class Options:
     """A JSON file for all results, with the scores of each image."""
 
     def __post_init__(self) -> None:
-        for name, least in (("num_images", 0), ("resamples", 1), ("seed", 0)):
+        for name, least in (("num_examples", 0), ("resamples", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 option = name.replace("_", "-")
                 raise ConfigError(f"--{option} must be at least {least}, not {getattr(self, name)}")
@@ -52,16 +53,16 @@ def run(arguments: Sequence[str]) -> None:
     from rich.console import Console
 
     from legenda.cli._score_report import print_report
-    from legenda.evaluation.comparison import compare_captions
+    from legenda.evaluation.comparison import compare_predictions
 
     with Console(file=sys.stderr).status(f"comparing {options.first} with {options.second}"):
-        report = compare_captions(
+        report = compare_predictions(
             options.first,
             options.second,
             references=options.references,
             split=options.split,
             metrics=options.metrics,
-            num_images=options.num_images,
+            num_examples=options.num_examples,
             resamples=options.resamples,
             seed=options.seed,
         )

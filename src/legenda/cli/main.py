@@ -21,7 +21,7 @@ COMMANDS = {
     "figure": "draw a figure of the papers from trained runs",
     "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",
-    "compare": "compare the captions of two runs: differences, p, and the images where they disagree",
+    "compare": "compare the predictions of two runs: differences, p, and where they disagree",
     "inspect": "describe a feature store or a run, and verify it",
     "extract": "extract features of images into a file",
     "convert": "convert feature files of one format to another",

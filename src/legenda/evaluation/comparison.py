@@ -1,11 +1,13 @@
-"""Compare the captions of two runs or files: scores, paired differences, and the images on which they differ most."""
+"""Compare the predictions of two runs or files: scores, paired differences, and where they differ most."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from legenda.datasets.captions import Scorer
 from legenda.errors import ConfigError, DataError
@@ -19,19 +21,31 @@ from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
 from legenda.models.location import find_model
 from legenda.run_files import CONFIG
+from legenda.tasks.registry import TASKS
+from legenda.tasks.reporting import ReportedTask
 
 RANKING_METRIC = "CIDEr-D"
 """The metric of single captions."""
 
 
-def compare_captions(
+@dataclass(frozen=True)
+class _Scored:
+    """Predictions of a file by id, with their scores, and the value of each that ranks them."""
+
+    path: Path
+    predictions: Mapping[str, Any]
+    scores: Scores
+    values: Mapping[str, float]
+
+
+def compare_predictions(
     first: Path,
     second: Path,
     *,
     references: Path | None = None,
     split: str = "val",
     metrics: str = "fast",
-    num_images: int = 10,
+    num_examples: int = 10,
     resamples: int = 1000,
     seed: int = 0,
 ) -> ScoringReport:
@@ -39,35 +53,39 @@ def compare_captions(
 
     first, second: run folders, whose evaluation of the split is read, or files of captions. references: a file; None
     for those of the runs' data. Raise LegendaError for files that cannot be read, without references, or of different
-    images.
+    examples.
     """
-    paths = [_find_captions(name, split) for name in (first, second)]
-    captions = [_read_captions(path) for path in paths]
-    if different := captions[0].keys() ^ captions[1].keys():
-        raise DataError(
-            f"{paths[0]} and {paths[1]} are of different images: only one has {min(different)}; caption the same images"
-        )
-    known, score = _read_references(paths) if references is None else (read_references(references), None)
-    if missing := [image for image in captions[0] if not known.get(image)]:
-        raise DataError(f"there are no references of image {missing[0]}; name a file that has some with --references")
-    scores = a, b = [score_per_image(one, known, score, metrics=metrics) for one in captions]
+    paths = [_find_predictions(name, split) for name in (first, second)]
+    contents = [read_json(path, "name a run folder or a file of captions") for path in paths]
+    tasks = [content.get("task") if isinstance(content, dict) else None for content in contents]
+    if tasks[0] != tasks[1]:
+        raise ConfigError(f"{paths[0]} and {paths[1]} are of different tasks; compare runs of one task")
+    if tasks[0] is None:
+        a, b = _score_captions(paths, references, metrics)
+    else:
+        a, b = (_score_task(path, content) for path, content in zip(paths, contents, strict=True))
+    _check_same_examples(a, b)
     resampling = {"resamples": resamples, "seed": seed}
-    report = ScoringReport([], dict(resampling), list(scores[0].notices))
-    for name, path, one in zip(("first", "second"), paths, scores, strict=True):
-        bounds = intervals(one, **resampling)
-        report.results[name] = {"predictions": str(path), **one.to_dict(), "intervals": as_dicts(bounds)}
-        report.tables += [f"{name}: {path}, {len(one.per_image)} images", score_table(one, bounds)]
-    differences = compare(a, b, **resampling)
-    differing = sum(captions[0][image] != captions[1][image] for image in captions[0])
-    disagreements = _find_disagreements(scores, captions, num_images)
+    report = ScoringReport([], dict(resampling), list(a.scores.notices))
+    for name, one in (("first", a), ("second", b)):
+        bounds = intervals(one.scores, **resampling)
+        report.results[name] = {"predictions": str(one.path), **one.scores.to_dict(), "intervals": as_dicts(bounds)}
+        report.tables += [f"{name}: {one.path}, {len(one.predictions)} examples", score_table(one.scores, bounds)]
+    differences = compare(a.scores, b.scores, **resampling)
+    differing = sum(a.predictions[key] != b.predictions[key] for key in a.predictions)
+    disagreements = _find_disagreements(a, b, num_examples)
     report.results |= {
         "differences": as_dicts(differences),
         "differing": differing,
         "disagreements": [dict(zip(_COLUMNS, row, strict=True)) for row in disagreements],
     }
-    report.tables += ["first minus second", comparison_table(a, b, differences)]
-    report.tables.append(f"{differing} of {len(captions[0])} captions differ; largest differences of {RANKING_METRIC}:")
-    report.tables.append(disagreement_table(disagreements))
+    ranking = RANKING_METRIC if tasks[0] is None else "the scores of single examples"
+    report.tables += [
+        "first minus second",
+        comparison_table(a.scores, b.scores, differences),
+        f"{differing} of {len(a.predictions)} predictions differ; largest differences of {ranking}:",
+        disagreement_table(disagreements),
+    ]
     return report
 
 
@@ -83,25 +101,23 @@ def score_per_image(
     return dataclasses.replace(scores, corpus=scores.corpus | score(captions), per_image=per_image)
 
 
-_COLUMNS = ("image", "difference", "first_score", "second_score", "first_caption", "second_caption")
+_COLUMNS = ("id", "difference", "first_score", "second_score", "first", "second")
 
 
-def _find_disagreements(
-    scores: Sequence[Scores], captions: Sequence[Mapping[str, str]], count: int
-) -> list[tuple[str, float, float, float, str, str]]:
-    """Return the images with the largest differences, with scores and captions, in the order of `_COLUMNS`.
+def _find_disagreements(a: _Scored, b: _Scored, count: int) -> list[tuple[str, float, float, float, Any, Any]]:
+    """Return the examples with the largest differences, with scores and predictions, in the order of `_COLUMNS`.
 
-    Images without a difference are left out.
+    Examples without a difference are left out.
     """
-    rows = []
-    for image in captions[0]:
-        first, second = (one.per_image[image][RANKING_METRIC] or 0.0 for one in scores)
-        rows.append((image, first - second, first, second, captions[0][image], captions[1][image]))
+    rows = [
+        (key, a.values[key] - b.values[key], a.values[key], b.values[key], a.predictions[key], b.predictions[key])
+        for key in a.predictions
+    ]
     return sorted((row for row in rows if row[1]), key=lambda row: -abs(row[1]))[:count]
 
 
-def _find_captions(name: Path, split: str) -> Path:
-    """Return the file of captions: a file as it is, of a run folder the evaluation of the split."""
+def _find_predictions(name: Path, split: str) -> Path:
+    """Return the file of predictions: a file as it is, of a run folder the evaluation of the split."""
     if name.is_file():
         return name
     path = evaluation_path(find_model(name), split)
@@ -110,14 +126,45 @@ def _find_captions(name: Path, split: str) -> Path:
     return path
 
 
-def _read_captions(path: Path) -> dict[str, str]:
-    content = read_json(path, "name a run folder or a file of captions")
-    if isinstance(content, dict) and isinstance(content.get("predictions"), dict):
-        raise ConfigError(f"{path} holds predictions of {content.get('task')}; only captions can be compared")
-    groups = read_predictions(path)
-    if several := [image for image, group in groups.items() if len(group) > 1]:
-        raise DataError(f"{path} has several captions for image {several[0]}; only one can be compared")
-    return {image: group[0] for image, group in groups.items()}
+def _check_same_examples(a: _Scored, b: _Scored) -> None:
+    if different := a.predictions.keys() ^ b.predictions.keys():
+        raise DataError(
+            f"{a.path} and {b.path} are of different examples: only one has {min(different)}; predict the same ones"
+        )
+
+
+def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str) -> list[_Scored]:
+    known, score = _read_references(paths) if references is None else (read_references(references), None)
+    scored = []
+    for path in paths:
+        groups = read_predictions(path)
+        if several := [image for image, group in groups.items() if len(group) > 1]:
+            raise DataError(f"{path} has several captions for image {several[0]}; only one can be compared")
+        if missing := [image for image in groups if not known.get(image)]:
+            raise DataError(f"there are no references of image {missing[0]}; name some that have with --references")
+        captions = {image: group[0] for image, group in groups.items()}
+        scores = score_per_image(captions, known, score, metrics=metrics)
+        values = {image: values[RANKING_METRIC] or 0.0 for image, values in scores.per_image.items()}
+        scored.append(_Scored(path, captions, scores, values))
+    return scored
+
+
+def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
+    """Return the predictions of a run of another task than captioning, scored on the data of the run."""
+    task, predictions = TASKS.get(str(content["task"])), content.get("predictions")
+    if not issubclass(task, ReportedTask):
+        raise ConfigError(f"{path} has predictions of {task.name}, which has no scores of single examples to compare")
+    if not isinstance(predictions, Mapping) or "split" not in content:
+        raise DataError(f"{path} is not the file of an evaluation; write it again with legenda evaluate")
+    split = _open_data(path, content).split(content["split"])
+    result = task.score_with_intervals(predictions, split)
+    return _Scored(path, predictions, result.means, result.per_example)
+
+
+def _open_data(path: Path, content: Mapping[str, Any]) -> Any:
+    """Return the data that an evaluation names, or those of the run whose folder holds it."""
+    config = read_json(path.parent / CONFIG) if (path.parent / CONFIG).is_file() else {}
+    return data_settings({**config, "data": content.get("data", config.get("data"))}, path.parent)
 
 
 def _read_references(paths: Sequence[Path]) -> tuple[References, Scorer | None]:
@@ -125,7 +172,6 @@ def _read_references(paths: Sequence[Path]) -> tuple[References, Scorer | None]:
     for path in paths:
         content = read_json(path)
         if isinstance(content, dict) and isinstance(content.get("data"), dict) and "split" in content:
-            config = read_json(path.parent / CONFIG) if (path.parent / CONFIG).is_file() else {}
-            split = data_settings({**config, "data": content["data"]}, path.parent).split(content["split"])
+            split = _open_data(path, content).split(content["split"])
             return dict(zip(split.ids, split.references, strict=True)), split.score
     raise ConfigError(f"{paths[0]} and {paths[1]} do not name their data; name the references with --references")

@@ -1,6 +1,7 @@
 """The tables that `legenda score` prints."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -25,14 +26,14 @@ def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Di
     return _table(("metric", "first", "second", "difference", "95 % interval", "p"), rows)
 
 
-def disagreement_table(rows: Iterable[tuple[str, float, float, float, str, str]]) -> Table:
-    """Return a table of images with the difference of two scores, the scores, and the captions that have them."""
+def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]) -> Table:
+    """Return a table of examples with the difference of two scores, the scores, and the predictions that have them."""
     found = [
         line
-        for image, difference, a, b, first, second in rows
-        for line in ((image, f"{difference:+.4f}", a, first), ("", "", b, second))
+        for name, difference, a, b, first, second in rows
+        for line in ((name, f"{difference:+.4f}", a, str(first)), ("", "", b, str(second)))
     ]
-    table = _table(("image", "difference", "score", "captions of first and second"), found)
+    table = _table(("id", "difference", "score", "first, second"), found)
     table.columns[-1].justify = "left"
     return table
 

@@ -56,12 +56,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class MetricWithCI:
-    """A metric over `count` examples with its 95 % confidence interval; fractions lie in 0..1."""
+    """A metric over `count` examples with its 95 % confidence interval; fractions lie in 0..1.
+
+    per_example: the value of each example by id, for a mean of such values.
+    """
 
     value: float
     interval: Interval
     count: int
     is_fraction: bool = True
+    per_example: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,16 @@ class EvaluationResult:
     per_example: Mapping[str, float]
     groups: Mapping[str, Mapping[str, MetricWithCI]] = field(default_factory=dict)
     notes: Sequence[str] = ()
+
+    @property
+    def means(self) -> Scores:
+        """The scores that are means over examples, with the value of each example."""
+        means = {name: metric for name, metric in self.scores.items() if metric.per_example}
+        values: dict[str, dict[str, float | None]] = {
+            identity: {name: metric.per_example[identity] for name, metric in means.items()}
+            for identity in self.per_example
+        }
+        return Scores({name: metric.value for name, metric in means.items()}, values, documents=None, df=None)
 
 
 class ReportedTask(Task):
@@ -120,7 +134,7 @@ def mean_with_ci(values: Mapping[str, float]) -> MetricWithCI:
     single: dict[str, dict[str, float | None]] = {identity: {"mean": value} for identity, value in values.items()}
     found = intervals(Scores({"mean": mean}, single, documents=None, df=None))["mean"]
     assert found is not None
-    return MetricWithCI(mean, (found.low, found.high), len(values))
+    return MetricWithCI(mean, (found.low, found.high), len(values), per_example=values)
 
 
 def means_by_group(values: Mapping[str, float], groups: Mapping[str, str]) -> dict[str, MetricWithCI]:

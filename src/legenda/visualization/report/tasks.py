@@ -89,7 +89,7 @@ def write_task_report(
             _card(identity, example, images, {name: by_id[identity] for name, by_id in predictions_by_run.items()})
             for identity, example in examples.items()
         ],
-        footnotes=_footnotes(task, options, len(split), len(examples), images, first),
+        footnotes=_footnotes(task, options, len(split), len(examples), images, first, several=len(runs) > 1),
         score_name=task.score_name,
         noun=task.noun,
         verdicts=("correct", "wrong"),
@@ -125,6 +125,7 @@ def _to_scored(predictions: Mapping[str, Any], result: EvaluationResult) -> Scor
         {name: metric.value for name, metric in metrics.items()},
         {name: metric.interval for name, metric in metrics.items()},
         result.per_example,
+        result.means,
     )
 
 
@@ -167,8 +168,10 @@ def _footnotes(
     shown: int,
     images: Mapping[str, ReportImage | None],
     result: EvaluationResult,
+    *,
+    several: bool,
 ) -> list[str]:
-    notes = common_footnotes(task.noun, shown, count)
+    notes = common_footnotes(task.noun, shown, count, several=several)
     notes[1:1] = result.notes
     missing = sum(image is None for image in images.values())
     if missing:
