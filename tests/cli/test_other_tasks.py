@@ -40,9 +40,19 @@ def test_a_task_is_trained_and_evaluated_by_the_same_commands(recipe, tmp_path, 
     if task == "captioning":
         return
 
-    code, out, err = run_command(f"evaluate {folder} --submission-dir {tmp_path}")
+    code, out, err = run_command(f"evaluate {folder} --split test --submission-dir {tmp_path} --algorithm My_model")
+    if task == "vqa":
+        assert code == 0, err
+        answers = json.loads((tmp_path / "v2_OpenEnded_mscoco_test2015_My-model_results.json").read_text())
+        expected = [{"question_id": name, "answer": answer} for name, answer in written["predictions"].items()]
+        assert answers == expected
+    else:
+        assert (code, out) == (2, "")
+        reason = f"is for captioners and questions, but {folder} was trained for {task}; leave it out"
+        assert f"--submission-dir {reason}" in err
+    code, out, err = run_command(f"evaluate {folder} --repeats keep")
     assert (code, out) == (2, "")
-    assert f"--submission-dir is for captioners, but {folder} was trained for {task}; leave it out" in err
+    assert f"--repeats is for captioners, but {folder} was trained for {task}; leave it out" in err
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     code, out, err = run_command(f"caption {tmp_path / 'a.png'} --model {folder}")
     assert (code, out) == (2, "")

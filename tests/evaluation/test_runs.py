@@ -1,12 +1,18 @@
-"""The data of a run, found by the paths in its config.json."""
+"""The data of a run, found by the paths in its config.json; the stage of its model, and repeated words."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 
+import legenda
+from legenda.datasets.captions import ScenesData
 from legenda.evaluation.runs import load_run
+from legenda.models.weights import save_weights
+
+SCENES = ScenesData(train=6, validation=4, test=2)
 
 
 @pytest.fixture
@@ -46,3 +52,32 @@ def test_a_run_that_is_moved_alone_finds_its_data_where_they_were(folder, tmp_pa
     path.write_text(json.dumps({**config, "environment": {"folder": str(path.parent)}}))
     moved = (folder / "runs" / "x").rename(tmp_path / "alone")
     assert load_run(moved).data().annotations == folder / "data" / "dataset.json"
+
+
+def test_repeated_words_are_dropped_before_scoring_where_the_training_or_the_option_does(make_run, run_command):
+    run = make_run("transformer", SCENES, "released", stages=[{"eval_collapse_repeats": True}])
+    written = {}
+    for repeats in ("auto", "keep", "collapse"):
+        code, _, err = run_command(f"evaluate {run} --beam-size 1 --repeats {repeats}")
+        assert code == 0, err
+        written[repeats] = json.loads((run / "evaluation_val.json").read_text())
+    assert [part["collapse_repeats"] for part in written.values()] == [True, False, True]
+    kept, collapsed = written["keep"]["captions"], written["collapse"]["captions"]
+    assert written["auto"] == written["collapse"]
+    assert kept != collapsed
+    assert collapsed == {image: re.sub(r"\b(\S+)( \1\b)+", r"\1", caption) for image, caption in kept.items()}
+
+
+def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
+    run = make_run("transformer", SCENES, "stages")
+    model = legenda.load(run)
+    model.decoder.output.bias.data[5] += 50.0  # says one word only
+    save_weights(model.state_dict(), run.parent)
+    (run.parent / "model.safetensors").rename(run / "model_stage1.safetensors")
+    assert run_command(f"evaluate {run} --stage 1 --beam-size 1")[0] == 0
+    captions = json.loads((run / "evaluation_val_stage1.json").read_text())["captions"]
+    assert {word for caption in captions.values() for word in caption.split()} == {model.vocabulary.decode([5])}
+    assert not (run / "evaluation_val.json").exists()
+    code, _, err = run_command(f"evaluate {run} --stage 2")
+    assert code == 2
+    assert "model_stage2.safetensors does not exist; only stages before a run's last one leave such a file" in err

@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
+from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
 
 import legenda
+from legenda.datasets.captions import EncodedCaptions
 from legenda.errors import LegendaError
+from legenda.models.weights import load_weights
 from legenda.run_files import HISTORY_TABLE, STATE
+from legenda.tasks import Captioning
 from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
@@ -89,6 +92,22 @@ def test_a_collapse_of_the_samples_is_warned_of_once(tmp_path, monkeypatch, capl
     run(tmp_path / "run", replace(SECOND, epochs=1))
     (warning,) = (record.getMessage() for record in caplog.records if "entropy" in record.getMessage())
     assert warning.startswith("step 2: entropy ")
+
+
+@torch.no_grad()
+def test_the_best_model_of_the_first_stage_and_the_validation_loss_are_kept(completed_run):
+    first, second = [record["validation"] for record in read_history(completed_run) if "validation" in record][:2]
+    best = max(first, second, key=lambda scores: scores["CIDEr-D"])
+    model = legenda.load(completed_run)
+    load_weights(model, completed_run / "model_stage1.safetensors")
+    captions = Captioning.predict(model, DATA.validation, np.arange(6), beam_size=TRAINING.eval_beam_size)
+    assert Captioning.score(captions, DATA.validation)["CIDEr-D"] == best["CIDEr-D"]
+
+    encoded = EncodedCaptions.of(DATA.validation, DATA.vocabulary, FIRST.max_caption_length)
+    tokens = encoded.rows(np.arange(6), 2, torch.Generator().manual_seed(0)).long()
+    logits, targets = model(DATA.validation.read(np.arange(6)), tokens[..., :-1].clamp(min=0)), tokens[..., 1:]
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten(), ignore_index=-1)
+    assert best["loss"] == pytest.approx(loss.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,10 @@
 """`legenda evaluate`: predictions for a split and their scores; or captions for COCO's server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
-import tyro
-
+from legenda.cli._evaluate_options import Options
 from legenda.cli.options import parse
 from legenda.errors import ConfigError
-from legenda.search_options import RunSearchOptions
-
-
-@dataclass(frozen=True)
-class Options(RunSearchOptions):
-    """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder.
-
-    Runs of other tasks answer, locate or translate instead and take --split and --beam-size only. Where a split has no
-    reference captions or answers, its predictions are written and nothing is scored.
-
-    Several captioners form an ensemble, which averages their probabilities for each word; the data are those of the
-    first, whose folder gets evaluation_SPLIT_ensemble.json.
-
-    With --submission-dir it writes instead the two files of COCO's captioning server,
-    captions_val2014_NAME_results.json and captions_test2014_NAME_results.json. The run's annotations and features must
-    then hold all of val2014, and --test-features all of test2014.
-    """
-
-    run: tyro.conf.Positional[Path]
-    """A run folder."""
-    others: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Further run folders with the same vocabulary and features."""
-    split: str = "val"
-    """The split: train, val, test, or another one of the data, such as testA of RefCOCO."""
-    annotations: Path | None = None
-    """Annotations to use instead of the run's, in Karpathy's layout; imported models have none."""
-    features: Path | None = None
-    """The features of their images."""
-    metrics: Literal["fast", "auto"] = "fast"
-    """fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
-    submission_dir: Path | None = None
-    """A folder for the files of COCO's server."""
-    test_features: Path | None = None
-    """The features of test2014, by the run's extractor; for --submission-dir."""
-    algorithm: str | None = None
-    """The NAME in the file names for the server; by default that of the run folder."""
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -59,14 +19,15 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run
     from legenda.evaluation.tasks import reject_captioner_options
 
-    first, split, search = load_run(options.run, options), options.split, options.select()
+    first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
     if not isinstance(first, CaptionerRun):
-        reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "submission_dir"))
+        reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "repeats"))
         reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
-        found = evaluate_task(first, split, search.beam_size, progress_bar)
+        server = {"submission_dir": options.submission_dir, "algorithm": options.algorithm}
+        found = evaluate_task(first, split, search.beam_size, progress_bar, **server)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
-    members = [load_captioner_run(folder, options) for folder in options.others]
+    members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
         files = caption_coco_server(
             first, members, options.submission_dir, options.test_features, options.algorithm, search, progress_bar
@@ -74,6 +35,9 @@ def run(arguments: Sequence[str]) -> None:
         print("\n".join(f"{path}: {count} images" for path, count in files.items()))
         return
     data = resolve_data(first, options.annotations, options.features)
-    found = evaluate_captions(first, members, data, split, search, options.metrics, progress_bar)
+    collapse = None if options.repeats == "auto" else options.repeats == "collapse"
+    found = evaluate_captions(
+        first, members, data, split, search, options.metrics, progress_bar, collapse_repeats=collapse
+    )
     print(found.format_scores(split))
     print(f"{found.examples} images of {split}, {search.describe()}; captions in {found.path}")

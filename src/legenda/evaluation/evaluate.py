@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Literal
 
 from legenda.datasets.captions import CaptionDataset
+from legenda.errors import ConfigError
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.generate import generate
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import CaptionerRun, Run, describe_data
-from legenda.evaluation.submission import coco_splits, write_submission
+from legenda.evaluation.submission import coco_splits, write_answers, write_submission
 from legenda.evaluation.tasks import load_examples, predict
 from legenda.metrics import evaluate
 from legenda.recipes.recipe import Data
 from legenda.search_options import SearchOptions
+from legenda.tasks.predict import collapse_repeats as collapse
 from legenda.tasks.predict import score_captions
 
 Metrics = Literal["fast", "auto"]
@@ -56,34 +58,57 @@ def evaluate_captions(
     search: SearchOptions,
     metrics: Metrics = "fast",
     progress_bar: ProgressBar = no_progress_bar,
+    *,
+    collapse_repeats: bool | None = None,
 ) -> Evaluation:
     """Caption a split, score the captions, and write both to evaluation_SPLIT.json in the run folder.
 
     members: further runs that caption together with `run`. data: those of the run, or others, which the file then
     holds. metrics: "auto" adds METEOR and SPICE where their programs are installed. Without reference captions nothing
-    is scored.
+    is scored. collapse_repeats: whether words that follow themselves are dropped; None for what the training did.
     """
     dataset = data.split(split)
     captions = generate(run, dataset, search, members, progress_bar=progress_bar)
     other_data = None if not run.imported and data == run.data() else describe_data(data, run.folder)
-    settings = {"images": len(dataset), **caption_settings(run.config, split, search, metrics, other_data)}
+    settings = caption_settings(run.config, split, search, metrics, other_data, collapse_repeats)
+    settings = {"images": len(dataset), **settings}
+    if settings["collapse_repeats"]:
+        captions = collapse(captions)
     if members:
         settings["runs"] = [str(member.folder) for member in (run, *members)]
-    path = evaluation_path(run.folder, split, ensemble=bool(members))
+    path = evaluation_path(run.folder, split, ensemble=bool(members), stage=run.stage)
     scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, dataset, metrics))
     return Evaluation(path, len(dataset), scores, dataset.missing_targets)
 
 
-def evaluate_task(run: Run, split: str, beam_size: int, progress_bar: ProgressBar = no_progress_bar) -> Evaluation:
-    """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does."""
+def evaluate_task(
+    run: Run,
+    split: str,
+    beam_size: int,
+    progress_bar: ProgressBar = no_progress_bar,
+    *,
+    submission_dir: Path | None = None,
+    algorithm: str | None = None,
+) -> Evaluation:
+    """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does.
+
+    submission_dir: a folder that also gets EvalAI's result file, for questions; algorithm: the name in its file name.
+    """
+    if submission_dir is not None and run.task.name != "vqa":
+        raise ConfigError(
+            f"--submission-dir is for captioners and questions, but {run.folder} was trained for {run.task.name}; "
+            "leave it out"
+        )
     task, examples = run.task, load_examples(run, split)
     predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
-    path = evaluation_path(run.folder, split)
+    path = evaluation_path(run.folder, split, stage=run.stage)
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
     )
+    if submission_dir is not None:
+        path = write_answers(submission_dir, algorithm or run.folder.resolve().name, split, predictions)
     return Evaluation(path, len(predictions), scores, missing_targets)
 
 

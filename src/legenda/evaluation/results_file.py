@@ -12,17 +12,32 @@ ScoreDict = dict[str, float | None]
 """Scores by metric, 1 is 100 %; None where a metric has no value."""
 
 
-def evaluation_path(folder: Path, split: str, *, ensemble: bool = False) -> Path:
-    """Return the path of the file; that of an ensemble is in the folder of the first run."""
-    return folder / evaluation_file(split, ensemble=ensemble)
+def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: int | None = None) -> Path:
+    """Return the path of the file; that of an ensemble is in the folder of the first run.
+
+    stage: of the model, where that is not the run's last.
+    """
+    return folder / evaluation_file(split if stage is None else f"{split}_stage{stage}", ensemble=ensemble)
+
+
+def collapses_repeats(config: Mapping[str, Any]) -> bool:
+    """Return whether validation in a run's training dropped repeated words before scoring."""
+    stages = config.get("stages") or [{}]
+    return bool(stages[-1].get("eval_collapse_repeats"))
 
 
 def caption_settings(
-    config: Mapping[str, Any], split: str, search: SearchOptions, metrics: str, data: Mapping[str, Any] | None = None
+    config: Mapping[str, Any],
+    split: str,
+    search: SearchOptions,
+    metrics: str,
+    data: Mapping[str, Any] | None = None,
+    collapse_repeats: bool | None = None,
 ) -> dict[str, Any]:
     """Return the settings of captions and their scores, except the weights, as the file holds them.
 
     config: the run's config.json. data: from `describe_data`, where the data are not those of the run.
+    collapse_repeats: whether repeated words were dropped; None for what the run's training did.
     """
     return {
         "split": split,
@@ -31,6 +46,7 @@ def caption_settings(
         "metrics": metrics,
         "generation_config": config["model"].get("generation_config"),
         "data": config.get("data") if data is None else data,
+        "collapse_repeats": collapses_repeats(config) if collapse_repeats is None else collapse_repeats,
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from legenda.compute import CPU, ComputeOptions, RunOptions
 from legenda.config import map_paths, merge, to_json
@@ -23,9 +23,10 @@ from legenda.models import Captioner
 from legenda.models.checkpoint import load, load_any
 from legenda.models.location import find_model
 from legenda.models.model import Model
+from legenda.models.weights import load_weights
 from legenda.plugin_records import check_plugins
 from legenda.recipes.recipe import Data
-from legenda.run_files import CONFIG
+from legenda.run_files import CONFIG, STAGE_WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
 
@@ -37,12 +38,29 @@ class Run:
     """A trained model of any task with the configuration of its run.
 
     ignore_extractor_mismatch: whether features of another extractor than that of the training are only warned of.
+    stage: the stage of the weights, counted from 1; None for the last one.
     """
 
     folder: Path
     model: Model
     config: Mapping[str, Any]
     ignore_extractor_mismatch: bool = False
+    stage: int | None = None
+
+    def load_stage(self, stage: int | None) -> Self:
+        """Return the run with the best model of an earlier stage, counted from 1; None for the last one.
+
+        Raise CheckpointError where the folder does not hold it.
+        """
+        if stage is None:
+            return self
+        path = self.folder / STAGE_WEIGHTS.format(stage)
+        if not path.exists():
+            raise CheckpointError(
+                f"{path} does not exist; only stages before a run's last one leave such a file; leave --stage out"
+            )
+        load_weights(self.model, path)
+        return replace(self, stage=stage)
 
     @property
     def task(self) -> type[Task]:

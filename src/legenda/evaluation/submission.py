@@ -1,4 +1,4 @@
-"""The two files that COCO's captioning server takes: captions of all of val2014 and of all of test2014."""
+"""The files that evaluation servers take: captions of val2014 and test2014 for COCO's, answers for EvalAI's of VQA."""
 
 import json
 import re
@@ -67,13 +67,27 @@ def write_submission(folder: Path, algorithm: str, captions: Mapping[str, Mappin
     Characters of `algorithm` other than letters, digits and hyphens become hyphens, as underscores separate the fields
     of the file name.
     """
-    name = re.sub(r"[^A-Za-z0-9-]+", "-", algorithm).strip("-") or "captions"
+    name = _field(algorithm)
     paths = []
     for part, by_image in captions.items():
         entries = [{"image_id": coco_id(image), "caption": caption} for image, caption in by_image.items()]
         paths.append(folder / f"captions_{part}_{name}_results.json")
         write_text(paths[-1], json.dumps(entries) + "\n")
     return paths
+
+
+def write_answers(folder: Path, algorithm: str, split: str, answers: Mapping[str, str]) -> Path:
+    """Write the answers of a split of VQA v2 to v2_OpenEnded_mscoco_PART_ALGORITHM_results.json and return the path."""
+    from legenda.datasets.vqa import write_vqa_results
+
+    part = f"{split}2015" if split.startswith("test") else f"{split}2014"
+    path = folder / f"v2_OpenEnded_mscoco_{part}_{_field(algorithm)}_results.json"
+    write_vqa_results(path, answers)
+    return path
+
+
+def _field(algorithm: str) -> str:
+    return re.sub(r"[^A-Za-z0-9-]+", "-", algorithm).strip("-") or "captions"
 
 
 def _part(name: str) -> str | None:

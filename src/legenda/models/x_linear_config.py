@@ -50,7 +50,7 @@ class XLinearConfig(ModelConfig):
     encoder_dropout: Probability = 0.5
     """Of the output of an encoder block."""
     update_dropout: Probability = 0.3
-    """Of the update of each region by the attended vector (Eq. 8), or of each token."""
+    """Of the update of each region by the attended vector (Eq. 8)."""
     word_dropout: Probability = 0.5
     """Of the token embeddings."""
     decoder_dropout: Probability = 0.5
@@ -90,11 +90,12 @@ class XLinearConfig(ModelConfig):
             dropout=self.mid_dropout,
         )
 
-    def create_update(self) -> ConcatUpdate:
-        """Return the update of Eq. 8."""
+    def create_update(self, dropout: float | None = None) -> ConcatUpdate:
+        """Return the update of Eq. 8; dropout: that of the encoder by default."""
         from legenda.models.x_linear import ConcatUpdate
 
-        return ConcatUpdate(self.dim, bias=self.as_released, dropout=self.update_dropout)
+        rate = self.update_dropout if dropout is None else dropout
+        return ConcatUpdate(self.dim, bias=self.as_released, dropout=rate)
 
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder."""

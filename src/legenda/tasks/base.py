@@ -181,6 +181,8 @@ def check_objective(task: Task, config: ObjectiveConfig) -> None:
     if config.objective not in task.objectives:
         known = " or ".join(task.objectives)
         raise ConfigError(f"training.objective={config.objective!r} is for captioning; {task.name} takes {known}")
+    if getattr(config, "eval_collapse_repeats", False) and "self_critical" not in task.objectives:
+        raise ConfigError(f"training.eval_collapse_repeats is for captioning; leave it out for {task.name}")
     if config.scheduled_sampling.increment and "self_critical" not in task.objectives:
         raise ConfigError(f"training.scheduled_sampling is for captioning; leave it out for {task.name}")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import groupby
 
 import numpy as np
 
@@ -56,6 +57,11 @@ def generate_captions(
             if callback is not None:
                 callback(batch, regions, output)
     return captions
+
+
+def collapse_repeats(captions: Mapping[str, str]) -> dict[str, str]:
+    """Return the captions without words that equal the word before them."""
+    return {id_: " ".join(word for word, _ in groupby(caption.split())) for id_, caption in captions.items()}
 
 
 def score_captions(captions: dict[str, str], split: CaptionDataset) -> dict[str, float | None]:

@@ -48,6 +48,9 @@ class TrainingConfig(ObjectiveConfig):
     eval_every: PositiveInt = 1
     """Epochs between evaluations on the validation split; the last epoch is always evaluated."""
     eval_beam_size: PositiveInt = 3
+    eval_collapse_repeats: bool = False
+    """Whether a word that follows itself in a caption is dropped before scoring, here and by default in `legenda
+    evaluate` (MD-SAN and M2 as released; not in their reward)."""
     monitor: str = "CIDEr-D"
     """The validation score that selects the best model."""
     early_stopping_patience: NonNegativeInt = 0

@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from legenda.errors import ConfigError, did_you_mean
+from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
-from legenda.tasks.base import Task, predict_split
+from legenda.tasks.base import Objective, Task, predict_split
+from legenda.tasks.predict import collapse_repeats
+from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+_BATCH_SIZE = 50
 
 
 def check_monitor(name: str, task: Task) -> None:
@@ -23,15 +29,39 @@ def check_monitor(name: str, task: Task) -> None:
 
 
 def validate(
-    fabric: Fabric, task: Task, model: Model, *, beam_size: int
+    fabric: Fabric, task: Task, model: Model, config: TrainingConfig
 ) -> tuple[dict[str, Any], dict[str, float | None]]:
     """Return predictions and scores of the validation split, on every device."""
     split = task.validation
     local = np.arange(fabric.global_rank, len(split), fabric.world_size)
-    predictions = predict_split(task, model, split, local, beam_size=beam_size)
+    predictions = predict_split(task, model, split, local, beam_size=config.eval_beam_size)
+    if config.eval_collapse_repeats:
+        predictions = collapse_repeats(predictions)
     if fabric.world_size == 1:
         return predictions, task.score(predictions, split)
     merged = {id_: prediction for part in all_gather(predictions) for id_, prediction in part.items()}
     predictions = {id_: merged[id_] for id_ in split.ids}
     scores = task.score(predictions, split) if fabric.is_global_zero else {}
     return predictions, fabric.broadcast(scores)
+
+
+@torch.no_grad()
+def validation_loss(fabric: Fabric, objective: Objective) -> float:
+    """Return the loss of the validation split, without dropout and scheduled sampling, on every device.
+
+    Self-critical stages have the cross-entropy of the reference captions. It draws no numbers of the global generators.
+    """
+    local = np.arange(fabric.global_rank, len(objective.split), fabric.world_size)
+    totals = torch.zeros(2, len(objective.loss_weights), dtype=torch.float64)
+    with eval_mode(objective.model), fabric.autocast():
+        for indices in np.array_split(local, -(-len(local) // _BATCH_SIZE)) if len(local) else ():
+            generator = torch.Generator().manual_seed(int(indices[0]))
+            batch = {**objective.read(indices), **objective.sample_targets(indices, generator)}
+            batch = {name: tensor.to(fabric.device) for name, tensor in batch.items()}
+            prepared = objective.prepare(indices, batch, 1)
+            loss = prepared.finish(objective(batch, *prepared.inputs))
+            totals += torch.tensor([[value.item() for value in loss.sums], prepared.normalizers], dtype=torch.float64)
+    if fabric.world_size > 1:
+        totals = fabric.all_reduce(totals.to(fabric.device), reduce_op="sum").cpu()
+    means = totals[0] / totals[1].clamp(min=1e-9)
+    return float((torch.tensor(objective.loss_weights, dtype=torch.float64) * means).sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -13,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from legenda.io import atomic_write
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
-from legenda.run_files import STATE, WEIGHTS
+from legenda.run_files import STAGE_WEIGHTS, STATE, WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.sample_health import CURVES, describe_collapse
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
-from legenda.training.evaluation_loop import validate
+from legenda.training.evaluation_loop import validate, validation_loss
 from legenda.training.history import add_record, open_history
 from legenda.training.interrupt import SignalFlag, TrainingInterrupted
 from legenda.training.loggers import Logger, open_loggers
@@ -102,6 +104,7 @@ class TrainingLoop:
         config = self.config
         self.model = self._model_of_stage()
         self.stage = Stage(self.fabric, self.task, self.model, config)
+        self.validation_objective = self.task.objective_class(self.model, config, self.task.validation)
         self.average = AverageWeights(self.model, config)
         self.has_warned = False
         self.steps_per_epoch = math.ceil(len(self.task.train) / config.batch_size)
@@ -126,7 +129,10 @@ class TrainingLoop:
         return bool(patience and scores and len(scores) - scores.index(max(scores)) > patience)
 
     def _next_stage(self) -> None:
-        """Start the next stage from the best model so far; where it monitors another score, the best is reset."""
+        """Start the next stage from the best model so far, which is kept as that of the stage that ended.
+
+        Where the next stage monitors another score, the best is reset.
+        """
         progress, previous = self.progress, self.config
         progress.stage += 1
         progress.stage_epoch, progress.stage_step, progress.scores = progress.epoch, progress.step, []
@@ -134,6 +140,9 @@ class TrainingLoop:
         if self.config.monitor != previous.monitor:
             progress.best = None
         self.fabric.barrier()
+        if self.fabric.is_global_zero:
+            with atomic_write(self.folder / STAGE_WEIGHTS.format(progress.stage)) as partial:
+                shutil.copyfile(self.folder / WEIGHTS, partial)
         load_weights(self.initial_model, self.folder / WEIGHTS)
         self._set_up_stage()
         self._save()
@@ -245,8 +254,9 @@ class TrainingLoop:
         progress, config = self.progress, self.config
         with self.average.swap_in():
             with unsharded_params(self.stage.objective):
-                predictions, scores = validate(self.fabric, self.task, self.model, beam_size=config.eval_beam_size)
-            self._record({"step": progress.step, "epoch": progress.epoch, "validation": scores})
+                predictions, scores = validate(self.fabric, self.task, self.model, config)
+                loss = validation_loss(self.fabric, self.validation_objective)
+            self._record({"step": progress.step, "epoch": progress.epoch, "validation": {**scores, "loss": loss}})
             score = scores[config.monitor] or 0.0
             progress.scores.append(score)
             if progress.best is None or score > progress.best:
@@ -254,7 +264,8 @@ class TrainingLoop:
                 weights = full_tensors(self.model.state_dict())
                 if self.fabric.is_global_zero:
                     save_weights(weights, self.folder)
-        values = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+        numbers = {**scores, "loss": loss}
+        values = "  ".join(f"{name} {value:.3f}" for name, value in numbers.items() if value is not None)
         first = self.task.validation.ids[0]
         progress_bar.log(f"epoch {progress.epoch} validation: {values}\n  {first}: {predictions[first]}")
 

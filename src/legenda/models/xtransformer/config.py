@@ -34,6 +34,8 @@ class XTransformerConfig(XLinearConfig):
     """Inside the feed-forward networks, and of their outputs."""
     region_norm: bool = True
     """Layer normalization in the region embedding."""
+    decoder_update_dropout: Probability = 0.3
+    """Of the update of each token (the residual dropout of a decoder layer)."""
     word_dropout: float = 0.1
     """Of the token embeddings."""
     position_base: Annotated[float, Bound("above 1", lambda value: value > 1)] = 10000.0
@@ -69,6 +71,6 @@ class XTransformerConfig(XLinearConfig):
             self.create_block(),
             self.dim,
             dropout=self.decoder_dropout,
-            update=None if is_last else self.create_update(),
+            update=None if is_last else self.create_update(self.decoder_update_dropout),
             feed_forward=None if is_last else PostNormFeedForward(self.dim, self.ff_dim, self.ff_dropout),
         )
