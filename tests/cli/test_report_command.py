@@ -82,13 +82,13 @@ def test_the_health_of_self_critical_samples_has_curves(make_run, tmp_path):
 
 def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch):
     searched: Counter[str] = Counter()
-    search = predict.beam_search
+    search = predict.search
 
-    def count(model, memory, **options):
+    def count(model, memory, *arguments, **options):
         searched[model.name] += len(memory.states)
-        return search(model, memory, **options)
+        return search(model, memory, *arguments, **options)
 
-    monkeypatch.setattr(predict, "beam_search", count)
+    monkeypatch.setattr(predict, "search", count)
     _report(*scene_runs, "--overlays", tmp_path / "sheets", "--head", 0, tmp_path / "report.html")
     assert searched == {"ngsan": 9, "xlan": 9}
 
