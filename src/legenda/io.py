@@ -13,14 +13,17 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
+from safetensors import SafetensorError
+
 from legenda.errors import DataError
 
 
 @contextmanager
-def atomic_write(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
     """Yield a temporary path in the same folder; rename it to `path` on a clean exit, else remove it.
 
-    Raises DataError, naming the file, when the system refuses the write (read-only folder, full disk).
+    sync: write to the disk before the rename, so that a crash of the system leaves the old file or the new one.
+    Raise DataError, naming the file, when the system refuses the write (read-only folder, full disk, quota).
     """
     path = Path(path)
     partial: Path | None = None
@@ -30,18 +33,30 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         os.close(handle)
         partial = Path(name)
         yield partial
-        partial.chmod(0o666 & ~_umask())
+        partial.chmod(0o666 & ~umask())
+        if sync:
+            _sync(partial)
         partial.replace(path)
-    except OSError as error:
-        raise DataError(
-            f"{path} could not be written ({error.strerror or error}); free some space or name another folder"
-        ) from error
+        if sync:
+            _sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(f"{path} could not be written ({reason}); free some space or name another folder") from error
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
 
 
-def _umask() -> int:
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def umask() -> int:
+    """Return the permissions that new files lack."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 
 from legenda.errors import DataError
 
@@ -17,14 +19,20 @@ from legenda.errors import DataError
 def locked(path: str | Path) -> Iterator[None]:
     """Hold the lock of a folder or a file that is written; the lock file PATH.lock holds the owner.
 
-    The system releases the lock when its process ends, so a lock file that a killed process has left does not count.
+    The system releases the lock when its process ends, so a lock file that a killed process has left does not count,
+    and the unfinished files that it has left are removed.
     Raise DataError, naming the owner's process and host, where another process holds it.
     """
     path = Path(path)
     lock = path.with_name(f".{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    file = _acquire(lock, path)
     try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = _acquire(lock, path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error
+    try:
+        for leftover in lock.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+            rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield
     finally:
         lock.unlink(missing_ok=True)
@@ -43,8 +51,9 @@ def _acquire(lock: Path, path: Path) -> int:
         if lock.exists() and os.path.samestat(os.fstat(file), lock.stat()):
             break
         os.close(file)  # the last owner removed it between opening and locking
-    os.ftruncate(file, 0)
-    os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+    with suppress(OSError):  # on a full disk the owner is unknown to others
+        os.ftruncate(file, 0)
+        os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
     return file
 
 

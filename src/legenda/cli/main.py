@@ -1,4 +1,4 @@
-"""The command line: run a command; print a LegendaError as one sentence and exit with code 2.
+"""The command line: run a command; print an error of the caller as one sentence and exit with code 2.
 
 Only the standard library is imported here, so that help and errors are immediate.
 """
@@ -45,15 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(0)
     try:
         _run(arguments[0], arguments[1:])
-    except LegendaError as error:
-        print(f"legenda {arguments[0]}: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt as interrupt:
-        print(interrupt if str(interrupt) else "stopped", file=sys.stderr)
-        raise SystemExit(128 + getattr(interrupt, "signum", 2)) from None
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of the output has closed it, which is no error
-        raise SystemExit(0) from None
+    except (LegendaError, KeyboardInterrupt, OSError) as error:
+        from legenda.cli._errors import exit_code
+
+        raise SystemExit(exit_code(arguments[0], error)) from None
 
 
 def _run(command: str, arguments: list[str]) -> None:

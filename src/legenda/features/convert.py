@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
 from legenda.features.validate import as_floats, validate_regions, validate_values
 from legenda.features.writer import write_store
-from legenda.io import atomic_write, write_json
+from legenda.io import atomic_write, umask, write_json
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
@@ -163,12 +164,48 @@ def _write_native(out: Path, images: Iterator[Image], extractor: str, dtype: Dty
 def _write_hdf5(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
     h5py = import_extra("h5py", "formats")
 
-    with atomic_write(out) as partial, h5py.File(partial, "w") as file:
-        file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
-        for image, features, boxes in _cast(out, images, dtype):
-            file[f"{image}_features"] = features
-            if boxes is not None:
-                file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
+    with atomic_write(out) as partial, partial.open("w+b", buffering=0) as raw:
+        target = _CheckedFile(raw)
+        with h5py.File(target, "w") as file:
+            file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
+            for image, features, boxes in _cast(out, images, dtype):
+                file[f"{image}_features"] = features
+                if boxes is not None:
+                    file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
+                if target.error is not None:
+                    break
+        if target.error is not None:
+            raise target.error
+
+
+class _CheckedFile:
+    """A file that keeps its first error and ignores later writes: HDF5 crashes where it cannot close its file."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, unless an earlier write has failed."""
+        data = memoryview(data).cast("B")
+        done = 0
+        try:
+            while self.error is None and done < len(data):
+                done += self.file.write(data[done:])
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Change the length of the file, unless an earlier write has failed."""
+        try:
+            return self.file.truncate(size) if self.error is None else 0
+        except OSError as error:
+            self.error = error
+            return 0
 
 
 def _write_folder(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
@@ -181,7 +218,7 @@ def _write_folder(out: Path, images: Iterator[Image], extractor: str, dtype: Dty
             arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
-        folder.chmod(0o755)
+        folder.chmod(0o777 & ~umask())
         folder.rename(out)
     except OSError as error:
         raise DataError(f"{out} could not be written ({error.strerror or error}); free some space") from error

@@ -18,7 +18,7 @@ _SCALE = "_scale"
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the state dict `weights` to model.safetensors, atomically."""
-    with atomic_write(folder / WEIGHTS) as partial:
+    with atomic_write(folder / WEIGHTS, sync=True) as partial:
         state = {name: tensor.contiguous() for name, tensor in weights.items()}
         safetensors.torch.save_file(state, partial)
 

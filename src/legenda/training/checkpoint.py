@@ -79,7 +79,7 @@ def collect_state(
 def save_state(folder: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
     """Write the tensors of `collect_state` and the progress to one file, atomically."""
     metadata = {"progress": json.dumps(asdict(progress))}
-    with atomic_write(folder / STATE) as partial:
+    with atomic_write(folder / STATE, sync=True) as partial:
         safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
 
 

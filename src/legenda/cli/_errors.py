@@ -1,0 +1,34 @@
+"""Errors of a command as one sentence and an exit code."""
+
+import errno
+import signal
+import sys
+
+from legenda.errors import LegendaError
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+
+
+def exit_code(command: str, error: BaseException) -> int:
+    """Print one sentence about an error and return the exit code; raise any error that is not the caller's mistake."""
+    if isinstance(error, BrokenPipeError):
+        sys.stderr.close()  # the reader of the output has closed it, which is no error
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        signum = getattr(error, "signum", None)
+        print("stopped" if signum is None else error, file=sys.stderr)
+        return 128 + (signum or signal.SIGINT)
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        name = error.filename or "a file"
+        print(
+            f"legenda {command}: {name} could not be written ({error.strerror}); free some space and call it again",
+            file=sys.stderr,
+        )
+        return 2
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
+        return 2
+    if isinstance(error, LegendaError):
+        print(f"legenda {command}: {error}", file=sys.stderr)
+        return 2
+    raise error
