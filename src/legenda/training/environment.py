@@ -36,9 +36,10 @@ def _commit() -> str | None:
     here = Path(__file__)
     options = {"cwd": here.parent, "capture_output": True, "text": True, "timeout": 10}
     try:
-        subprocess.run(["git", "ls-files", "--error-unmatch", here.name], check=True, **options)
+        git = ["git", "--no-optional-locks"]  # so that the user's own git commands are not disturbed
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, **options)
         return subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], check=True, **options
+            [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"], check=True, **options
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
