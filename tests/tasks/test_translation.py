@@ -207,7 +207,7 @@ def test_a_run_in_the_loop_leaves_a_model_that_translates(run):
     predictions = Translation.predict(model, validation, np.arange(8), beam_size=1)
     assert Translation.score(predictions, validation)["exact"] == trained.best
     history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert set(history[-1]["validation"]) == {"BLEU", "chrF", "exact"}
+    assert set(history[-1]["validation"]) == {"BLEU", "chrF", "exact", "loss"}
 
 
 def test_a_run_can_begin_with_the_words_of_another(run):

@@ -51,14 +51,18 @@ def validation_loss(fabric: Fabric, objective: Objective) -> float:
 
     Self-critical stages have the cross-entropy of the reference captions. It draws no numbers of the global generators.
     """
-    local = np.arange(fabric.global_rank, len(objective.split), fabric.world_size)
+    starts = range(0, len(objective.split), _BATCH_SIZE)
     totals = torch.zeros(2, len(objective.loss_weights), dtype=torch.float64)
     with eval_mode(objective.model), fabric.autocast():
-        for indices in np.array_split(local, -(-len(local) // _BATCH_SIZE)) if len(local) else ():
-            generator = torch.Generator().manual_seed(int(indices[0]))
-            batch = {**objective.read(indices), **objective.sample_targets(indices, generator)}
+        for start in starts:
+            indices = np.arange(start, min(start + _BATCH_SIZE, len(objective.split)))
+            targets = objective.sample_targets(indices, torch.Generator().manual_seed(start))  # the same on all devices
+            local = slice(fabric.global_rank, None, fabric.world_size)
+            if not len(indices[local]):
+                continue
+            batch = {**objective.read(indices[local]), **{name: tensor[local] for name, tensor in targets.items()}}
             batch = {name: tensor.to(fabric.device) for name, tensor in batch.items()}
-            prepared = objective.prepare(indices, batch, 1)
+            prepared = objective.prepare(indices[local], batch, 1)
             loss = prepared.finish(objective(batch, *prepared.inputs))
             totals += torch.tensor([[value.item() for value in loss.sums], prepared.normalizers], dtype=torch.float64)
     if fabric.world_size > 1:
