@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+import legenda
 from legenda.datasets.captions import ScenesData
 from legenda.features import write_store
 from legenda.io import read_json, write_json
@@ -112,6 +113,15 @@ def test_a_damaged_run_is_named_by_verify(run, run_command):
     (run / "model.safetensors").write_bytes(b"")
     (problem,) = json.loads(run_command(f"inspect {run} --verify --json")[1])["problems"]
     assert "model.safetensors" in problem
+
+
+def test_a_model_without_data_is_no_problem(run_command, tmp_path):
+    model = legenda.create_model("transformer", vocab_size=9, feature_dim=3, dim=8, num_heads=2, num_layers=1, ff_dim=8)
+    model.save(tmp_path / "model")
+    write_json(tmp_path / "model" / "evaluation_val.json", {"split": "val", "captions": {"1": "a dog"}, "scores": {}})
+    code, out, _ = run_command(f"inspect {tmp_path / 'model'} --verify")
+    assert code == 0
+    assert out.endswith("no problems found\n")
 
 
 _PARTS = ("evaluation_test.json is not", "BLEU-1 0.9000, but", "metrics.jsonl is not in the order", "is not finite")

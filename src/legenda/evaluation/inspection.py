@@ -112,7 +112,7 @@ def _check_history(run: Run) -> Iterator[str]:
 
 
 def _check_data(run: Run) -> Iterable[str]:
-    if not run.imported:
+    if "data" in run.config:
         check_extractor(run, run.data().split("train"))
     return ()
 
@@ -129,7 +129,8 @@ def _check_scores(run: Run) -> Iterator[str]:
             yield f"{path} is not the file of an evaluation; write it again with legenda evaluate"
             continue
         predictions = content.get("captions", content.get("predictions"))
-        if run.imported or "runs" in content or content.get("data", run.config["data"]) != run.config["data"]:
+        data = run.config.get("data")
+        if data is None or "runs" in content or content.get("data", data) != data:
             continue
         found = run.task.score(predictions, load_examples(run, content["split"]))
         for name, value in found.items():
