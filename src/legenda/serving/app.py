@@ -6,7 +6,7 @@ import asyncio
 import io
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse
 from PIL import Image
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -27,7 +27,8 @@ from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.search_options import SearchOptions
 from legenda.serving.engine import BusyError, Engine, LoadedModel
-from legenda.serving.limits import Limits, RateLimiter
+from legenda.serving.guard import Guard, error_response
+from legenda.serving.limits import Limits
 from legenda.serving.request_settings import RequestSettings, read_settings
 from legenda.serving.schemas import Caption, Captions, ErrorMessage, Health, ModelInfo
 from legenda.visualization.caption_attention import draw_caption_attention
@@ -45,8 +46,6 @@ _NO_TELEMETRY: Any = {
     "logs": False,
     "operation_spans": False,
 }
-
-Next = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(
@@ -73,51 +72,27 @@ def create_app(
         telemetry=_NO_TELEMETRY,
     )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(limits.hosts))
-    _add_limits(app, limits)
+    app.add_middleware(Guard, limits=limits)
+    _add_error_handlers(app)
     _add_pages(app, models, samples, search)
     _add_captions(app, models, search)
     return app
 
 
-def _add_limits(app: FastAPI, limits: Limits) -> None:
-    rate = RateLimiter(limits.per_minute)
-
-    @app.middleware("http")
-    async def limit(request: Request, call_next: Next) -> Response:
-        if request.method == "POST":
-            length = request.headers.get("content-length", "")
-            if not length.isdigit():
-                return _error(411, "the request has no Content-Length header; send one")
-            if int(length) > limits.max_bytes:
-                megabytes = limits.max_bytes / 1e6
-                return _error(413, f"the image is too large; send one of at most {megabytes:.0f} MB")
-            seconds = rate.admit(request.client.host if request.client else "")
-            if seconds > 0:
-                response = _error(429, f"too many requests from this address; try again in {seconds:.0f} s")
-                response.headers["Retry-After"] = f"{seconds + 1:.0f}"
-                return response
-        response = await call_next(request)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        return response
-
+def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(LegendaError)
     async def unprocessable(_: Request, error: Exception) -> Response:
-        return _error(422, str(error))
+        return error_response(422, str(error))
 
     @app.exception_handler(BusyError)
     async def busy(_: Request, __: Exception) -> Response:
-        return _error(503, "the queue is full; try again in a few seconds")
+        return error_response(503, "the queue is full; try again in a few seconds", retry_after=5)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return _error(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
-
-
-def _error(code: int, text: str) -> JSONResponse:
-    return JSONResponse({"detail": text}, status_code=code)
+        return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
 
 
 def _add_pages(
@@ -192,7 +167,9 @@ _Image = Annotated[UploadFile, File(description="the image: JPEG, PNG, WebP, GIF
 _Heads = Annotated[bool, Form(description="whether to return the attention of each head")]
 _Head = Annotated[int | None, Form(ge=0, description="the head to draw, by default the mean of all")]
 _Settings = Annotated[RequestSettings, Depends(read_settings)]
-_ERRORS: dict[int | str, dict[str, Any]] = {code: {"model": ErrorMessage} for code in (411, 413, 422, 429, 503)}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorMessage} for code in (403, 408, 411, 413, 422, 429, 503)
+}
 
 
 def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel], search: SearchOptions) -> None:

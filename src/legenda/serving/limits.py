@@ -10,11 +10,20 @@ _MAX_ADDRESSES = 10_000
 
 @dataclass(frozen=True)
 class Limits:
-    """max_bytes: size of one request; per_minute: requests of one address; hosts: allowed Host headers."""
+    """max_bytes: size of one request; per_minute: requests of one address; hosts: allowed Host headers;
+    max_active: requests to caption at a time; body_timeout: seconds in which a request must have arrived.
+    """
 
     max_bytes: int = 12_000_000
     per_minute: int = 600
     hosts: tuple[str, ...] = ("*",)
+    max_active: int = 256
+    body_timeout: float = 60.0
+
+    @property
+    def too_large(self) -> str:
+        """The sentence that refuses a request of more than `max_bytes`."""
+        return f"the image is too large; send one of at most {self.max_bytes / 1e6:g} MB"
 
 
 class RateLimiter:
