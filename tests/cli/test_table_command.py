@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from legenda.cli._parallel import run_parallel
-from legenda.cli._table_jobs import process_environments
+from legenda.cli._table_processes import process_environments
 from legenda.cli.main import main
-from legenda.recipes.tables import all_tables, get_table
+from legenda.recipes.tables import PaperRow, all_tables, get_table
+from legenda.recipes.tables.shared import shared_recipe
 from legenda.visualization.paper_table import score_table
 from legenda.visualization.score_table import Measured
 
@@ -27,6 +28,8 @@ TABLE = "table ngsan.table2 --scenes --model.dim 8 --model.num-heads 2 --model.n
 FEW = "--data.train 12 --data.validation 3 --data.test 18"
 SHORT = "--training.epochs 1 --training.batch-size 6 --training.eval-beam-size 1"
 ROWS = "--rows none in --beam-size 1"
+NONE, IN, BN = (f"scenes.ngsan.{name}/seed0" for name in ("table1.transformer_2", "table1.nsan_2", "table2.bn"))
+"""The runs of the rows none, in and bn, which the tables share."""
 TIMEOUT = 120
 """Seconds; generous, for a busy machine."""
 
@@ -40,7 +43,7 @@ def killed(tmp_path_factory) -> Path:
         [sys.executable, "-m", "legenda", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     end = time.monotonic() + TIMEOUT
-    while not (out / "none" / "evaluation_test.json").exists() and time.monotonic() < end:
+    while not (out / NONE / "evaluation_test.json").exists() and time.monotonic() < end:
         time.sleep(0.02)
     table.send_signal(signal.SIGKILL)
     assert table.wait() == -signal.SIGKILL
@@ -60,8 +63,8 @@ class Resumed:
 @pytest.fixture(scope="module")
 def resumed(killed) -> Resumed:
     """The folder of the killed table after the same command was called again."""
-    trained = (killed / "none" / "model.safetensors").stat().st_mtime
-    assert not (killed / "in" / "evaluation_test.json").exists()
+    trained = (killed / NONE / "model.safetensors").stat().st_mtime
+    assert not (killed / IN / "evaluation_test.json").exists()
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         main(f"{TABLE} {FEW} {SHORT} {ROWS} --out {killed}".split())
@@ -70,10 +73,10 @@ def resumed(killed) -> Resumed:
 
 def test_a_killed_table_resumes_and_trains_no_row_twice(resumed):
     out = resumed.out
-    assert (out / "none" / "model.safetensors").stat().st_mtime == resumed.trained
-    assert "none  " not in resumed.stderr
-    assert "in  nsan  epoch 1" in resumed.stderr
-    assert json.loads((out / "in" / "config.json").read_text())["recipe"] == "scenes.ngsan.table2.in"
+    assert (out / NONE / "model.safetensors").stat().st_mtime == resumed.trained
+    assert f"{NONE}  " not in resumed.stderr
+    assert f"{IN}  nsan  epoch 1" in resumed.stderr
+    assert json.loads((out / IN / "config.json").read_text())["recipe"] == "scenes.ngsan.table1.nsan_2"
 
 
 def test_it_prints_both_scores_and_that_scenes_are_not_comparable(resumed):
@@ -81,26 +84,26 @@ def test_it_prints_both_scores_and_that_scenes_are_not_comparable(resumed):
     assert "SAN paper 38.4 28.6 58.4 128.6 22.6 – here" in printed
     assert "LN paper 38.5 28.6 58.3 128.2 22.5 – BN paper" in printed
     assert "not comparable" in printed
-    assert printed.endswith(f"{out}/table.html: the table as a page; {out}/table.md: as Markdown")
-    for row, label in (("none", "SAN"), ("in", "IN w/o γ, β")):
+    assert printed.endswith(f"{out}/ngsan.table2.html: the table as a page; {out}/ngsan.table2.md: as Markdown")
+    for row, label in ((NONE, "SAN"), (IN, "IN w/o γ, β")):
         scores = json.loads((out / row / "evaluation_test.json").read_text())["scores"]
         measured = [scores[name] for name in ("BLEU-4", "ROUGE-L", "CIDEr-D", "truth")]
         four, rouge, cider, truth = (f"{100 * score:.1f}" for score in measured)
-        text = (out / "table.md").read_text()
+        text = (out / "ngsan.table2.md").read_text()
         assert f"| {label} | paper |" in text
         assert f"|  | here | {four} | – | {rouge} | {cider} | – | {truth} |" in text
 
 
 def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_command):
     out = resumed.out
-    (out / "bn").mkdir()
-    (out / "bn" / "other.txt").write_text("")
+    (out / BN).mkdir(parents=True)
+    (out / BN / "other.txt").write_text("")
     code, printed, err = run_command(f"{TABLE} {FEW} {SHORT} --rows none bn in --beam-size 1 --out {out}")
     assert code == 2
-    reason = f"legenda train: {out}/bn is not empty and holds no run; name another folder with --out"
-    assert f"legenda table: 1 of 3 trainings failed: bn ({reason}); remove the cause and call again" in err
+    reason = f"legenda train: {out}/{BN} is not empty and holds no run; name another folder with --out"
+    assert f"legenda table: 1 of 3 trainings failed: {BN} ({reason}); remove the cause and call again" in err
     assert printed.count(" here ") == 2
-    assert f"- BN: training failed: {reason}" in (out / "table.md").read_text()
+    assert f"- BN: training failed: {reason}" in (out / "ngsan.table2.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table2 --scenes --seeds 2 --training.seed 3", "--seeds sets the seed of every run; leave out"),
         ("table ngsan.table2 --scenes --training.epoch 3", "row none: there is no option --training.epoch; did you"),
         ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
-        ("table xlan.table1 --scenes --model.refiner-ff", "row xlan: there is no option --model.refiner-ff; did you"),
+        ("table xlan.table1 --scenes --model.refiner-ff", "row updown: there is no option --model.refiner-ff; did you"),
         ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
     ],
 )
@@ -142,26 +145,26 @@ def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, mon
     """As after `legenda evaluate` with other options."""
     out = tmp_path / "out"
     shutil.copytree(resumed.out, out)
-    path = out / "none" / "evaluation_test.json"
+    path = out / NONE / "evaluation_test.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     work: dict[str, list[list[str]]] = {}
     monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
     assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
-    evaluation = ["evaluate", f"{out}/none", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
-    assert work == ({"none": [evaluation]} if change else {})
+    evaluation = ["evaluate", f"{out}/{NONE}", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
+    assert work == ({NONE: [evaluation]} if change else {})
 
 
 def test_other_settings_need_another_folder(resumed, run_command):
     out = resumed.out
-    before = (out / "table.md").read_text()
+    before = (out / "ngsan.table2.md").read_text()
     code, _, err = run_command(
         f"{TABLE} {FEW} {SHORT} --training.captions_per_image 2 --rows in --beam-size 1 --out {out}"
     )
     assert code == 2
-    assert f"{out} holds a table with other settings; name another folder with --out" in err
+    assert f"{out} holds tables with other settings; name another folder with --out" in err
     _, _, err = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")
-    assert f"{out.parent} is not empty and holds no table; name another folder with --out" in err
-    assert (out / "table.md").read_text() == before
+    assert f"{out.parent} is not empty and holds no tables; name another folder with --out" in err
+    assert (out / "ngsan.table2.md").read_text() == before
 
 
 def test_without_a_table_it_lists_them(run_command):
@@ -238,19 +241,20 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
     code, printed, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
     assert code == 0
     trained = [row for row in get_table(name).rows if row.recipe is not None]
-    assert list(work) == [f"{row.key}/seed{seed}" for row in trained for seed in (0, 1)]
-    key, recipe, out = trained[-1].key, trained[-1].recipe, f"{tmp_path}/out"
-    training, evaluation = work[f"{key}/seed1"]
+    recipes = list(dict.fromkeys(shared_recipe(row.recipe, "all", "scenes.")[0] for row in trained))
+    assert list(work) == [f"{recipe}/seed{seed}" for recipe in recipes for seed in (0, 1)]
+    recipe, out = recipes[-1], f"{tmp_path}/out"
+    training, evaluation = work[f"{recipe}/seed1"]
     assert training == [
-        *("train", f"scenes.{recipe}", "--out", f"{out}/{key}/seed1"),
+        *("train", recipe, "--out", f"{out}/{recipe}/seed1"),
         *("--training.epochs", "2", "--training.seed", "1"),
     ]
-    assert evaluation[:2] == ["evaluate", f"{out}/{key}/seed1"]
+    assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
     assert " here " not in printed.partition("Lines")[0]
 
 
 def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch, tmp_path):
-    run = resumed.out / "none"
+    run = resumed.out / NONE
     assert run_command(f"evaluate {run}")[0] == 0
     fast = json.loads((run / "evaluation_val.json").read_text())["scores"]
     assert run_command(f"evaluate {run} --metrics auto")[0] == 0
@@ -266,3 +270,58 @@ def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch
     assert run_command(line)[0] == 0
     assert len(work) == 7
     assert all(commands[1][-2:] == ["--metrics", "auto"] for commands in work.values())
+
+
+def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, monkeypatch, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(resumed.out, out)
+    table = replace(
+        get_table("ngsan.table6"),
+        name="both",
+        rows=(
+            PaperRow("one", "coco.transformer", (None,) * 5),
+            PaperRow("two", "coco.nsan", (None,) * 5, members=2),
+        ),
+    )
+    monkeypatch.setattr("legenda.recipes.tables.get_table", lambda _: table)
+    line = f"table both --scenes {TABLE.partition('--scenes')[2]} {FEW} {SHORT} --beam-size 1 --out {out}"
+    main(line.split())
+    members = [out / "scenes.ngsan.table1.nsan_2" / f"seed{seed}" for seed in (0, 1)]
+    assert json.loads((members[1] / "config.json").read_text())["stages"][0]["seed"] == 1
+    assert (members[0] / "model.safetensors").stat().st_mtime == (out / IN / "model.safetensors").stat().st_mtime
+    evaluation = json.loads((members[1] / "evaluation_test_ensemble.json").read_text())
+    assert evaluation["runs"] == [str(member) for member in reversed(members)]
+    text = (out / "both.md").read_text()
+    for score in (evaluation["scores"], json.loads((out / NONE / "evaluation_test.json").read_text())["scores"]):
+        assert f"| {100 * score['BLEU-4']:.1f} |" in text
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    main(line.split())
+    assert work == {}
+
+
+def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run_command):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    for name in ("captions.json", "features.safetensors", "refs.p"):
+        (tmp_path / name).write_text("")
+    data = f"--data.annotations {tmp_path}/captions.json --data.features {tmp_path}/features.safetensors"
+    assert run_command(f"table aoanet.table1_xe {data} --out {tmp_path}/first")[0] == 0
+    assert list(work) == ["coco.updown.first/seed0", "aoanet.table4.full/seed0"]
+    train, _ = work["coco.updown.first/seed0"]
+    assert train[:6] == [
+        "train",
+        "coco.updown",
+        "--out",
+        f"{tmp_path}/first/coco.updown.first/seed0",
+        "--stages",
+        "first",
+    ]
+    work.clear()
+    data = f"--data.refs {tmp_path}/refs.p --data.instances {tmp_path}/captions.json"
+    code, _, err = run_command(f"table mdsan.table15_refcoco {data} --out {tmp_path}/splits")
+    assert (code, err) == (0, "")
+    commands = work["refcoco.mcan/seed0"]
+    assert [command[3:] for command in commands[1:]] == [
+        [name, "--beam-size", "3"] for name in ("testA", "testB", "val")
+    ]

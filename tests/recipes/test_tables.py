@@ -9,6 +9,7 @@ from legenda.metrics.evaluation import METRICS
 from legenda.models import describe_model, list_models
 from legenda.recipes import all_recipes
 from legenda.recipes.tables import PaperRow, PaperTable, all_tables, get_table
+from legenda.recipes.tables.shared import shared_recipe
 
 TABLES = all_tables()
 RECIPES = all_recipes()
@@ -18,10 +19,19 @@ ROWS = {
     "ngsan.table3": 4,
     "ngsan.table4": 5,
     "ngsan.table6": 11,
+    "ngsan.table5": 5,
     "aoanet.table1": 8,
     "aoanet.table4": 10,
+    "aoanet.table1_xe": 7,
+    "aoanet.table1_ensembles": 5,
+    "aoanet.table1_ensembles_xe": 4,
+    "aoanet.table2": 7,
     "xlan.table1": 12,
     "xlan.table3": 7,
+    "xlan.table1_xe": 12,
+    "xlan.table1_ensembles": 8,
+    "xlan.table1_ensembles_xe": 7,
+    "xlan.table2": 11,
     "mdsan.table1": 7,
     "mdsan.table1_regions": 12,
     "mdsan.table4": 5,
@@ -34,7 +44,19 @@ ROWS = {
     "mdsan.table11": 9,
     "mdsan.table12": 8,
     "mdsan.table13": 4,
+    "mdsan.table2": 6,
+    "mdsan.table2_four": 5,
+    "mdsan.table3": 15,
+    "ngsan.table7": 3,
+    "ngsan.table8": 4,
+    "ngsan.table9": 5,
+    "aoanet.section4_6": 2,
+    "mdsan.table14": 2,
+    "mdsan.table15_refcoco": 7,
+    "mdsan.table15_refcoco_plus": 7,
+    "mdsan.table15_refcocog": 5,
 }
+"""The tables with their numbers of rows."""
 
 
 def test_every_table_has_all_its_rows():
@@ -45,9 +67,24 @@ def test_every_table_has_all_its_rows():
 def test_rows_are_recipes_of_different_names(name):
     table = get_table(name)
     keys = [row.key for row in table.rows if row.recipe is not None]
-    assert len(set(keys)) == len(keys) > 1
+    assert len(set(keys)) == len(keys) > 0
     assert {row.recipe for row in table.rows if row.recipe is not None} <= set(RECIPES)
-    assert set(table.metrics) <= set(METRICS)
+    assert {metric for metric in table.metrics if not _is_of_a_server_or_task(metric)} <= set(METRICS)
+
+
+def _is_of_a_server_or_task(metric: str) -> bool:
+    tasks = ("BLEU", "tokenized BLEU", "accuracy", "yes/no", "number", "other")
+    return metric.endswith((" c5", " c40")) or metric.startswith(("test-", "accuracy on ")) or metric in tasks
+
+
+def test_rows_of_equal_configurations_are_trained_once():
+    assert shared_recipe("coco.nsan", "all") == ("ngsan.table1.nsan_4", "all")
+    assert shared_recipe("ngsan.table2.in", "all") == ("ngsan.table1.nsan_4", "all")
+    assert shared_recipe("coco.aoanet", "first") == ("aoanet.table4.full", "all")
+    assert shared_recipe("coco.updown", "first") == ("coco.updown", "first")
+    assert shared_recipe("ngsan.table2.in", "all", "scenes.") == ("scenes.ngsan.table1.nsan_2", "all")
+    rows = [(row.recipe, table.stages) for table in TABLES.values() for row in table.rows if row.recipe]
+    assert len({shared_recipe(*row) for row in rows}) < len(set(rows)) - 25
 
 
 def test_every_recipe_that_is_a_row_stands_in_its_table():
@@ -72,7 +109,7 @@ def test_every_model_that_says_it_is_a_row_is_one():
     assert checked > 40
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"aoanet.section4_6"}))
 def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shared, name):
     table = TABLES[name]
     text = _plain((shared / "papers" / f"{name.split('.')[0]}.txt").read_text(encoding="utf-8"))

@@ -20,8 +20,9 @@ class TableOptions:
 
     The table comes first: legenda table ngsan.table2 --data.annotations dataset_coco.json --data.features
     coco.safetensors. Every option of legenda train that starts with --model., --data., --training. or --fine-tuning.
-    applies to all rows. The run of a row is in OUT/ROW, or OUT/ROW/seed0 and so on with several seeds; called again,
-    finished runs are used and others are resumed. Writes OUT/table.md and OUT/table.html, one page that opens offline.
+    applies to all rows. The runs of a row are OUT/RECIPE/seed0 and so on; called again, or for another table with a row
+    of the same configuration, finished runs are used and others are resumed. Rows that are ensembles train their
+    members. Writes OUT/TABLE.md and OUT/TABLE.html, one page that opens offline.
 
     Without a table it lists all tables. A row that fails does not affect the others and is named at the end.
     """
@@ -29,7 +30,7 @@ class TableOptions:
     name: tyro.conf.Positional[str | None] = None
     """A table such as ngsan.table2."""
     out: Path | None = None
-    """The folder of the runs and the table; by default runs/TABLE."""
+    """The folder of the runs and the tables; by default runs/tables, with --scenes runs/scenes.tables."""
     rows: tuple[str, ...] = ()
     """Rows, by the ends of their recipes' names; by default all."""
     seeds: int = 1
@@ -45,9 +46,9 @@ class TableOptions:
     not comparable with the paper's."""
 
     @property
-    def metrics(self) -> str:
-        """The --metrics of `legenda evaluate`: those of the papers, or for scenes those without Java."""
-        return "fast" if self.scenes else "auto"
+    def search(self) -> tuple[int, str]:
+        """The --beam-size and --metrics of `legenda evaluate`; scenes have those without Java."""
+        return self.beam_size, "fast" if self.scenes else "auto"
 
 
 def parse_table(arguments: Sequence[str]) -> tuple[TableOptions, list[str]]:

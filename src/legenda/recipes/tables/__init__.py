@@ -8,7 +8,7 @@ from importlib.resources import files
 from legenda.errors import ConfigError, did_you_mean
 from legenda.recipes.tables.paper_table import PaperRow, PaperTable
 
-_PAPERS = ("ngsan", "aoanet", "xlan", "mdsan")
+_PAPERS = ("ngsan", "aoanet", "xlan", "mdsan", "other_tasks")
 
 
 @cache
@@ -19,11 +19,12 @@ def all_tables() -> dict[str, PaperTable]:
         content = tomllib.loads(files("legenda.recipes.tables").joinpath(f"{paper}.toml").read_text(encoding="utf-8"))
         for key, table in content.items():
             rows = tuple(
-                PaperRow(label, recipe or None, tuple(None if math.isnan(score) else score for score in scores))
+                PaperRow(label, name or None, tuple(None if math.isnan(s) else s for s in scores), int(members or 1))
                 for label, recipe, *scores in table.pop("rows")
+                for name, _, members in [recipe.partition(" x ")]
             )
             metrics = tuple(table.pop("metrics"))
-            name = f"{paper}.{key}"
+            name = key if paper == "other_tasks" else f"{paper}.{key}"
             tables[name] = PaperTable(name=name, metrics=metrics, rows=rows, **table)
     return tables
 
