@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import signal
 
 import pytest
 from hypothesis import example, given
@@ -85,6 +86,19 @@ def test_tokens_are_lower_case_without_spaces_and_never_empty(caption):
 @given(st.lists(st.from_regex(r"[a-z]{1,8}", fullmatch=True).filter(lambda word: word not in SPLIT)))
 def test_plain_words_stay(words):
     assert ptb_tokenize(" ".join(words).upper()) == words
+
+
+@pytest.mark.parametrize("part", ["&", "<!a", "a,&", "1a.", "A. <!a", "&www.&1."])
+def test_long_lines_take_linear_time(part):
+    """Quadratic time would be minutes, or hours."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(30)
+    try:
+        tokens = ptb_tokenize(part * (100_000 // len(part)))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert tokens[:90] == ptb_tokenize(part * 200)[:90]
 
 
 def test_all_tricky_cases(shared):

@@ -33,10 +33,31 @@ _MAY_KEEP_FULL_STOP = frozenset(
 ) | frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
+_Rule = tuple[Callable[[str, int], re.Match[str] | None], Callable[[str], str], tuple[str, ...]]
+
+
 @functools.cache
-def _rules(kind: str) -> list[tuple[Callable[[str, int], re.Match[str] | None], Callable[[str], str]]]:
+def _rules(kind: str) -> list[_Rule]:
     """Return the rules for tokens that begin with one kind of character."""
-    return [(_compiled(pattern).match, convert) for kinds, pattern, convert in RULES if kind in kinds]
+    return [(_compiled(pattern).match, convert, ahead) for kinds, pattern, convert, ahead in RULES if kind in kinds]
+
+
+class _Ahead:
+    """Whether a rule can match, by what lies ahead; every part of a line is searched once, since positions ascend."""
+
+    def __init__(self, line: str, part: str, barrier: str) -> None:
+        self._line, self._part, self._barrier = line, _compiled(part).search, _compiled(barrier).search
+        self._next_part = self._next_barrier = -1
+
+    def can_match(self, position: int) -> bool:
+        """Return whether the part of every match comes before the barrier."""
+        if self._next_part < position:
+            found = self._part(self._line, position)
+            self._next_part = found.start() if found else len(self._line) + 1
+        if self._next_barrier <= position:
+            found = self._barrier(self._line, position + 1)
+            self._next_barrier = found.start() if found else len(self._line)
+        return self._next_part <= self._next_barrier
 
 
 @functools.cache
@@ -71,6 +92,7 @@ def ptb_tokenize(caption: str) -> list[str]:
             return words
     line = re.split("[\r\v\f\u2028\u2029]", caption, maxsplit=1)[0].replace("\n", " ")
     pieces = []
+    ahead: dict[tuple[str, ...], _Ahead] = {}
     position = 0
     while position < len(line):
         word = _DELIMITED(line, position)
@@ -78,18 +100,23 @@ def ptb_tokenize(caption: str) -> list[str]:
             pieces += [word[1].lower(), word[2]] if word[2] else [split_contraction(word[1])]
             position = word.end()
         else:
-            piece, position = _match_longest(line, position)
+            piece, position = _match_longest(line, position, ahead)
             pieces.append(piece)
     tokens = " ".join(filter(None, pieces)).rstrip()
     return tokens.split(" ") if tokens else []
 
 
-def _match_longest(line: str, position: int) -> tuple[str, int]:
+def _match_longest(line: str, position: int, ahead: dict[tuple[str, ...], _Ahead]) -> tuple[str, int]:
     """Return the token at a position of the line, "" for spaces and dropped characters, and where it ends."""
     if gap := _GAP(line, position):
         return "", gap.end()
     token, end, longest, convert = "", position, position, drop
-    for match, convert_match in _rules(_kind(line[position])):
+    for match, convert_match, needed in _rules(_kind(line[position])):
+        if needed:
+            if needed not in ahead:
+                ahead[needed] = _Ahead(line, *needed)
+            if not ahead[needed].can_match(position):
+                continue
         found = match(line, position)
         if found and found.end() > longest:
             group = found.lastindex or 0

@@ -104,5 +104,8 @@ _CONVERSIONS: dict[str, Callable[[str], str]] = {
     "run": _run,
 }
 
-RULES = [(kinds, _expand(pattern), _CONVERSIONS[name]) for kinds, pattern, name in _TABLES["tokens"]["rules"]]
-"""The kinds of first characters, the pattern and the conversion of each kind of token."""
+RULES = [
+    (kinds, _expand(pattern), _CONVERSIONS[name], tuple(map(_expand, ahead)))
+    for kinds, pattern, name, *ahead in _TABLES["tokens"]["rules"]
+]
+"""The kinds of first characters, the pattern and the conversion of each kind of token, and what lies ahead of it."""
