@@ -114,7 +114,8 @@ MIXED = {
         {"distance_scaling": "scalar", "decoder": {"name": "updown", "additive_dim": 12}},
     ),
 }
-CASES = {name: (name, {}) for name in legenda.list_models()} | VARIANTS | MIXED
+OWN = {"updown": {"dropout": 0.5}}  # it has none by default
+CASES = {name: (name, OWN.get(name, {})) for name in legenda.list_models()} | VARIANTS | MIXED
 REPRESENTATIVES = {
     "ngsan": "NG-SAN",
     "aoanet": "AoANet",

@@ -6,7 +6,7 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.tasks.config import ScheduledSamplingConfig
-from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Noam, Plateau, StepDecay
+from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, StepDecay
 from legenda.training.schedules import InverseSqrt
 
 
@@ -142,3 +142,8 @@ def test_what_no_training_can_follow_is_refused(wrong, message):
 def test_what_no_schedule_can_follow_is_refused(kind, wrong):
     with pytest.raises(LegendaError, match=r"training\.schedule"):
         kind(**wrong)
+
+
+def test_a_linear_rate_falls_to_nothing_and_stays():
+    schedule = Linear(learning_rate=8.0, total_steps=4)
+    assert [schedule.at(step, 1) for step in range(6)] == [8.0, 6.0, 4.0, 2.0, 0.0, 0.0]

@@ -52,6 +52,7 @@ SECOND = TrainingConfig(
     batch_size=4,
     captions_per_image=2,
     schedule=Plateau(learning_rate=1e-3, patience=0),
+    optimizer="sgd",
     max_grad_norm=0.0,
     max_grad_value=0.1,
     weight_averaging="swa",

@@ -26,9 +26,9 @@ class UpDownConfig(ModelConfig):
     """Channels of a word embedding; `dim` by default."""
     additive_dim: PositiveInt = 512
     """Inner channels of the attention."""
-    dropout: Probability = 0.5
-    """Of embeddings and of the output layer's input. The paper has none and trains by SGD with weight decay; the
-    recipes train by Adam without it, for which the later PyTorch versions use this rate."""
+    dropout: Probability = 0.0
+    """Of embeddings and of the output layer's input. The paper and its release have none, with SGD and weight decay;
+    trained by Adam, 0.5 is usual."""
 
     @property
     def memory_dim(self) -> int:

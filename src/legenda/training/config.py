@@ -23,8 +23,9 @@ class TrainingConfig(ObjectiveConfig):
     gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
     schedule: Schedule = field(default_factory=StepDecay)
-    optimizer: Literal["adam", "adamw", "radam"] = "adam"
+    optimizer: Literal["adam", "adamw", "radam", "sgd"] = "adam"
     betas: tuple[Probability, Probability] = (0.9, 0.98)
+    """The first one is the momentum of sgd, which has no second one."""
     eps: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
     dropout: Mapping[str, float] = field(default_factory=dict)

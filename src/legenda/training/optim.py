@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,14 @@ from legenda.training.distributed import full_tensor
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam}
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "radam": torch.optim.RAdam, "sgd": torch.optim.SGD}
 
 
 def create_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig) -> torch.optim.Optimizer:
     """Return the configured optimizer; the training loop sets its learning rate before every step."""
-    options = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
+    options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
+    if config.optimizer == "sgd":
+        options = {"momentum": config.betas[0], "weight_decay": config.weight_decay}
     if config.optimizer != "radam":  # torch has no fused kernel for it
         options["fused"] = True
     return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)

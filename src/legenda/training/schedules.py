@@ -138,6 +138,18 @@ class Constant(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Linear(_Schedule):
+    """From `learning_rate` at the first step to 0 at `total_steps` (Up-Down)."""
+
+    learning_rate: PositiveFloat = 0.01
+    total_steps: PositiveInt = 60_000
+
+    def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
+        """Return the learning rate at a step."""
+        return self.learning_rate * max(0.0, 1 - step / self.total_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cosine(_Schedule):
     """Linear warm-up to `learning_rate`, then cosine decay to `min_learning_rate`, reached at `total_steps`."""
 
@@ -162,7 +174,7 @@ class Cosine(_Schedule):
         return self.min_learning_rate + span * (1 + math.cos(math.pi * done)) / 2
 
 
-Schedule = StepDecay | EpochwiseLR | Noam | InverseSqrt | Plateau | Constant | Cosine
+Schedule = StepDecay | EpochwiseLR | Noam | InverseSqrt | Plateau | Constant | Linear | Cosine
 
 SCHEDULES: dict[str, type[Schedule]] = {
     "step_decay": StepDecay,
@@ -171,5 +183,6 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "inverse_sqrt": InverseSqrt,
     "plateau": Plateau,
     "constant": Constant,
+    "linear": Linear,
     "cosine": Cosine,
 }
