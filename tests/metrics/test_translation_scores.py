@@ -39,7 +39,14 @@ def test_exact_counts_sentences_to_the_letter():
 def test_sentences_may_have_different_numbers_of_references():
     output = {"1": "a b c d", "2": "e f g h"}
     scores = score_translations(output, {"1": ("x y z w", "a b c d"), "2": ("e f g h",)})
-    assert scores.corpus == pytest.approx({"BLEU": 100.0, "chrF": 100.0, "exact": 100.0})
+    assert scores.corpus == pytest.approx(dict.fromkeys(("BLEU", "tokenized BLEU", "chrF", "exact"), 100.0))
+
+
+def test_tokenized_bleu_splits_compounds():
+    """Ein neuer Auto ##AT##-##AT## Test . against the same with Rest: 5/6, 3/5, 2/4 and 1/3 are right."""
+    expected = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
+    assert score("Ein neuer Auto-Test.", "Ein neuer Auto-Rest.")["tokenized BLEU"] == pytest.approx(expected)
+    assert score("Ein neuer Auto-Test.", "Ein neuer Auto-Rest.")["BLEU"] != pytest.approx(expected)
 
 
 def test_signatures_say_how():
