@@ -13,6 +13,7 @@ from small_runs import TRAINING, open_scenes, run
 
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.training import TrainingConfig
+from legenda.training.distributed import describe_idle_devices
 from legenda.training.history import read_history
 from legenda.training.loggers import TENSORBOARD_FOLDER
 
@@ -137,3 +138,20 @@ def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
         assert torch.equal(tensor, second[name]), name
     state = safetensors.torch.load_file(tmp_path / "run" / "training_state.safetensors")
     assert not torch.equal(state["random.0.cpu"], state["random.1.cpu"])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "accumulation", "devices", "words"),
+    [
+        (10, 1, 1, None),
+        (10, 4, 1, None),
+        (16, 2, 8, None),
+        (20, 2, 8, None),
+        (3, 1, 8, "batch_size 3 is the total over 8 devices, so 5 of 8 shares of each step are empty"),
+        (10, 4, 8, "over 8 devices in 2 accumulation steps, so 6 of 16 shares of each step are empty"),
+    ],
+)
+def test_idle_devices_are_named(batch_size, accumulation, devices, words):
+    config = replace(TRAINING, batch_size=batch_size, gradient_accumulation_steps=accumulation)
+    warning = describe_idle_devices(config, devices)
+    assert warning is None if words is None else words in warning

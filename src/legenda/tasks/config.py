@@ -86,7 +86,7 @@ class ObjectiveConfig(Bounded):
     self_critical: SelfCriticalConfig = field(default_factory=SelfCriticalConfig)
     """Settings of the objective self_critical."""
     batch_size: PositiveInt = 10
-    """Examples (images, questions, sentence pairs) per step, over all devices."""
+    """Examples (images, questions, sentence pairs) per step, the total over all devices and accumulation steps."""
     captions_per_image: PositiveInt = 5
     """Reference captions per image and step; they share one encoding of the image."""
     max_caption_length: PositiveInt = 16

@@ -1,4 +1,4 @@
-"""Fully sharded data parallel training: sharding and gathering of weights.
+"""Training on several devices: their shares of a step, sharding and gathering of weights.
 
 torch's distributed modules take seconds to import and are imported where they are used; sharded tensors and modules are
 recognized by their methods.
@@ -16,7 +16,23 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+    from legenda.training.config import TrainingConfig
+
 T = TypeVar("T")
+
+
+def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None:
+    """Return the sentence that warns of devices without examples in a part of each step, or None."""
+    num_chunks = min(config.gradient_accumulation_steps, -(-config.batch_size // world_size))
+    total = num_chunks * world_size
+    if config.batch_size >= total:
+        return None
+    parts = f" in {num_chunks} accumulation steps" if num_chunks > 1 else ""
+    empty = total - config.batch_size
+    return (
+        f"batch_size {config.batch_size} is the total over {world_size} devices{parts}, so {empty} of "
+        f"{total} shares of each step are empty and their devices wait; use a batch_size of {total} or fewer devices"
+    )
 
 
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:

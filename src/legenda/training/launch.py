@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from legenda.plugin_records import describe_plugins
 from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import shard
+from legenda.training.distributed import describe_idle_devices, shard
 from legenda.training.environment import describe_environment
 from legenda.training.evaluation_loop import check_monitor
 from legenda.training.loop import TrainingLoop
@@ -29,6 +30,8 @@ from legenda.training.run_folder import init_run_dir
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,9 @@ def train(
         check_objective(task, stage)
         check_monitor(stage.monitor, task)
     fabric = _launch(first, device, devices, nodes, strategy)
+    if fabric.is_global_zero:
+        for warning in {describe_idle_devices(stage, fabric.world_size) for stage in stages} - {None}:
+            _LOG.warning(warning)
     torch.manual_seed(first.seed)
     model = task.create(model_name, overrides, init_from)
     if init_from is not None:
