@@ -1,12 +1,17 @@
 """The HTTP API of `legenda serve`: captions, limits, errors, and concurrent clients."""
 
 import copy
+import gc
 import io
 import re
+import struct
 import threading
+import weakref
+import zlib
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +33,7 @@ from fastapi.testclient import TestClient
 from legenda.search_options import SearchOptions
 from legenda.serving.app import create_app
 from legenda.serving.engine import MAX_QUEUED, BusyError, Engine, LoadedModel, Request
-from legenda.serving.limits import Limits, RateLimiter
+from legenda.serving.limits import WAITING_IMAGES, Limits, RateLimiter
 from legenda.serving.request_settings import read_settings
 from legenda.serving.samples import sample_images
 from legenda.visualization.report.images import packaged_photographs
@@ -245,14 +250,7 @@ def test_an_invalid_image_does_not_affect_its_batch(served):
 
 def test_a_full_queue_raises_and_is_processed(served):
     gate = threading.Event()
-    extract = served["ngsan"].extractor.extract
-
-    def slow(images: list[Image.Image]):
-        gate.wait(20)
-        return extract(images)
-
-    models = {"ngsan": LoadedModel(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
-    engine = Engine(models)
+    engine = Engine(_gated(served, gate))
     futures: list[Future[list[GeneratedCaption]]] = []
 
     def fill() -> None:
@@ -268,12 +266,106 @@ def test_a_full_queue_raises_and_is_processed(served):
     assert all(answer.result(0) for answer in futures[:-1])
 
 
+def _header_of_png(width: int, height: int) -> bytes:
+    """Return a PNG that says its size and holds no pixels."""
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"")),
+        (b"IEND", b""),
+    )
+    framed = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+@pytest.mark.parametrize("size", [(10_000, 5_001), (30_000, 30_000)])
+def test_too_many_pixels_are_refused_by_the_header(client, size):
+    answer = _post(client, _header_of_png(*size), name="big.png")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "big.png has more than 50 megapixels; scale it down")
+
+
+def test_other_formats_than_those_of_photographs_are_not_opened(client):
+    data = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(data, "EPS")  # Pillow would start Ghostscript
+    answer = _post(client, data.getvalue(), name="a.eps")
+    assert (answer.status_code, "a.eps is not an image of a known type" in answer.json()["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    "options", [{"format": "TIFF", "compression": "tiff_lzw"}, {"format": "GIF"}, {"format": "WEBP"}]
+)
+def test_formats_of_photographs_are_read_from_small_and_large_uploads(served, options):
+    data = io.BytesIO()
+    _scene().save(data, **options)
+    with TestClient(create_app(served, {}, Limits(), SearchOptions())) as client:
+        small = _post(client, data.getvalue())
+        large = _post(client, data.getvalue() + bytes(2_000_000))  # above 1 MB an upload is written to disk
+    assert small.status_code == large.status_code == 200
+    assert large.json()["captions"] == small.json()["captions"]
+
+
+def _gated(served, gate: threading.Event) -> dict[str, LoadedModel]:
+    """Return a model that waits for the gate, at most 20 s."""
+    extract = served["ngsan"].extractor.extract
+
+    def slow(images: list[Image.Image]):
+        gate.wait(20)
+        return extract(images)
+
+    return {"ngsan": LoadedModel(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
+
+
+def test_the_pixels_that_wait_are_bounded(served):
+    gate, scene = threading.Event(), _scene()
+    limits = Limits(max_pixels=scene.width * scene.height)
+    with (
+        TestClient(create_app(_gated(served, gate), {}, limits, SearchOptions())) as client,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        answers = [pool.submit(_post, client, _png(scene)) for _ in range(8)]
+        refused = list(islice(as_completed(answers, timeout=20), 8 - WAITING_IMAGES))
+        gate.set()
+        assert [answer.result().status_code for answer in refused] == [503] * len(refused)
+        assert all(int(answer.result().headers["retry-after"]) >= 1 for answer in refused)
+        served_ones = [answer.result() for answer in answers if answer not in refused]
+        assert [answer.status_code for answer in served_ones] == [200] * WAITING_IMAGES
+        assert _post(client, _png(scene)).status_code == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(served):
+    gate = threading.Event()
+    with TestClient(create_app(_gated(served, gate), {}, Limits(answer_timeout=0.2), SearchOptions())) as client:
+        answer = _post(client, _png(_scene()))
+        gate.set()
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "the captions took longer than 0.2 s; try again later",
+    )
+
+
+def test_images_are_released_when_answered(served):
+    engine = Engine(served)
+    gc.disable()  # the collector must not be needed
+    try:
+        for fails in (False, True, False):
+            image, released = Image.new("RGB", (9, 9)) if fails else _scene(), threading.Event()
+            weakref.finalize(image, released.set)
+            future = engine.submit(Request("ngsan"), image, "x")
+            del image
+            assert (future.exception(20) is not None) == fails
+            assert released.wait(5)
+    finally:
+        gc.enable()
+        engine.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "name at least one run folder"),
         (["gone"], "gone"),
-        (["x", "--rate-limit", "0"], "--rate-limit and --max-upload-mb must be 1 or more"),
+        (["x", "--max-megapixels", "0"], "--rate-limit, --max-upload-mb and --max-megapixels must be 1 or more"),
         (["x", "--port", "99999"], "--port must lie in 0..65535"),
     ],
 )

@@ -2,9 +2,10 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -13,6 +14,8 @@ from legenda.errors import ConfigError, DataError
 from legenda.io import verified
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+"""What is read of strangers; Pillow starts a program for EPS."""
 _HINT = "save it again as JPEG or PNG, or leave it out"
 
 
@@ -75,26 +78,60 @@ def _in_folder(folder: str) -> Iterator[str]:
             ) from error
 
 
-def read_image(path: str | Path) -> Image.Image:
+class ImageTooLargeError(DataError):
+    """An image has more pixels than are read."""
+
+
+def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
+    """Return the number of pixels of an uploaded image from its header, without decoding it.
+
+    Raise ImageTooLargeError for more than `max_pixels`, DataError for files of other types than UPLOAD_FORMATS; both
+    give the `name`.
+    """
+    try:
+        with _open(file, name, UPLOAD_FORMATS) as image:
+            pixels = image.width * image.height
+    except ImageTooLargeError:
+        pixels = max_pixels + 1
+    if pixels > max_pixels:
+        raise ImageTooLargeError(f"{name} has more than {max_pixels / 1e6:g} megapixels; scale it down")
+    return pixels
+
+
+def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image.Image:
     """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 
+    source: a path, or an open file of one of UPLOAD_FORMATS, with its `name`.
     16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
     minimum and maximum.
     Raises DataError, naming the file and the remedy, when it is missing, damaged, not an image, or has more pixels
-    than Pillow considers safe (about 179 million).
+    than Pillow considers safe (about 179 million), which is determined before decoding.
     """
+    name = name or str(source)
 
     def read() -> Image.Image:
-        with Image.open(path) as image:
+        with _open(source, name, None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
             return _to_rgb(ImageOps.exif_transpose(image))
 
+    return _verified(read, name)
+
+
+def _open(source: str | Path | IO[bytes], name: str, formats: tuple[str, ...] | None) -> Image.Image:
+    return _verified(lambda: Image.open(source, formats=formats), name)
+
+
+def _verified(read: Callable[[], Image.Image], name: str) -> Image.Image:
     try:
-        return verified(read, path, _HINT)
+        return verified(read, name, _HINT)
     except DataError as error:
+        if isinstance(error.__cause__, DataError):
+            raise error.__cause__ from None
         if isinstance(error.__cause__, Image.UnidentifiedImageError):
-            raise DataError(f"{path} is not an image of a known type; {_HINT}") from error
+            raise DataError(f"{name} is not an image of a known type; {_HINT}") from error
         if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise DataError(f"{path} has too many pixels to be read safely; scale it down or leave it out") from error
+            raise ImageTooLargeError(
+                f"{name} has too many pixels to be read safely; scale it down or leave it out"
+            ) from error
         raise
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,15 +19,16 @@ from PIL import Image
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from legenda import __version__
-from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
+from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors import read_image
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
+from legenda.extractors.images import ImageTooLargeError, count_pixels
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.search_options import SearchOptions
-from legenda.serving.engine import BusyError, Engine, LoadedModel
+from legenda.serving.engine import Engine, LoadedModel
 from legenda.serving.guard import Guard, error_response
-from legenda.serving.limits import Limits
+from legenda.serving.limits import BusyError, Limits, MemoryBudget
 from legenda.serving.request_settings import RequestSettings, read_settings
 from legenda.serving.schemas import Caption, Captions, ErrorMessage, Health, ModelInfo
 from legenda.visualization.caption_attention import draw_caption_attention
@@ -75,7 +75,7 @@ def create_app(
     app.add_middleware(Guard, limits=limits)
     _add_error_handlers(app)
     _add_pages(app, models, samples, search)
-    _add_captions(app, models, search)
+    _add_captions(app, models, limits, search)
     return app
 
 
@@ -85,8 +85,12 @@ def _add_error_handlers(app: FastAPI) -> None:
         return error_response(422, str(error))
 
     @app.exception_handler(BusyError)
-    async def busy(_: Request, __: Exception) -> Response:
-        return error_response(503, "the queue is full; try again in a few seconds", retry_after=5)
+    async def busy(_: Request, error: Exception) -> Response:
+        return error_response(503, str(error), retry_after=5)
+
+    @app.exception_handler(ImageTooLargeError)
+    async def too_large(_: Request, error: Exception) -> Response:
+        return error_response(413, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
@@ -172,24 +176,36 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel], search: SearchOptions) -> None:
+def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel], limits: Limits, search: SearchOptions) -> None:
+    memory = MemoryBudget(limits.max_pixels)
+
+    @asynccontextmanager
     async def generate(
         upload: UploadFile, settings: RequestSettings
-    ) -> tuple[str, Image.Image, list[GeneratedCaption]]:
-        """Return the name of the model, the image and its captions."""
+    ) -> AsyncIterator[tuple[str, Image.Image, list[GeneratedCaption]]]:
+        """Give the name of the model, the image and its captions, and hold the memory of the image meanwhile."""
         request = settings.request(settings.model or next(iter(models)), search)
         if request.model not in models:
             raise ConfigError(f"there is no model {request.model!r}; {did_you_mean(request.model, list(models))}")
         name = upload.filename or "the image"
-        image = await asyncio.to_thread(_read_upload, await upload.read(), name)
-        future = app.state.engine.submit(request, image, name)
-        return request.model, image, await asyncio.wrap_future(future)
+        pixels = await asyncio.to_thread(count_pixels, upload.file, name, max_pixels=limits.max_pixels)
+        with memory.reserve(pixels):
+            image = await asyncio.to_thread(read_image, upload.file, name)
+            try:
+                async with asyncio.timeout(limits.answer_timeout):
+                    # a variable with the future would keep the image until the garbage collector runs
+                    captions = await asyncio.wrap_future(app.state.engine.submit(request, image, name))
+            except TimeoutError:
+                sentence = f"the captions took longer than {limits.answer_timeout:g} s; try again later"
+                raise BusyError(sentence) from None
+            yield request.model, image, captions
 
     @app.post("/api/captions", responses=_ERRORS)
     async def caption_image(image: _Image, request: _Settings, heads: _Heads = False) -> Captions:
         """Captions of an image by one model, with the attention of every word."""
         start = time.monotonic()
-        model, _, captions = await generate(image, request)
+        async with generate(image, request) as (model, _, captions):
+            pass
         return Captions(
             model=model,
             boxes=_round(captions[0].boxes) if captions[0].has_boxes else None,
@@ -207,10 +223,10 @@ def _add_captions(app: FastAPI, models: Mapping[str, LoadedModel], search: Searc
     )
     async def draw_attention(image: _Image, request: _Settings, head: _Head = None) -> Response:
         """The captions as PNG, a tile with the attention of each word."""
-        model, pixels, captions = await generate(image, request)
-        sheet = await asyncio.to_thread(
-            draw_caption_attention, pixels, captions, title=model, head=head, side=_SHEET_SIDE
-        )
+        async with generate(image, request) as (model, pixels, captions):
+            sheet = await asyncio.to_thread(
+                draw_caption_attention, pixels, captions, title=model, head=head, side=_SHEET_SIDE
+            )
         data = io.BytesIO()
         sheet.save(data, format="PNG")
         return Response(data.getvalue(), media_type="image/png")
@@ -229,14 +245,3 @@ def _caption(caption: GeneratedCaption, *, with_heads: bool) -> Caption:
 
 def _round(values: np.ndarray) -> list[Any]:
     return values.astype(float).round(4).tolist()
-
-
-def _read_upload(data: bytes, name: str) -> Image.Image:
-    """Return the uploaded image; raise DataError with the name of the upload where it cannot be read."""
-    with tempfile.TemporaryDirectory(prefix="legenda-") as folder:
-        path = Path(folder) / "upload"
-        path.write_bytes(data)
-        try:
-            return read_image(path)
-        except LegendaError as error:
-            raise DataError(str(error).replace(str(path), name)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -13,22 +14,21 @@ from pathlib import Path
 from PIL import Image
 
 from legenda.decoding.search import search
-from legenda.errors import CheckpointError
+from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.models.eval_mode import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
+from legenda.serving.limits import BusyError
+
+_logger = logging.getLogger(__name__)
 
 MAX_QUEUED = 128
 MAX_BATCH_SIZE = 16
 BATCH_WAIT_S = 0.01
 """Seconds that the first request of a batch waits for others."""
-
-
-class BusyError(Exception):
-    """The queue is full."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Engine:
         try:
             self.queue.put_nowait(queued)
         except queue.Full:
-            raise BusyError from None
+            raise BusyError("the queue is full; try again in a few seconds") from None
         return queued.result
 
     def close(self) -> None:
@@ -85,15 +85,23 @@ class Engine:
         self.worker.join()
 
     def _work(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            groups: dict[Request, list[_QueuedRequest]] = {}
-            for queued in batch:
-                if queued.result.set_running_or_notify_cancel():  # False where the client has disconnected
-                    groups.setdefault(queued.request, []).append(queued)
-            for request, group in groups.items():
-                # the samples of a seed must not depend on other requests
-                for part in [group] if not request.search.do_sample else [[queued] for queued in group]:
-                    self._process(request, part)
+        while self._process_batch():  # nothing of a batch is referred to while the next one is awaited
+            pass
+
+    def _process_batch(self) -> bool:
+        """Answer the next requests; return False when the engine is closed."""
+        batch = self._next_batch()
+        if batch is None:
+            return False
+        groups: dict[Request, list[_QueuedRequest]] = {}
+        for queued in batch:
+            if queued.result.set_running_or_notify_cancel():  # False where the client has disconnected
+                groups.setdefault(queued.request, []).append(queued)
+        for request, group in groups.items():
+            # the samples of a seed must not depend on other requests
+            for part in [group] if not request.search.do_sample else [[queued] for queued in group]:
+                self._process(request, part)
+        return True
 
     def _next_batch(self) -> list[_QueuedRequest] | None:
         """Return the next requests, or None when the engine is closed."""
@@ -114,18 +122,29 @@ class Engine:
 
     def _process(self, request: Request, group: Sequence[_QueuedRequest]) -> None:
         self.batches += 1
+        results = self._try(request, group)
+        if isinstance(results, Exception) and len(group) > 1:  # one image may have failed: retry one by one
+            for queued in group:
+                self._process(request, [queued])
+        elif isinstance(results, Exception):
+            group[0].result.set_exception(results)
+        else:
+            for queued, result in zip(group, results, strict=True):
+                self.completed += 1
+                queued.result.set_result(result)
+
+    def _try(self, request: Request, group: Sequence[_QueuedRequest]) -> list[list[GeneratedCaption]] | Exception:
+        """Return the captions, or the exception without its frames, which hold the images."""
         try:
-            results = self._caption(request, group)
+            return self._caption(request, group)
         except Exception as error:
-            if len(group) > 1:  # one image may have failed: retry one by one
-                for queued in group:
-                    self._process(request, [queued])
-            else:
-                group[0].result.set_exception(error)
-            return
-        for queued, result in zip(group, results, strict=True):
-            self.completed += 1
-            queued.result.set_result(result)
+            if not isinstance(error, LegendaError):
+                _logger.exception("captioning failed")
+            cause: BaseException | None = error
+            while cause is not None:
+                cause.__traceback__ = None
+                cause = cause.__cause__ or cause.__context__
+            return error
 
     def _caption(self, request: Request, group: Sequence[_QueuedRequest]) -> list[list[GeneratedCaption]]:
         loaded = self.models[request.model]

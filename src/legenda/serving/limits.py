@@ -2,16 +2,42 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _MAX_ADDRESSES = 10_000
+WAITING_IMAGES = 3
+"""How many of the largest images may be in memory at a time; of smaller ones there may be more."""
+
+
+class BusyError(Exception):
+    """The server cannot caption an image now."""
+
+
+class MemoryBudget:
+    """The bytes that images of 8-bit RGB take from before they are decoded until they are answered."""
+
+    def __init__(self, max_pixels: int) -> None:
+        self.free = 3 * WAITING_IMAGES * max_pixels
+
+    @contextmanager
+    def reserve(self, pixels: int) -> Iterator[None]:
+        """Take the bytes of an image while the context lasts; raise BusyError where they are not free."""
+        if 3 * pixels > self.free:
+            raise BusyError("the images that wait take all memory; try again in a few seconds")
+        self.free -= 3 * pixels
+        try:
+            yield
+        finally:
+            self.free += 3 * pixels
 
 
 @dataclass(frozen=True)
 class Limits:
     """max_bytes: size of one request; per_minute: requests of one address; hosts: allowed Host headers;
-    max_active: requests to caption at a time; body_timeout: seconds in which a request must have arrived.
+    max_active: requests to caption at a time; body_timeout: seconds in which a request must have arrived; max_pixels:
+    size of one image; answer_timeout: seconds in which the captions must be ready.
     """
 
     max_bytes: int = 12_000_000
@@ -19,6 +45,8 @@ class Limits:
     hosts: tuple[str, ...] = ("*",)
     max_active: int = 256
     body_timeout: float = 60.0
+    max_pixels: int = 50_000_000
+    answer_timeout: float = 60.0
 
     @property
     def too_large(self) -> str:

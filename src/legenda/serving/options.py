@@ -33,8 +33,12 @@ class ServeOptions(RunSearchOptions):
     """Requests per minute from one address."""
     max_upload_mb: int = 12
     """The largest accepted image, in MB."""
+    max_megapixels: int = 50
+    """The largest accepted image, in millions of pixels; three such images may wait at a time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rate_limit < 1 or self.max_upload_mb < 1 or not 0 <= self.port < 65536:
-            raise ConfigError("--rate-limit and --max-upload-mb must be 1 or more, and --port must lie in 0..65535")
+        if min(self.rate_limit, self.max_upload_mb, self.max_megapixels) < 1 or not 0 <= self.port < 65536:
+            raise ConfigError(
+                "--rate-limit, --max-upload-mb and --max-megapixels must be 1 or more, and --port must lie in 0..65535"
+            )

@@ -32,7 +32,12 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
     local = options.host in _LOOPBACK
     hosts = (*_LOOPBACK, "[::1]") if local else ("*",)
-    limits = Limits(options.max_upload_mb * 1_000_000, options.rate_limit, hosts)
+    limits = Limits(
+        max_bytes=options.max_upload_mb * 1_000_000,
+        per_minute=options.rate_limit,
+        hosts=hosts,
+        max_pixels=options.max_megapixels * 1_000_000,
+    )
     scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
     with tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
         samples = sample_images(Path(folder), photographs, scenes=scenes)
