@@ -262,7 +262,7 @@ def test_self_critical_training_raises_the_reward(tmp_path):
     )
     run(
         tmp_path / "run",
-        replace(training, weight_averaging="none", eval_every=10),
+        replace(training, optimizer="adam", weight_averaging="none", eval_every=10),
         dropout=0.0,
     )
     rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]

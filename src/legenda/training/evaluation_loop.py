@@ -66,6 +66,8 @@ def validation_loss(fabric: Fabric, objective: Objective) -> float:
             loss = prepared.finish(objective(batch, *prepared.inputs))
             totals += torch.tensor([[value.item() for value in loss.sums], prepared.normalizers], dtype=torch.float64)
     if fabric.world_size > 1:
-        totals = fabric.all_reduce(totals.to(fabric.device), reduce_op="sum").cpu()
+        summed = fabric.all_reduce(totals.to(fabric.device), reduce_op="sum")
+        assert isinstance(summed, torch.Tensor)
+        totals = summed.cpu()
     means = totals[0] / totals[1].clamp(min=1e-9)
     return float((torch.tensor(objective.loss_weights, dtype=torch.float64) * means).sum())
