@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legenda import LegendaError
-from legenda.config import Bounded, PositiveInt, Probability, check_types, describe_type, merge, to_json
+from legenda.config import Bounded, PositiveFloat, PositiveInt, Probability, check_types, describe_type, merge, to_json
 from legenda.plugins import Registry
 
 COLORS = Registry("color", {"red": "colorsys:ONE_THIRD", "blue": 2})
@@ -122,6 +122,7 @@ class Sizes(Bounded):
     dim: PositiveInt = 4
     heads: PositiveInt | None = None
     betas: tuple[Probability, ...] = (0.9, 0.99)
+    rate: PositiveFloat = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,8 @@ class LargeSizes(Sizes):
         ({"dim": 0}, "sizes.dim must be at least 1, not 0"),
         ({"heads": -1}, "sizes.heads must be at least 1, not -1"),
         ({"betas": (0.5, 1.0)}, r"sizes.betas must be in \[0, 1\), not 1.0"),
+        ({"rate": float("inf")}, "sizes.rate must be above 0, not inf"),
+        ({"rate": float("nan")}, "sizes.rate must be above 0, not nan"),
         ({"betas": (float("nan"),)}, r"sizes.betas must be in \[0, 1\), not nan"),
     ],
 )

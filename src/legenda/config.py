@@ -7,6 +7,7 @@ A field may be annotated with the registry that its name must be in, `norm: Anno
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import types
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class Bounded:
         for name, bound in _bounds(type(self)).items():
             value = getattr(self, name)
             for number in value if isinstance(value, tuple) else (value,):
-                if number is not None and not bound.holds(number):
+                if number is not None and (number == math.inf or not bound.holds(number)):
                     raise ConfigError(f"{self.section}{name} must be {bound.words}, not {number}")
 
 
@@ -183,6 +184,7 @@ def _convert(value: Any, hint: Any, name: str, current: Any = None) -> Any:
         return Path(value)
     if hint in (int, float):
         whole = isinstance(value, int) and not isinstance(value, bool)
+        _require(value, hint is int or not whole or abs(value) < 2**1000)  # larger ones are no floats
         return hint(_require(value, whole or (hint is float and isinstance(value, float))))
     return _require(value, isinstance(value, origin or hint))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from legenda.decoding import GenerationConfig, beam_search, greedy, sample
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, DataError
 
 EOS = 0
 
@@ -197,6 +197,10 @@ def test_attention_of_released_hypotheses(table_model):
         ({"beam_size": 4, "num_beam_groups": 3}, "num_beam_groups must be a divisor of beam_size=4, not 3"),
         ({"num_beam_groups": 0}, "num_beam_groups must be a divisor of beam_size=3, not 0"),
         ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"temperature": float("nan")}, "temperature must be above 0 .*, not nan"),
+        ({"diversity_penalty": float("nan")}, "diversity_penalty must be finite, not nan"),
+        ({"length_penalty": float("nan")}, "takes length_penalty as float, not nan"),
+        ({"length_penalty": float("inf")}, "length_penalty must be 0 or more, not inf"),
         ({"max_length": 0}, "max_length must be at least 1, not 0"),
         ({"length_penalty": -0.5}, "length_penalty must be 0 or more, not -0.5"),
     ],
@@ -220,3 +224,12 @@ def test_invalid_arguments_of_beam_search(table_model, options, message):
 def test_invalid_configurations(options, message):
     with pytest.raises(ConfigError, match=message):
         GenerationConfig(**options)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("search", [beam_search, greedy, sample])
+def test_an_image_without_finite_scores_is_named(table_model, search, value):
+    model = table_model(vocab_size=3, max_length=3, images=3)
+    model.decoder.logits[1] = value
+    with pytest.raises(DataError, match="the scores of image 1 of the batch are NaN or infinite; look for"):
+        search(model, model.regions)

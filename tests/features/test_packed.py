@@ -144,7 +144,7 @@ BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
         ([("a", ONE + 1j, None)], "'a'.*values of type complex64, where real numbers are needed"),
         ([("a", ONE.astype(str), None)], "'a'.*values of type <U32, where real numbers"),
         ([("a", ONE.astype(int).astype("M8[D]"), None)], "'a'.*values of type datetime64.D., where real numbers"),
-        ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where float16 ends at 65504"),
+        ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where the limit is 65504"),
         ([("a", ONE, None), ("b", np.ones((1, 4)), None)], "'b'.*width 4, but those before 3"),
         ([("a", np.ones((0, 3)), None)], "'a'.*at least one region"),
         ([("a", np.ones(3), None)], "'a'.*shape"),
@@ -315,7 +315,10 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
     [
         (np.ones((1, 3)), BOX, None),
         (np.ones((1, 3)), None, None),
-        (np.full((1, 3), 1e30, np.float32), BOX, None),  # float32 holds it, though no store of float16
+        (np.full((1, 3), 1e8, np.float32), BOX, None),  # float32 holds it, though no store of float16
+        (np.full((1, 3), 1e30, np.float32), BOX, r"features as large as 1e\+30, where the limit is 1e\+09"),
+        (np.ones((1, 3)) + 1j, BOX, "values of type complex128, where real numbers are needed"),
+        (np.ones((1, 3)), BOX.astype(str), "values of type <U32, where real numbers are needed"),
         (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the image
         (np.ones(3), None, r"features of shape \(3,\)"),
         (np.ones((0, 3)), np.ones((0, 4)), r"features of shape \(0, 3\), .* at least one region"),

@@ -8,7 +8,7 @@ import torch
 
 import legenda
 from legenda.decoding import GenerationConfig
-from legenda.errors import LegendaError
+from legenda.errors import CheckpointError, LegendaError
 from legenda.text import Vocabulary
 
 WORDS = ("<end>", "<unk>", "a", "dog", "runs")
@@ -184,6 +184,37 @@ def test_damage_raises_one_sentence_with_the_file(folder, file, damage):
         legenda.load(folder)
     assert str(folder / file) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.tensor([*[0.0] * 15, torch.nan]), "with values that are NaN or infinite"),
+        (torch.tensor([torch.inf, *[0.0] * 15], dtype=torch.bfloat16), "with values that are NaN or infinite"),
+        (torch.full((16,), 1e300, dtype=torch.float64), "with values that are NaN or infinite"),
+        (torch.ones(16, dtype=torch.int8), "as torch.int8, where the model has torch.float32"),
+        (torch.ones(16, dtype=torch.complex64), "as torch.complex64, where the model has torch.float32"),
+    ],
+)
+def test_weights_that_no_model_computes_with_are_refused(folder, value, message):
+    with_tensors(lambda tensors: tensors.update({"encoder.input.bias": value}))(folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"safetensors holds encoder\.input\.bias {message}; copy the file"):
+        legenda.load(folder)
+
+
+def test_a_changed_bit_is_found(folder):
+    path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LegendaError, match=r"model\.safetensors cannot be read \(its values differ from its checksum"):
+        legenda.load(folder)
+
+
+def test_half_precision_without_a_checksum_is_read(folder):
+    halves = with_tensors(lambda tensors: tensors.update({name: x.half() for name, x in tensors.items()}))
+    halves(folder / "model.safetensors")
+    assert legenda.load(folder).state_dict()["encoder.input.bias"].dtype == torch.float32
 
 
 def test_files_of_different_models_raise(folder):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from legenda.decoding.generation import GenerationOutput, SupportsGeneration, encode_inputs, resolve_config
+from legenda.decoding.generation import (
+    GenerationOutput,
+    SupportsGeneration,
+    check_scores,
+    check_temperature,
+    encode_inputs,
+    resolve_config,
+)
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.decoding.hypotheses import BeamGroup, Hypotheses
 from legenda.decoding.steps import Stepper
@@ -55,8 +63,9 @@ def beam_search(
         )
     if num_beam_groups < 1 or beam_size % num_beam_groups:
         raise ConfigError(f"num_beam_groups must be a divisor of beam_size={beam_size}, not {num_beam_groups}")
-    if temperature <= 0:
-        raise ConfigError(f"temperature must be above 0, not {temperature}")
+    check_temperature(temperature)
+    if not math.isfinite(diversity_penalty):
+        raise ConfigError(f"diversity_penalty must be finite, not {diversity_penalty}")
     config = resolve_config(model, generation_config, max_length=max_length, length_penalty=length_penalty)
     memory = encode_inputs(model, inputs)
 
@@ -70,7 +79,9 @@ def beam_search(
         stepper = Stepper(model.decoder, memory, 1, config, beam=True, temperature=temperature)
         _search(stepper, group, num_beams, penalty, stop_at, need_attention=need_attention)
         groups.append(group)
-    return _backtrack(groups, num_return_sequences)
+    output = _backtrack(groups, num_return_sequences)
+    check_scores(output.scores)
+    return output
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
+from legenda.errors import ConfigError, DataError
 from legenda.regions import Memory, Regions
 
 
@@ -66,6 +68,22 @@ def resolve_config(
         max_length=config.max_length if max_length is None else max_length,
         length_penalty=config.length_penalty if length_penalty is None else length_penalty,
     )
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise ConfigError for a temperature that is not a positive number, or so small that float32 holds no quotient."""
+    if not 1e-6 <= temperature < math.inf:
+        raise ConfigError(f"temperature must be above 0 (at least 1e-06) and finite, not {temperature}")
+
+
+def check_scores(scores: Float[Tensor, "B K"]) -> None:
+    """Raise DataError where no sequence of an image has a finite score."""
+    finite = scores.isfinite().any(dim=1)
+    if not bool(finite.all()):
+        raise DataError(
+            f"the scores of image {int((~finite).nonzero()[0])} of the batch are NaN or infinite; look for extreme "
+            "values in its features, check the run with legenda inspect --verify, or compute in float32"
+        )
 
 
 def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory) -> Memory:

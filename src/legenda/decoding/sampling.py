@@ -8,7 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.generation import GenerationOutput, SupportsGeneration, encode_inputs, resolve_config
+from legenda.decoding.generation import (
+    GenerationOutput,
+    SupportsGeneration,
+    check_scores,
+    check_temperature,
+    encode_inputs,
+    resolve_config,
+)
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.decoding.logits_processors import top_k_top_p_filter
 from legenda.decoding.steps import Stepper
@@ -59,8 +66,7 @@ def sample(
     """
     if num_samples < 1:
         raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
-    if temperature <= 0:
-        raise ConfigError(f"temperature must be above 0, not {temperature}; for the likeliest tokens use greedy")
+    check_temperature(temperature)
     if top_k is not None and top_k < 1:
         raise ConfigError(f"top_k must be at least 1, not {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
@@ -115,6 +121,7 @@ def _generate(
             break
     token_mask = torch.stack(unfinished, dim=-1)
     log_probs = torch.stack(token_log_probs, dim=-1)
+    check_scores(log_probs.sum(dim=-1))
     return GenerationOutput(
         torch.stack(tokens, dim=-1).masked_fill(~token_mask, config.padding_id),
         log_probs,

@@ -17,7 +17,7 @@ from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.fingerprint import identify
 from legenda.extractors.images import read_image
 from legenda.extractors.resume import ShardCache, StoredImage
-from legenda.features.validate import as_floats, validate_values
+from legenda.features.validate import as_floats, largest_feature, validate_values
 from legenda.features.writer import write_store
 
 _SHARD_SIZE = 1_024
@@ -118,7 +118,7 @@ def _find_fault(features: np.ndarray, boxes: np.ndarray | None, layout: tuple[in
         return f"features of width {features.shape[1]}, but those before {layout[0]}"
     if (boxes is not None) != layout[1]:
         return f"{'no ' if boxes is None else ''}boxes, unlike those before"
-    return validate_values(as_floats(features), None, float(np.finfo(np.float16).max))
+    return validate_values(as_floats(features), None, largest_feature(np.dtype(np.float16)))
 
 
 def _prefetch(paths: Sequence[Path], batch_size: int, workers: int) -> Iterator[list[tuple[Path, Image.Image | str]]]:

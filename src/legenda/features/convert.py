@@ -20,7 +20,7 @@ from legenda.features.folder import NOTE
 from legenda.features.hdf5 import WRITTEN_BY_LEGENDA
 from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
-from legenda.features.validate import as_floats, validate_regions, validate_values
+from legenda.features.validate import as_floats, largest_feature, validate_regions, validate_values
 from legenda.features.writer import write_store
 from legenda.io import atomic_write, umask, write_json
 
@@ -232,7 +232,7 @@ def _cast(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
     for image, features, boxes in images:
         like = like or (features.shape[1], boxes is not None)
         fault = validate_regions(features, boxes) or validate_values(
-            as_floats(features), None, float(np.finfo(dtype).max)
+            as_floats(features), None, largest_feature(np.dtype(dtype))
         )
         if fault is None and (features.shape[1], boxes is not None) != like:
             fault = "another width, or boxes unlike the images before"

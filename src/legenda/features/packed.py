@@ -21,7 +21,7 @@ import numpy as np
 
 from legenda.errors import DataError
 from legenda.features.base import UNNAMED, FeatureStore, RegionArrays
-from legenda.features.validate import validate_values
+from legenda.features.validate import largest_feature, validate_values
 from legenda.io import verified
 
 FORMAT = "legenda.features.1"
@@ -129,7 +129,7 @@ class PackedFeatureStore(FeatureStore):
 
     @property
     def _limit(self) -> float:
-        return float(np.finfo(self._stored.dtype).max)
+        return largest_feature(self._stored.dtype)
 
     def _name_fault(self, positions: np.ndarray) -> None:
         for position in positions:

@@ -3,19 +3,31 @@
 import numpy as np
 
 _BOX_TOLERANCE = 1e-3
+_LARGEST = 1e9
+"""The largest feature, far beyond those of all extractors: products of larger ones overflow in float32."""
 _HALF_INFINITY = 0x7C00
 """The bits of float16 infinity; without the sign bit, those of NaN are greater, those of finite numbers less."""
 _BLOCK = 1 << 16
+_REAL = "fiub"
+"""The kinds of dtypes of real numbers."""
 
 
 def validate_regions(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
     """Return what is wrong with the regions of one image (shapes, NaN, invalid boxes), or None."""
     shape_fault = validate_shapes(features, boxes)
-    return shape_fault or validate_values(features, boxes, float(np.finfo(np.float32).max))
+    return shape_fault or validate_values(features, boxes, largest_feature(np.dtype(np.float32)))
+
+
+def largest_feature(dtype: np.dtype) -> float:
+    """Return the largest feature that a store of a dtype may hold."""
+    return min(float(np.finfo(dtype).max), _LARGEST)
 
 
 def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
-    """Return what is wrong with the shapes of one image's features (n, D) and boxes (n, 4), or None."""
+    """Return what is wrong with types and shapes of one image's features (n, D) and boxes (n, 4), or None."""
+    for values in (features, boxes):
+        if values is not None and values.dtype.kind not in _REAL:
+            return _type_fault(values)
     if features.ndim != 2 or 0 in features.shape:
         return f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
     if boxes is not None and boxes.shape != (len(features), 4):
@@ -33,7 +45,7 @@ def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float
         if not np.isfinite(worst):
             return "features that are NaN or infinite"
         if worst > limit:
-            return f"features as large as {worst:g}, where float16 ends at {limit:g}"
+            return f"features as large as {worst:g}, where the limit is {limit:g}"
     if boxes is not None:
         inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
         if not inside.all():
@@ -62,10 +74,14 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     Raise TypeError for values that are no real numbers: complex numbers, text, dates, objects.
     """
     values = np.asarray(values)
-    if values.dtype.kind not in "fiub":
-        raise TypeError(f"values of type {values.dtype}, where real numbers are needed")
+    if values.dtype.kind not in _REAL:
+        raise TypeError(_type_fault(values))
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(np.float32)
+
+
+def _type_fault(values: np.ndarray) -> str:
+    return f"values of type {values.dtype}, where real numbers are needed"
 
 
 def grid_boxes(height: int, width: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.features.identity import extractor_name
 from legenda.features.packed import DTYPES, FORMAT
-from legenda.features.validate import as_floats, validate_shapes, validate_values
+from legenda.features.validate import as_floats, largest_feature, validate_shapes, validate_values
 from legenda.io import atomic_write
 
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
@@ -51,7 +51,7 @@ def write_store(
                 boxes = None if raw_boxes is None else as_floats(raw_boxes)
             except TypeError as error:
                 raise DataError(f"{name_in_errors or path} is not written: {where} has {error}") from error
-            fault = validate_shapes(features, boxes) or validate_values(features, boxes, float(np.finfo(stored).max))
+            fault = validate_shapes(features, boxes) or validate_values(features, boxes, largest_feature(stored))
             if not ids:
                 width, with_boxes = features.shape[-1] if features.ndim else 0, boxes is not None
             if image in ids:

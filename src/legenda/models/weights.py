@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
@@ -14,13 +16,24 @@ from legenda.io import atomic_write, verified
 from legenda.run_files import WEIGHTS
 
 _SCALE = "_scale"
+_CHECKSUM = "checksum"
+"""The checksum in the file's header; files of earlier versions and other programs have none."""
 
 
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the state dict `weights` to model.safetensors, atomically."""
     with atomic_write(folder / WEIGHTS, sync=True) as partial:
         state = {name: tensor.contiguous() for name, tensor in weights.items()}
-        safetensors.torch.save_file(state, partial)
+        safetensors.torch.save_file(state, partial, {_CHECKSUM: checksum(state)})
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Return a checksum of names, dtypes, shapes and values, which detects damage but no intent."""
+    found = 0
+    for name, tensor in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(), found)
+        found = zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data, found)
+    return f"crc32:{found:08x}"
 
 
 def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -37,7 +50,7 @@ def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def dequantize(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors of `quantize` as float32, and any others as they are."""
-    scales = {name + _SCALE for name, tensor in stored.items() if tensor.dtype == torch.int8}
+    scales = {name + _SCALE for name, tensor in stored.items() if tensor.dtype == torch.int8} & stored.keys()
     return {
         name: tensor.float() * _like_rows(stored[name + _SCALE], tensor) if name + _SCALE in scales else tensor
         for name, tensor in stored.items()
@@ -51,11 +64,24 @@ def _like_rows(scale: Tensor, tensor: Tensor) -> Tensor:
 
 def load_tensors(path: Path, hint: str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, those of `quantize` as float32; raise CheckpointError with the hint."""
-    return verified(lambda: dequantize(safetensors.torch.load_file(path)), path, hint)
+    return verified(lambda: dequantize(_read(path)), path, hint)
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file as they are stored; raise ValueError where the checksum is that of others."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        expected = (file.metadata() or {}).get(_CHECKSUM)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    if expected not in (None, checksum(tensors)):
+        raise ValueError("its values differ from its checksum")
+    return tensors
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load the tensors of a file into the model; raise CheckpointError unless names and shapes are the model's."""
+    """Load the tensors of a file into the model.
+
+    Raise CheckpointError unless names, shapes and kinds of dtype are the model's, and all values are finite.
+    """
     hint = "copy the file again or train the model again"
     tensors = load_tensors(path, hint)
     state = model.state_dict()
@@ -69,4 +95,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 f"{path} holds {name} with shape {tuple(tensors[name].shape)} where config.json gives "
                 f"{tuple(tensor.shape)}; the two files belong to different models"
             )
+        found = tensors[name]
+        if found.dtype != tensor.dtype and not (found.is_floating_point() and tensor.is_floating_point()):
+            raise CheckpointError(f"{path} holds {name} as {found.dtype}, where the model has {tensor.dtype}; {hint}")
+        tensors[name] = found = found.to(tensor.dtype)
+        if found.is_floating_point() and found.numel() and not torch.stack(torch.aminmax(found)).isfinite().all():
+            raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {hint}")
     model.load_state_dict(tensors)
