@@ -40,7 +40,7 @@ class Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        refusal = self._refuse(scope) if scope["method"] == "POST" else None
+        refusal = self._find_refusal(scope) if scope["method"] == "POST" else None
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
             return
@@ -50,7 +50,7 @@ class Guard:
         finally:
             self.active -= scope["method"] == "POST"
 
-    def _refuse(self, scope: Scope) -> JSONResponse | None:
+    def _find_refusal(self, scope: Scope) -> JSONResponse | None:
         headers, client = Headers(scope=scope), scope.get("client")
         if _is_cross_site(headers):
             return error_response(403, "the request was sent by another site; use the page of this server")

@@ -15,15 +15,16 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve until the process is stopped, and print the address.
+    """Serve until the process is stopped, and print the address when it answers.
 
     Raise ConfigError where a package of the extra `serve` is missing.
     """
     import_extra("multipart", "serve")  # forms need it
     import_extra("fastapi", "serve")
-    uvicorn = import_extra("uvicorn", "serve")
+    import_extra("uvicorn", "serve")
     from legenda.serving.app import create_app
     from legenda.serving.engine import LoadedModel
+    from legenda.serving.http_server import Server, exit_on_sigterm, listen
     from legenda.serving.limits import Limits
     from legenda.serving.samples import default_photographs, sample_images
 
@@ -39,14 +40,14 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
         max_pixels=options.max_megapixels * 1_000_000,
     )
     scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
-    with tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
+    with exit_on_sigterm(), tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
         samples = sample_images(Path(folder), photographs, scenes=scenes)
         app = create_app(models, samples, limits, options.select())
-        config = uvicorn.Config(app, host=options.host, port=options.port, log_level="warning", server_header=False)
-        socket = config.bind_socket()
         host = f"[{options.host}]" if ":" in options.host else options.host
-        announce(f"{', '.join(models)} at http://{host}:{socket.getsockname()[1]} (stop with Ctrl+C)")
-        uvicorn.Server(config).run(sockets=[socket])
+        with listen(options.host, options.port) as socket:
+            address = f"http://{host}:{socket.getsockname()[1]}"
+            server = Server(app, lambda: announce(f"{', '.join(models)} at {address} (stop with Ctrl+C)"))
+            server.run(sockets=[socket])
 
 
 def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:

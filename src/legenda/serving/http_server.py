@@ -1,0 +1,112 @@
+"""Uvicorn with limits on connections and on the time in which a request must arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from legenda.errors import ConfigError
+
+_MAX_CONNECTIONS = 512
+_SHUTDOWN_S = 10
+_SECONDS: dict[Any, float] = {h11.IDLE: 15.0, h11.SEND_BODY: 75.0}
+"""Seconds for the head of a request and for its body; the application has answered slow bodies by then."""
+
+
+class TimedProtocol(H11Protocol):
+    """Close connections on which a request arrives too slowly; Uvicorn limits only the time between requests."""
+
+    _timed: Any = None
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._set_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request."""
+        super().data_received(data)
+        self._set_deadline()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, which may have begun."""
+        super().on_response_complete()
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the connection."""
+        super().connection_lost(exc)
+        self._cancel_deadline()
+
+    def _set_deadline(self) -> None:
+        state = self.conn.their_state
+        if state is not self._timed:
+            self._cancel_deadline()
+            self._timed = state
+            if state in _SECONDS:
+                self._deadline = self.loop.call_later(_SECONDS[state], self.transport.close)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+
+class Server(uvicorn.Server):
+    """A server that calls `ready` when it accepts connections."""
+
+    def __init__(self, app: Any, ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=TimedProtocol,
+            ws="none",
+            log_level="warning",
+            server_header=False,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_S,
+        )
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
+        await super().startup(sockets)
+        self.ready()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise ConfigError where the address cannot be used."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise ConfigError(
+            f"{host} port {port} cannot be listened on ({reason}); set another --port or --host"
+        ) from error
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit meanwhile, so that temporary folders are removed; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
