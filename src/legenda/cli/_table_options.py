@@ -44,6 +44,8 @@ class TableOptions:
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
     not comparable with the paper's."""
+    estimate: bool = False
+    """Measure a few steps of each training that remains, print the hours, and train nothing."""
 
     @property
     def search(self) -> tuple[int, str]:

@@ -23,8 +23,12 @@ def run(arguments: Sequence[str]) -> None:
     table = get_table(options.name)
     out = options.out or Path("runs") / ("scenes.tables" if options.scenes else "tables")
     jobs, ensembles = make_jobs(table, options, out, row_options)
-    init_table_dir(out, {"scenes": options.scenes, "options": row_options})
     environments = process_environments(options.processes)
+    if options.estimate:
+        from legenda.cli._table_estimate import print_estimate
+
+        return print_estimate(jobs, len(environments))
+    init_table_dir(out, {"scenes": options.scenes, "options": row_options})
     failed: dict[str, str] = {}
     for group in (jobs, ensembles):
         work: dict[str, list[list[str]]] = {}
