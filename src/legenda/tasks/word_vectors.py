@@ -44,8 +44,8 @@ def init_word_embeddings(model: CoAttentionModel, vectors: np.ndarray) -> None:
     embedding = model.backbone.embedding.weight
     if vectors.shape != embedding.shape:
         raise ConfigError(
-            f"the word vectors have {vectors.shape[1]} dimensions but {model.name} takes {embedding.shape[1]}; set "
-            f"model option word_dim={vectors.shape[1]}, or give other vectors"
+            f"the word vectors have {vectors.shape[1]} dimensions but {model.name} takes {embedding.shape[1]}; give "
+            f"others with --data.vectors, or set --model.word-dim {vectors.shape[1]}"
         )
     embedding.copy_(torch.from_numpy(vectors))
 
