@@ -118,6 +118,8 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table2 --scenes --training.epoch 3", "row none: there is no option --training.epoch; did you"),
         ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
         ("table xlan.table1 --scenes --model.refiner-ff", "row updown: there is no option --model.refiner-ff; did you"),
+        ("table ngsan.table9 --scenes", "vqa2.online.mcan_small has no small model on the embedded scenes, as"),
+        ("table ngsan.table8", "wmt14 does not exist; name the data with --data.folder\n"),
         ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
     ],
 )

@@ -14,10 +14,10 @@ def check_recipe(name: str, key: str, row_options: Sequence[str]) -> Recipe:
         recipe = parse_train(get_recipe(name), row_options).recipe
     except LegendaError as error:
         raise ConfigError(f"row {key}: {error}") from error
-    for value in vars(recipe.data).values():
-        if isinstance(value, Path) and not value.exists():
-            raise ConfigError(
-                f"{value} does not exist; name the data with --data.annotations and --data.features, or train on the "
-                "embedded scenes with --scenes"
-            )
+    paths = {field: value for field, value in vars(recipe.data).items() if isinstance(value, Path)}
+    for value in paths.values():
+        if not value.exists():
+            options = " and ".join(f"--data.{field.replace('_', '-')}" for field in paths)
+            scenes = ", or train on the embedded scenes with --scenes" if recipe.task == "captioning" else ""
+            raise ConfigError(f"{value} does not exist; name the data with {options}{scenes}")
     return recipe

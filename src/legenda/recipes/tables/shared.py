@@ -21,8 +21,11 @@ def shared_recipe(recipe: str, stages: Stages, prefix: str = "") -> tuple[str, S
     """Return the first recipe, with its stages, among the rows of all tables that trains the same configuration.
 
     prefix: that of the recipes' names, "scenes." for the small models. Recipes that end with cross-entropy come before
-    first stages of others.
+    first stages of others. Raise ConfigError where the prefix is for captioning only.
     """
+    found = get_recipe(recipe)
+    if prefix and found.task != "captioning":
+        raise ConfigError(f"{recipe} has no small model on the embedded scenes, as captioning has; leave out --scenes")
     found = get_recipe(prefix + recipe)
     return _first_rows(prefix)[_configuration(found, "all" if len(found.stages) == 1 else stages)]
 
