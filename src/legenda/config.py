@@ -24,14 +24,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bound:
-    """The bounds of a number, in words and as a condition, with which a field is annotated."""
+    """The bounds of a number with which a field is annotated: the lower ones in words and as a condition."""
 
     words: str
     holds: Callable[[float], bool]
+    most: float = math.inf
 
 
 PositiveInt = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
 NonNegativeInt = Annotated[int, Bound("0 or more", lambda value: value >= 0)]
+Count = Annotated[int, Bound("at least 1", lambda value: value >= 1, most=1000)]
+NonNegativeCount = Annotated[int, Bound("0 or more", lambda value: value >= 0, most=1000)]
+"""Numbers of modules, cells or steps: a billion of them in the configuration of a stranger would fill memory."""
 PositiveFloat = Annotated[float, Bound("above 0", lambda value: value > 0)]
 NonNegativeFloat = Annotated[float, Bound("0 or more", lambda value: value >= 0)]
 Probability = Annotated[float, Bound("in [0, 1)", lambda value: 0 <= value < 1)]
@@ -56,6 +60,8 @@ class Bounded:
             for number in value if isinstance(value, tuple) else (value,):
                 if number is not None and (number == math.inf or not bound.holds(number)):
                     raise ConfigError(f"{self.section}{name} must be {bound.words}, not {number}")
+                if number is not None and number > bound.most:
+                    raise ConfigError(f"{self.section}{name} must be at most {bound.most}, not {number}")
 
 
 @cache

@@ -1,6 +1,7 @@
 """A model's folder: the files that are written, and the errors of damaged ones."""
 
 import json
+import resource
 
 import pytest
 import safetensors.torch
@@ -215,6 +216,33 @@ def test_half_precision_without_a_checksum_is_read(folder):
     halves = with_tensors(lambda tensors: tensors.update({name: x.half() for name, x in tensors.items()}))
     halves(folder / "model.safetensors")
     assert legenda.load(folder).state_dict()["encoder.input.bias"].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": 10**7}, r"model\.safetensors holds .* with shape .* where config\.json gives \(10000000"),
+        ({"vocab_size": 10**12}, r"model\.safetensors holds .* where config\.json gives \(1000000000000"),
+        ({"dim": 10**16}, r"config\.json: its options are those of no model"),
+        ({"ff_dim": 10**30}, r"config\.json has no usable \"model\" part"),
+        ({"num_layers": 10**6}, r"config\.json: num_layers must be at most 1000, not 1000000"),
+        ({"num_layers": 900}, r"model\.safetensors lacks .*layers"),
+        ({"branches": 10**9}, r"config\.json: branches must be at most 1000, not 1000000000"),
+        ({"grid_size": 10**19}, r"config\.json: grid_size must be at most 1000, not 1"),
+    ],
+)
+def test_sizes_of_strangers_fill_no_memory(folder, options, message):
+    with_options(**options)(folder / "config.json")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match=message):
+        legenda.load(folder)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
+
+
+def test_a_search_of_a_billion_steps_is_refused(folder):
+    with_decoding(max_length=10**9)(folder / "config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json: max_length must be at most 1000, not 1000000000"):
+        legenda.load(folder)
 
 
 def test_files_of_different_models_raise(folder):

@@ -18,7 +18,7 @@ from legenda.attention.registries import (
     Scaling,
     geometric_biases,
 )
-from legenda.config import Bounded, NonNegativeInt, PositiveInt, Probability
+from legenda.config import Bounded, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
 
 
@@ -50,23 +50,23 @@ class AttentionConfig(Bounded):
     """Factor of a head as a function of the distance (MD-SAN, Eqs. 7, 17 and 18, Table VIII)."""
     distance_init: DistanceInit = "xavier"
     """Initialization of this function: as in the released training, or w = 1 and v = 0."""
-    grid_size: PositiveInt = 7
+    grid_size: Count = 7
     """Cells along each side of an image whose regions are no grid; distances and windows are in cells."""
     window: Annotated[str, WINDOWS] = "none"
     """Local windows of attention (MD-SAN, Table IX)."""
-    window_size: PositiveInt = 4
+    window_size: Count = 4
     """Side of a window or of a block, in cells."""
-    window_halo: NonNegativeInt = 2
+    window_halo: NonNegativeCount = 2
     """Cells around a block that its regions also attend to ("halo")."""
-    branches: PositiveInt = 1
+    branches: Count = 1
     """Attentions that are averaged (MD-SAN, Eq. 9)."""
     drop_branch: Probability = 0.0
     """Probability of dropping each of several branches in training (MD-SAN, Eqs. 10 and 11)."""
-    branch_layers: tuple[PositiveInt, ...] = ()
+    branch_layers: tuple[Count, ...] = ()
     """Layers, counted from 1, that have several branches (MD-SAN, Table XII); empty for all."""
     branch_residual: bool | None = None
     """A residual connection and layer normalization inside each branch; None for the default of `reading`."""
-    attention_heads: PositiveInt | None = None
+    attention_heads: Count | None = None
     """Heads of this attention; None for num_heads (MD-SAN, Table X)."""
     head_dim: PositiveInt | None = None
     """Channels of each head; None divides the width among the heads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from legenda.config import Bounded, NonNegativeFloat, NonNegativeInt, PositiveInt, check_types
+from legenda.config import Bounded, Count, NonNegativeFloat, NonNegativeInt, check_types
 from legenda.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ class GenerationConfig(Bounded):
     """Tokens that are never generated."""
     beam_suppress_tokens: tuple[int, ...] = ()
     """Tokens that beam search does not generate."""
-    max_length: PositiveInt = 20
+    max_length: Count = 20
     """Greatest number of tokens, eos included."""
     finished_beams: Literal["keep", "release"] = "keep"
     """What happens to a hypothesis of beam search that has ended. "keep": it stays in the beam and competes with the

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from legenda.config import merge
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import CheckpointError, ConfigError, LegendaError
+from legenda.errors import CheckpointError, ConfigError
 from legenda.io import read_json
 from legenda.models.captioner import Captioner
 from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.models.registry import build_model
-from legenda.models.weights import load_weights
+from legenda.models.shapes import build_on_meta
+from legenda.models.weights import check_header, load_weights
 from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
@@ -39,6 +40,9 @@ def load_any(folder: str | Path) -> Model:
     check_plugins(content, path, "model")
     try:
         section = content["model"]
+        model = build_on_meta(section["name"], section["options"])
+        if model is not None:  # compared before memory is allocated for a stranger's options
+            check_header(model, folder / WEIGHTS)
         model = build_model(section["name"], section["options"])
         if model.generation_config is not None:
             model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
@@ -48,7 +52,7 @@ def load_any(folder: str | Path) -> Model:
         raise CheckpointError(
             f'{path} has no usable "model" part with a name and options; save the model again'
         ) from error
-    except LegendaError as error:
+    except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
     load_weights(model, folder / WEIGHTS)
     if section.get("vocabulary"):

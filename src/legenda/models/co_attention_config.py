@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
-from legenda.config import PositiveInt, Probability
+from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import Config
 
@@ -22,8 +22,8 @@ class CoAttentionConfig(AttentionConfig, Config):
     """Channels of a word embedding."""
     dim: PositiveInt = 512
     """Channels inside the model."""
-    num_heads: PositiveInt = 8
-    num_layers: PositiveInt = 6
+    num_heads: Count = 8
+    num_layers: Count = 6
     """Layers of the text encoder, and of the region encoder."""
     ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""
@@ -31,7 +31,7 @@ class CoAttentionConfig(AttentionConfig, Config):
     """Inner channels of the networks that score tokens and regions for pooling."""
     pooled_dim: PositiveInt = 1024
     """Channels of the pooled question and of the pooled image."""
-    max_text_length: PositiveInt = 14
+    max_text_length: Count = 14
     """Texts are truncated to this many tokens."""
     dropout: Probability = 0.1
     """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
@@ -58,7 +58,7 @@ class McanConfig(CoAttentionConfig):
 
     answers: PositiveInt = 3129
     """Number of answers; VQA-v2 has this many that annotators gave more than eight times."""
-    glimpses: PositiveInt = 1
+    glimpses: Count = 1
     """Weighted sums of the tokens, and of the regions, that are concatenated."""
 
     derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from legenda.attention.registries import ATTENTIONS, DISTANCES
-from legenda.config import PositiveInt
+from legenda.config import Count, PositiveInt
 from legenda.models.transformer.config import TransformerConfig
 
 
@@ -17,7 +17,7 @@ class MdsanConfig(TransformerConfig):
     encoder_class: ClassVar[str] = "legenda.models.mdsan:MdsanEncoder"
     decoder_class: ClassVar[str] = "legenda.models.mdsan:MdsanDecoder"
 
-    num_layers: int = 3
+    num_layers: Count = 3
     """Layers of the encoder, and of the decoder."""
     distance: Annotated[str, DISTANCES] = "manhattan"
     """Distance by which the scores are rescaled (Eq. 6 and Table VII)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from legenda.attention.config import AttentionConfig
-from legenda.config import PositiveInt, Probability
+from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import Config
 
@@ -24,8 +24,8 @@ class TranslatorConfig(AttentionConfig, Config):
 
     dim: PositiveInt = 512
     """Channels inside the model."""
-    num_heads: PositiveInt = 8
-    num_layers: PositiveInt = 6
+    num_heads: Count = 8
+    num_layers: Count = 6
     """Layers of the encoder, and of the decoder."""
     ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""

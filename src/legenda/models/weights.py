@@ -15,6 +15,7 @@ from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
 from legenda.run_files import WEIGHTS
 
+_HINT = "copy the file again or train the model again"
 _SCALE = "_scale"
 _CHECKSUM = "checksum"
 """The checksum in the file's header; files of earlier versions and other programs have none."""
@@ -77,28 +78,44 @@ def _read(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def check_header(model: nn.Module, path: Path) -> None:
+    """Raise CheckpointError unless the names and shapes in the header of a file are those of a model, also on meta."""
+
+    def read() -> dict[str, tuple[int, ...]]:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+    shapes = verified(read, path, _HINT)
+    scales = {name + _SCALE for name in shapes}
+    _check_shapes(model.state_dict(), {name: shape for name, shape in shapes.items() if name not in scales}, path)
+
+
+def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    missing, unexpected = sorted(state.keys() - shapes.keys()), sorted(shapes.keys() - state.keys())
+    if missing or unexpected:
+        what = f"lacks {missing[0]}" if missing else f"holds {unexpected[0]}, which the model does not have"
+        raise CheckpointError(f"{path} {what}; {_HINT}")
+    for name, tensor in state.items():
+        if tensor.shape != shapes[name]:
+            raise CheckpointError(
+                f"{path} holds {name} with shape {shapes[name]} where config.json gives {tuple(tensor.shape)}; the two "
+                "files belong to different models"
+            )
+
+
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the tensors of a file into the model.
 
     Raise CheckpointError unless names, shapes and kinds of dtype are the model's, and all values are finite.
     """
-    hint = "copy the file again or train the model again"
-    tensors = load_tensors(path, hint)
+    tensors = load_tensors(path, _HINT)
     state = model.state_dict()
-    missing, unexpected = sorted(state.keys() - tensors.keys()), sorted(tensors.keys() - state.keys())
-    if missing or unexpected:
-        what = f"lacks {missing[0]}" if missing else f"holds {unexpected[0]}, which the model does not have"
-        raise CheckpointError(f"{path} {what}; {hint}")
+    _check_shapes(state, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
     for name, tensor in state.items():
-        if tensor.shape != tensors[name].shape:
-            raise CheckpointError(
-                f"{path} holds {name} with shape {tuple(tensors[name].shape)} where config.json gives "
-                f"{tuple(tensor.shape)}; the two files belong to different models"
-            )
         found = tensors[name]
         if found.dtype != tensor.dtype and not (found.is_floating_point() and tensor.is_floating_point()):
-            raise CheckpointError(f"{path} holds {name} as {found.dtype}, where the model has {tensor.dtype}; {hint}")
+            raise CheckpointError(f"{path} holds {name} as {found.dtype}, where the model has {tensor.dtype}; {_HINT}")
         tensors[name] = found = found.to(tensor.dtype)
         if found.is_floating_point() and found.numel() and not torch.stack(torch.aminmax(found)).isfinite().all():
-            raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {hint}")
+            raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {_HINT}")
     model.load_state_dict(tensors)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.registries import Act
-from legenda.config import NonNegativeInt, PositiveFloat, PositiveInt, Probability
+from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -28,12 +28,12 @@ class XLinearConfig(ModelConfig):
 
     dim: int = 1024
     """Channels inside the model."""
-    num_heads: PositiveInt = 8
+    num_heads: Count = 8
     mid_dim: PositiveInt | None = None
     """Channels of B' in each head (D_c); half of the head's by default."""
-    num_layers: NonNegativeInt = 4
+    num_layers: NonNegativeCount = 4
     """X-Linear blocks of the encoder; 0 for none."""
-    decoder_layers: PositiveInt = 1
+    decoder_layers: Count = 1
     """X-Linear blocks of the decoder, or its layers."""
     act: Act = "celu"
     """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
-from legenda.config import NonNegativeInt, PositiveInt, Probability
+from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -37,8 +37,8 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     """Channels inside the model."""
     word_dim: PositiveInt | None = None
     """Channels of a word embedding; `dim` by default."""
-    num_heads: PositiveInt = 8
-    num_layers: NonNegativeInt = 6
+    num_heads: Count = 8
+    num_layers: NonNegativeCount = 6
     """Layers of the refiner, or 0."""
     refiner_aoa: bool = True
     """Attention on attention in the refiner; otherwise the heads are projected as in a Transformer."""
@@ -52,7 +52,7 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     """Multi-head attention in the decoder; otherwise one additive head."""
     additive_dim: PositiveInt = 512
     """Inner channels of the additive attention."""
-    multi_head_scale: PositiveInt = 1
+    multi_head_scale: Count = 1
     """The channels of all heads together are `dim` times this."""
     use_bn: int = 0
     """Batch normalization of the regions: 0 none, 1 before their embedding, 2 before and after it."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
-from legenda.config import PositiveInt, Probability
+from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.config import ModelConfig
 
@@ -23,8 +23,8 @@ class TransformerConfig(AttentionConfig, ModelConfig):
     encoder_class: ClassVar[str] = "legenda.models.transformer.encoder:TransformerEncoder"
     decoder_class: ClassVar[str] = "legenda.models.transformer.decoder:TransformerDecoder"
 
-    num_heads: PositiveInt = 8
-    num_layers: PositiveInt = 4
+    num_heads: Count = 8
+    num_layers: Count = 4
     """Layers of the encoder, and of the decoder."""
     ff_dim: PositiveInt = 2048
     """Inner channels of the feed-forward networks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from legenda.config import Bound, PositiveInt, Probability
+from legenda.config import Bound, Count, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.x_linear_config import XLinearConfig
 
@@ -26,7 +26,7 @@ class XTransformerConfig(XLinearConfig):
     """Channels inside the model."""
     num_layers: int = 6
     """Layers of the encoder; 0 for none."""
-    decoder_layers: int = 6
+    decoder_layers: Count = 6
     """Layers of the decoder."""
     ff_dim: PositiveInt = 3072
     """Inner channels of the feed-forward networks."""
