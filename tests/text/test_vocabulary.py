@@ -100,7 +100,7 @@ def test_load_names_a_missing_file(tmp_path):
         Vocabulary.load(tmp_path / "absent.txt")
 
 
-@pytest.mark.parametrize("tokens", [("a", "b"), ("<end>", "<unk>", ""), ("<end>", "<unk>", "a\nb")])
+@pytest.mark.parametrize("tokens", [("a", "b"), ("<end>", "<unk>", ""), ("<end>", "<unk>", "a\nb"), ("<end>", "\x9b")])
 def test_constructor_raises_for_invalid_tokens(tokens):
     with pytest.raises(LegendaError, match="are not a vocabulary"):
         Vocabulary(tokens)
@@ -159,3 +159,9 @@ def test_answer_vocabulary_save_and_load(tmp_path, answers):
 def test_answer_vocabulary_raises_for_invalid_answers(answers, problem):
     with pytest.raises(LegendaError, match=problem):
         AnswerVocabulary(answers)
+
+
+def test_words_that_a_terminal_obeys_are_not_in_built_vocabularies():
+    caption = ("a", "\x1b]0;title\x07", "b\x9b", "犬", "é")
+    assert Vocabulary.build([caption], min_count=1).tokens == ("<end>", "<unk>", "a", "é", "犬")
+    assert QuestionVocabulary.build([caption]).tokens == ("<pad>", "<unk>", "a", "犬", "é")

@@ -7,6 +7,7 @@ from functools import cached_property
 from operator import index
 from pathlib import Path
 from typing import ClassVar, Self
+from unicodedata import category
 
 from legenda.errors import ConfigError, DataError
 from legenda.io import read_text, write_text
@@ -58,6 +59,11 @@ class TokenList:
         """The id of tokens outside the vocabulary, or None where there is no "<unk>"."""
         return self.tokens.index(UNKNOWN) if UNKNOWN in self.tokens else None
 
+    @classmethod
+    def _is_word(cls, token: str) -> bool:
+        """Return whether a token may be built into the list."""
+        return token not in cls.specials and not _has_control(token)
+
     def encode(self, tokens: Iterable[str]) -> list[int]:
         """Return the id of each token, without EOS; text equal to a special token is unknown.
 
@@ -108,7 +114,11 @@ class Vocabulary(TokenList):
         if END not in special_tokens or not set(special_tokens) <= set(cls.specials):
             known = ", ".join(cls.specials)
             raise ConfigError(f"special_tokens must contain {END} and be among {known}, not {list(special_tokens)}")
-        frequent = (token for token, count in counts.items() if count >= min_count and token not in cls.specials)
+        frequent = (
+            token
+            for token, count in counts.items()
+            if count >= min_count and token not in cls.specials and not _has_control(token)
+        )
         return cls((*special_tokens, *sorted(frequent, key=lambda token: (-counts[token], token))))
 
     @cached_property
@@ -156,7 +166,7 @@ class QuestionVocabulary(TokenList):
 
         with_cls: whether to include OpenVQA's unused "<cls>", which MCAN's released code does not have.
         """
-        words = dict.fromkeys(word for question in questions for word in question if word not in cls.specials)
+        words = dict.fromkeys(word for question in questions for word in question if cls._is_word(word))
         return cls((*(cls.specials if with_cls else cls.specials[:2]), *words))
 
     @classmethod
@@ -178,7 +188,9 @@ class AnswerVocabulary(TokenList):
     @classmethod
     def build(cls, answers: Iterable[str], *, min_count: int = 9) -> Self:
         """Return the normalized answers that occur at least `min_count` times, in order of first occurrence."""
-        return cls(tuple(answer for answer, count in Counter(answers).items() if count >= min_count))
+        return cls(
+            tuple(answer for answer, count in Counter(answers).items() if count >= min_count and cls._is_word(answer))
+        )
 
     @classmethod
     def _find_problem(cls, tokens: Sequence[str]) -> str | None:
@@ -195,7 +207,14 @@ def _invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = 
             return f"line {line} contains white space"
         if "\n" in token or "\r" in token:
             return f"the entry of line {line} contains a line break"
+        if _has_control(token):
+            return f"the entry of line {line} contains a control character, which may change a terminal"
     return None
+
+
+def _has_control(token: str) -> bool:
+    """Return whether a token holds what a terminal may obey, all control characters but a line end of Unicode."""
+    return not token.isprintable() and any(category(each) == "Cc" and each != "\x85" for each in token)
 
 
 def _repeated_line(tokens: Sequence[str]) -> str | None:
