@@ -111,7 +111,8 @@ def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image
 
     def read() -> Image.Image:
         with _open(source, name, None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
-            return _to_rgb(ImageOps.exif_transpose(image))
+            ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
+            return _to_rgb(image)
 
     return _verified(read, name)
 
@@ -160,7 +161,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         return _to_8_bits(image).convert("RGB")
     if image.has_transparency_data:
         opaque = Image.new("RGBA", image.size, "white")
-        opaque.alpha_composite(image.convert("RGBA"))
+        opaque.alpha_composite(image if image.mode == "RGBA" else image.convert("RGBA"))
         image = opaque
     return image.convert("RGB")
 
@@ -173,5 +174,6 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     low, high = 0.0, 1.0 if image.mode == "F" else 65535.0
     if levels.min() < low or levels.max() > high:
         low, high = levels.min(), levels.max()
-    scaled = (levels - low) * (255 / (high - low or 1))
-    return Image.fromarray(scaled.round().astype(np.uint8))
+    levels -= low  # in place: a copy takes eight bytes per pixel
+    levels *= 255 / (high - low or 1)
+    return Image.fromarray(levels.round(out=levels).astype(np.uint8))
