@@ -85,10 +85,15 @@ def save_untrained(folder: Path, smaller: dict[str, int]) -> Path:
     recipe = get_recipe("scenes.ngsan")
     data = ScenesData(train=400, validation=2)  # enough to have all words
     opened = data.open(lambda _: None)
-    options = {"vocab_size": len(opened.vocabulary), "feature_dim": opened.feature_dim, **recipe.options, **smaller}
+    options = {
+        "vocab_size": len(opened.vocabulary),
+        "feature_dim": opened.feature_dim,
+        **recipe.model_overrides,
+        **smaller,
+    }
     model = create_model(recipe.model, **options)
     model.vocabulary = opened.vocabulary
-    return model.save(folder, recipe=recipe.name, data=describe_data(data), extractor="scenes")
+    return model.save(folder, recipe=recipe.name, data=describe_data(data, folder), extractor="scenes")
 
 
 @contextmanager
@@ -174,7 +179,7 @@ def report(options: Options, alone: list[Asked], together: list[Asked], seconds:
     print(f"{len(together) / seconds:.1f} answers a second at once; lost {len(lost)}, not as alone {wrong}")
     for problem in sorted(set(lost)):
         print(f"  {problem}")
-    warm = memory[max(0, _WARM_UP - len(alone)) // 50 :]
+    warm = memory[max(0, _WARM_UP - len(alone)) // 50 :] or memory[-1:]
     growth = max(warm) - warm[0]
     print(f"memory of the server: {warm[0]:.0f} MB after {_WARM_UP} requests, at most {growth:.1f} MB more later")
     return 1 if lost or wrong or growth > _MAX_GROWTH_MB else 0
