@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,3 +113,23 @@ def test_a_used_port_is_named(scenes_run, run_command):
     assert (code, out) == (2, "")
     assert f"127.0.0.1 port {port} cannot be listened on (Address already in use); set another --port or --host" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the resident memory of Linux")
+def test_memory_of_large_images_is_returned():
+    program = """
+        import sys
+        from PIL import Image
+        from legenda.serving.http_server import return_freed_memory
+        def resident():
+            return int(open("/proc/self/status").read().split("VmRSS:")[1].split()[0]) / 1000
+        return_freed_memory()
+        size = (4000, 4000)  # 64 MB
+        Image.new("RGB", size)
+        first = Image.new("RGB", size)
+        before = resident()
+        second = first.copy()
+        del first
+        sys.exit(resident() - before > 32)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=60).returncode == 0

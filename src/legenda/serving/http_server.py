@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -19,6 +20,7 @@ from legenda.errors import ConfigError
 
 _MAX_CONNECTIONS = 512
 _SHUTDOWN_S = 10
+_M_MMAP_THRESHOLD = -3
 _SECONDS: dict[Any, float] = {h11.IDLE: 15.0, h11.SEND_BODY: 75.0}
 """Seconds for the head of a request and for its body; the application has answered slow bodies by then."""
 
@@ -40,7 +42,7 @@ class TimedProtocol(H11Protocol):
         self._set_deadline()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, which may have begun."""
+        """Go on to the next request, which may have arrived."""
         super().on_response_complete()
         self._set_deadline()
 
@@ -110,3 +112,9 @@ def exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def return_freed_memory() -> None:
+    """Let glibc return the memory of large images to the system; it would keep freed blocks of up to 32 MB."""
+    with suppress(OSError, AttributeError):  # other C libraries have no mallopt
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 8_000_000)

@@ -24,10 +24,11 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     import_extra("uvicorn", "serve")
     from legenda.serving.app import create_app
     from legenda.serving.engine import LoadedModel
-    from legenda.serving.http_server import Server, exit_on_sigterm, listen
+    from legenda.serving.http_server import Server, exit_on_sigterm, listen, return_freed_memory
     from legenda.serving.limits import Limits
     from legenda.serving.samples import default_photographs, sample_images
 
+    return_freed_memory()
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     models = {name: LoadedModel(run, _load_extractor(run, options)) for name, run in runs.items()}
     photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
