@@ -1,0 +1,302 @@
+"""The recipes that train the packaged captioner of photographs, from the files of prepare.py in the folder `photo`.
+
+PLUGIN="--plugin benchmarks/photo/plugin.py"
+legenda train photo.text $PLUGIN --data.captions coco_captions --out runs/text
+legenda train photo --stages first --init-from runs/text --data.annotations photo/halves.json \\
+        --data.features photo/photo.safetensors --out runs/photo
+legenda train photo.consensus $PLUGIN --init-from runs/photo --out runs/consensus
+python benchmarks/photo/package.py runs/consensus src/legenda/assets/photo 0.7
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_matrix
+
+import legenda
+from legenda.datasets.annotations import read_annotations
+from legenda.datasets.captions import CaptionDataset, DataModule, KarpathyData
+from legenda.errors import DataError
+from legenda.features.predicted_words import WIDTH, WordTable, caption_shares
+from legenda.io import verified
+from legenda.recipes import Recipe, get_recipe
+from legenda.regions import Regions
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.text import Vocabulary, ptb_tokenize
+from legenda.training.schedules import Cosine
+
+_GIVEN = 2
+"""Captions of an image whose words are given; the others are learned."""
+
+
+@legenda.register_dataset("predicted_words")
+@dataclass(frozen=True, kw_only=True)
+class PredictedWordsData:
+    """Captions of any images, for training a decoder on text before it sees images.
+
+    Two captions of an image give its words, mapped to look like predicted ones: by the ridge regression from the words
+    of two captions to the predictions of `shares`, plus the residuals of a random image there. The model learns the
+    image's other captions. Images are those whose captions are most like `annotations` (Moore and Lewis, 2010).
+    """
+
+    captions: Path
+    """Captions of the images without features: COCO's captions_*.json, or a folder of them, or another annotation."""
+    annotations: Path
+    """The annotated images whose words `shares` predicts."""
+    shares: Path
+    """Predicted words of those images, as prepare.py writes them."""
+    words: Path
+    """The folder of words.txt and words.safetensors, which the same command writes."""
+    images: int = 60_500
+    """How many images."""
+    validation: int = 500
+    """How many of them are kept for validation."""
+    min_count: int = 4
+    """Words that are less frequent in the training captions of `annotations`, and in `captions` than `other_count`,
+    become <unk>."""
+    other_count: int = 300
+
+    def open(self, progress: Callable[[str], None]) -> DataModule:
+        """Read the captions, choose the images and fit the regression."""
+        progress(f"reading {self.captions} and {self.annotations}")
+        known = {
+            image.id: _tokens(image.captions) for image in read_annotations(self.annotations) if image.split == "train"
+        }
+        others = [(image.captions, _tokens(image.captions)) for image in read_annotations(self.captions)]
+        others = [(captions, tokens) for captions, tokens in others if len(captions) > _GIVEN]
+        counts = Counter(word for tokens in known.values() for caption in tokens for word in caption)
+        other_counts = Counter(word for _, tokens in others for caption in tokens for word in caption)
+        frequent = {word: count for word, count in other_counts.items() if count >= self.other_count}
+        words = {word: count for word, count in counts.items() if count >= self.min_count}
+        vocabulary = Vocabulary.from_counts(Counter(words) + Counter(frequent), min_count=1)
+        chosen = [others[index] for index in _most_similar([t for _, t in others], counts, other_counts, self.images)]
+        table = WordTable.load(self.words)
+        progress(f"fitting the predictions of {self.shares}")
+        simulate = _Simulation.fit(table, known, self.shares)
+        order = np.random.default_rng(0).permutation(len(chosen))
+        held_out, train = (
+            _dataset([chosen[index] for index in part], table, simulate, random)
+            for part, random in ((order[: self.validation], False), (order[self.validation :], True))
+        )
+        return DataModule(train, held_out, vocabulary, WIDTH, False)
+
+    def split(self, name: str) -> CaptionDataset:
+        """Return train or val."""
+        data = self.open(lambda _: None)
+        if name not in ("train", "val"):
+            raise DataError(f"predicted words have the splits train and val, not {name!r}")
+        return data.train if name == "train" else data.validation
+
+
+def _tokens(captions: Sequence[str]) -> list[list[str]]:
+    return [ptb_tokenize(caption) for caption in captions]
+
+
+def _most_similar(
+    images: Sequence[Sequence[Sequence[str]]], counts: Mapping[str, int], other_counts: Mapping[str, int], number: int
+) -> np.ndarray:
+    """Return the images with the largest mean log-ratio of word frequencies between the two sets, in their order."""
+    total, other_total = sum(counts.values()), sum(other_counts.values())
+    ratio = {
+        word: np.log((counts.get(word, 0) + 1) / total) - np.log((count + 1) / other_total)
+        for word, count in other_counts.items()
+    }
+    scores = [np.mean([ratio[word] for caption in tokens for word in caption] or [-9.0]) for tokens in images]
+    return np.sort(np.argsort(-np.array(scores), kind="stable")[:number])
+
+
+@dataclass(frozen=True, eq=False)
+class _Simulation:
+    """The regression from the words of two captions to predictions, on the scale of `WordTable.standardize`."""
+
+    table: WordTable
+    index: Mapping[str, int]
+    matrix: np.ndarray
+    residuals: np.ndarray
+
+    @staticmethod
+    def fit(table: WordTable, captions: Mapping[str, Sequence[Sequence[str]]], path: Path) -> _Simulation:
+        stored = verified(lambda: np.load(path, allow_pickle=False), path, "run benchmarks/photo/prepare.py")
+        names, shares = stored["ids"].tolist(), stored["shares"]
+        index = {name: number for number, name in enumerate(table.names)}
+        rows = [row for row, name in enumerate(names) if name in captions]
+        given = np.stack([caption_shares(captions[names[row]][:_GIVEN], index) for row in rows])
+        x, y = table.standardize(given), table.standardize(shares[rows].astype(np.float32))
+        gram = x.T @ x + 30 * np.eye(x.shape[1], dtype=np.float32)
+        matrix = np.linalg.solve(gram, x.T @ y).astype(np.float32)
+        return _Simulation(table, index, matrix, y - x @ matrix)
+
+    def __call__(self, captions: Sequence[Sequence[Sequence[str]]], residuals: np.ndarray) -> np.ndarray:
+        """Return predictions `(B, W)` for the given captions of each image, with the residuals of some others."""
+        given = np.stack([caption_shares(tokens[:_GIVEN], dict(self.index)) for tokens in captions])
+        standardized = self.table.standardize(given) @ self.matrix + self.residuals[residuals]
+        return (standardized + np.sqrt(self.table.prior)).clip(0) ** 2
+
+
+def _dataset(
+    images: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]],
+    table: WordTable,
+    simulate: _Simulation,
+    random: bool,
+) -> CaptionDataset:
+    generator = np.random.default_rng(1)
+
+    def read(positions: np.ndarray) -> Regions:
+        drawn = generator.integers(len(simulate.residuals), size=len(positions)) if random else positions
+        shares = simulate([images[position][1] for position in positions], drawn % len(simulate.residuals))
+        return Regions.from_numpy(table.regions(shares))
+
+    references = tuple(tuple(captions[_GIVEN:]) for captions, _ in images)
+    ids = tuple(str(number) for number in range(len(images)))
+    return CaptionDataset(ids, references, read, "predicted words", "photo")
+
+
+@legenda.register_reward("consensus")
+class Consensus:
+    """CIDEr against what the captions of similar training images lead to expect, without the image's own captions.
+
+    Kernel ridge regression from image vectors to the TF-IDF vectors of captions, cross-fitted in the predictor's folds;
+    the reward is the mean over n = 1..4 of the product of the candidate's normalized vector and the expected one, times
+    10, with CIDEr-D's penalty of lengths that differ from the expected one (Vedantam et al., CVPR 2015).
+    """
+
+    gamma, ridge, dense_weight = 0.6, 0.6, 0.7
+    kept = 1_500
+    """Entries of each expected vector, those of the largest magnitude."""
+
+    def __init__(self, split: CaptionDataset, vocabulary: Vocabulary, path: Path = Path("photo/kernel.npz")) -> None:
+        self.words, self.end = vocabulary.tokens, vocabulary.eos_token_id
+        captions = [_tokens(references) for references in split.references]
+        weights = self._weights(np.load(path), split.ids)
+        self.index: list[dict[tuple[str, ...], int]] = []
+        self.idf: list[np.ndarray] = []
+        self.entries: list[tuple[np.ndarray, np.ndarray]] = []
+        self.most = np.log(len(captions))
+        self.lengths = weights @ np.array(
+            [np.mean([len(tokens) for tokens in image]) for image in captions], np.float32
+        )
+        for n in range(1, 5):
+            counts = Counter(gram for image in captions for gram in {g for tokens in image for g in _grams(tokens, n)})
+            self.index.append({gram: number for number, gram in enumerate(counts)})
+            self.idf.append(self.most - np.log(np.fromiter(counts.values(), float)))
+            self.entries.append(self._expected(captions, weights, n))
+
+    def _weights(self, kernel: Mapping[str, np.ndarray], ids: Sequence[str]) -> np.ndarray:
+        """Return the weight of each training image's captions for each training image, `(B, B)`."""
+        row = {name: number for number, name in enumerate(kernel["ids"].tolist())}
+        order = np.array([row[name] for name in ids])
+        z = np.concatenate([kernel["x"], self.dense_weight * kernel["dense"]], axis=1)[order]
+        folds, norms = kernel["folds"][order], (z**2).sum(1)
+        similar = np.exp(-self.gamma * (norms[:, None] + norms - 2 * z @ z.T).clip(0))
+        weights = np.zeros_like(similar)
+        for fold in np.unique(folds):
+            inside, outside = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+            gram = similar[np.ix_(outside, outside)] + self.ridge * np.eye(len(outside), dtype=np.float32)
+            found = cho_solve(cho_factor(gram), similar[np.ix_(outside, inside)]).T
+            weights[np.ix_(inside, outside)] = found + (1 - found.sum(1, keepdims=True)) / len(outside)
+        return weights
+
+    def _vector(self, tokens: Sequence[str], n: int) -> tuple[list[int], np.ndarray]:
+        """Return the known n-grams and their normalized TF-IDF; unknown n-grams count in the norm."""
+        index, idf = self.index[n - 1], self.idf[n - 1]
+        counts = Counter(_grams(tokens, n))
+        values = {gram: count * (idf[index[gram]] if gram in index else self.most) for gram, count in counts.items()}
+        norm = np.sqrt(sum(value**2 for value in values.values())) + 1e-9
+        known = [gram for gram in values if gram in index]
+        return [index[gram] for gram in known], np.array([values[gram] / norm for gram in known])
+
+    def _expected(
+        self, captions: Sequence[Sequence[Sequence[str]]], weights: np.ndarray, n: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of the n-grams and the values of each image's expected vector."""
+        rows, columns, values = [], [], []
+        for row, image in enumerate(captions):
+            for tokens in image:
+                found, tf_idf = self._vector(tokens, n)
+                rows += [row] * len(found)
+                columns += found
+                values += (tf_idf / len(image)).tolist()
+        shape = len(captions), len(self.index[n - 1])
+        matrix = csr_matrix((np.array(values, np.float32), (rows, columns)), shape).T.tocsr()
+        kept, indices, entries = min(self.kept, shape[1]), [], []
+        for first in range(0, len(captions), 300):
+            block = (matrix @ weights[first : first + 300].T).T
+            chosen = np.sort(np.argpartition(-np.abs(block), kept - 1, axis=1)[:, :kept], axis=1)
+            indices.append(chosen.astype(np.int32))
+            entries.append(np.take_along_axis(block, chosen, axis=1))
+        return np.concatenate(indices), np.concatenate(entries)
+
+    def __call__(self, images: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """Return the reward of K captions of each image, `(B, K)`."""
+        return np.array(
+            [[self._score(int(i), row.tolist()) for row in rows] for i, rows in zip(images, tokens, strict=True)]
+        )
+
+    def _score(self, image: int, ids: list[int]) -> float:
+        ended = ids[: ids.index(self.end)] if self.end in ids else ids
+        caption = [self.words[number] for number in ended]
+        total = 0.0
+        for n in range(1, 5):
+            found, values = self._vector(caption, n)
+            indices, entries = (part[image] for part in self.entries[n - 1])
+            slots = np.searchsorted(indices, found).clip(max=len(indices) - 1)
+            total += float((entries[slots] * (indices[slots] == found) * values).sum())
+        return 10 / 4 * total * np.exp(-((len(caption) - self.lengths[image]) ** 2) / 72)
+
+
+def _grams(tokens: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
+
+
+_photo = get_recipe("photo")
+_stage = _photo.stages[0]
+_folder = Path("photo")
+_halves = KarpathyData(annotations=_folder / "halves.json", features=_folder / "photo.safetensors", min_count=4)
+
+legenda.register_recipe(
+    Recipe(
+        name="photo.text",
+        summary="captions of COCO from simulated predicted words, before photo",
+        model=_photo.model,
+        model_overrides=_photo.model_overrides,
+        data=PredictedWordsData(
+            captions=Path("coco_captions"),
+            annotations=_folder / "halves.json",
+            shares=_folder / "shares.npz",
+            words=_folder,
+        ),
+        stages=(
+            replace(
+                _stage,
+                epochs=1,
+                captions_per_image=3,
+                schedule=Cosine(learning_rate=1e-3, min_learning_rate=1e-4, total_steps=2500, warmup_steps=200),
+                ema_decay=0.99,
+            ),
+        ),
+    )
+)
+legenda.register_recipe(
+    replace(
+        _photo,
+        name="photo.consensus",
+        summary="self-critical training with the reward consensus, after photo",
+        data=_halves,
+        stages=(
+            replace(
+                _stage,
+                epochs=2,
+                objective="self_critical",
+                self_critical=SelfCriticalConfig(rewards={"consensus": 1.0, "CIDEr-D": 0.25}, xe_weight=0.1),
+                schedule=Cosine(learning_rate=1e-4, min_learning_rate=1e-5, total_steps=1250, warmup_steps=30),
+                ema_decay=0.98,
+            ),
+        ),
+    )
+)

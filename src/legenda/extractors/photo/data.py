@@ -1,0 +1,45 @@
+"""Captioned photographs whose features the extractor `photo` computes when they are first needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from legenda.datasets.captions import KarpathyData
+from legenda.datasets.karpathy import CaptionedImage
+from legenda.extractors.extraction import extract_store
+from legenda.extractors.registry import load_extractor
+from legenda.features.base import FeatureStore
+from legenda.features.open import open_features
+
+_SUFFIX = ".photo.safetensors"
+_VALIDATION = 10
+"""One of so many images validates where the annotations have no split val."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoData(KarpathyData):
+    """Captioned photographs; without features, those of the extractor `photo` are stored next to the annotations.
+
+    Where the annotations have no split val, every tenth training image belongs to it.
+    """
+
+    features: Path | None = None
+    """A store made with the extractor `photo`; by default the annotations' name with the suffix .photo.safetensors,
+    which is written where it does not exist."""
+    images: Path | None = None
+    """The folder of the photographs; by default that of the annotations."""
+
+    def _store(self) -> FeatureStore:
+        path = self.features or self.annotations.with_name(self.annotations.name + _SUFFIX)
+        if self.features is None and not path.exists():
+            folder = self.images or self.annotations.parent
+            extract_store([folder / image.file for image in self._images()], load_extractor("photo"), path)
+        return open_features(path, sizes=self.sizes)
+
+    def _images(self) -> list[CaptionedImage]:
+        images = super()._images()
+        if any(image.split == "val" for image in images):
+            return images
+        train = [image.id for image in images if image.split == "train"][_VALIDATION - 1 :: _VALIDATION]
+        return [replace(image, split="val") if image.id in train else image for image in images]
