@@ -11,7 +11,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.datasets.captions import CaptionDataset
-from legenda.extractors.photo.data import PhotoData
+from legenda.extractors.photo_data import PhotoData
 from legenda.models.location import ASSETS, PACKAGED
 from legenda.plugins import forget_plugin, load_plugin
 from legenda.recipes import get_recipe

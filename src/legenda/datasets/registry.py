@@ -9,7 +9,7 @@ DATASETS: Registry[type] = Registry(
     {
         "scenes": "legenda.datasets.captions:ScenesData",
         "karpathy": "legenda.datasets.captions:KarpathyData",
-        "photo": "legenda.extractors.photo.data:PhotoData",
+        "photo": "legenda.extractors.photo_data:PhotoData",
         "moving_scenes": "legenda.datasets.video_scenes:MovingScenesData",
         "vqa": "legenda.datasets.question_configs:VqaData",
         "daquar": "legenda.datasets.question_configs:DaquarData",
