@@ -59,3 +59,12 @@ def test_one_process_cannot_take_a_lock_twice(tmp_path):
         assert (tmp_path / ".run.lock").exists()
     with locked(tmp_path / "run"):
         pass
+
+
+def test_only_leftovers_of_the_same_name_are_removed(tmp_path):
+    mine, others = tmp_path / ".run.abcd1234.partial", tmp_path / ".run.json.abcd1234.partial"
+    mine.touch()
+    others.touch()
+    with locked(tmp_path / "run"):
+        assert not mine.exists()
+        assert others.exists()

@@ -108,6 +108,11 @@ BOMBS = {
     "text length": b"\x80\x04\x8d" + (2**33).to_bytes(8, "little") + b"abc.",
     "nested tuples as key": b"\x80\x02}N" + b"\x85" * 1_000_000 + b"Ns.",
     "nested lists": b"\x80\x02" + b"]" * 300_000 + b"a" * 299_999 + b".",
+    "copies of a list": b"\x80\x02c__builtin__\nfrozenset\nq\x01("
+    + b"K\x01" * 20_000
+    + b"lq\x000]("
+    + b"h\x01h\x00\x85\x81" * 300
+    + b"e.",
     "frame": b"\x80\x04\x95" + (2**33).to_bytes(8, "little") + b"N.",
 }
 
@@ -140,7 +145,7 @@ def test_hostile_files_neither_crash_nor_fill_memory(tmp_path):
     assert float(done.stdout) < 200  # MiB
 
 
-@pytest.mark.parametrize("name", ["copies", "bytearray", "text length", "nested tuples as key"])
+@pytest.mark.parametrize("name", ["copies", "copies of a list", "bytearray", "text length", "nested tuples as key"])
 def test_refusals_are_one_sentence(tmp_path, name):
     (tmp_path / "vocab.pkl").write_bytes(BOMBS[name])
     with pytest.raises(LegendaError, match=r"vocab\.pkl cannot be read \(.*\); give the release's own file"):

@@ -56,6 +56,8 @@ def export_captioner(
     out, config = Path(out), resolve_config(model, None, max_length=max_length)
     length = config.max_length
     _require_packages(format)
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name a folder to write to")
     if model.vocabulary is None:
         raise ConfigError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def locked(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error
     try:
-        for leftover in lock.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        for leftover in lock.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.partial"):  # of tempfile
             rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         yield
     finally:

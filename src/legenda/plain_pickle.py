@@ -71,6 +71,23 @@ class Unpickler(_Base):
             raise DataError("it builds more than its size explains")
         super().load_reduce()
 
+    def load_newobj(self) -> None:
+        """Create a stand-in."""
+        self._check_stand_in(self.stack[-2])
+        super().load_newobj()
+
+    def _instantiate(self, klass: Any, args: Any) -> None:
+        self._check_stand_in(klass)
+        super()._instantiate(klass, args)
+
+    def _check_stand_in(self, kind: Any) -> None:
+        if not (isinstance(kind, type) and issubclass(kind, Opaque)):
+            raise DataError("it creates an object as plain data does not")
+
+    def load_newobj_ex(self) -> None:
+        """Refuse objects with keyword arguments."""
+        raise DataError("it creates an object as plain data does not")
+
     def load_build(self) -> None:
         """Set the state of a stand-in."""
         state = self.stack.pop()
@@ -92,6 +109,8 @@ class Unpickler(_Base):
 
     dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.NEWOBJ[0]] = load_newobj
+    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
     for _code in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3):
         dispatch[_code[0]] = lambda self, load=dispatch[_code[0]]: self.append_tuple(load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ _INSTALLED = Plugin("installed plugins", "")
 REGISTRIES: dict[str, Registry[Any]] = {}
 """Every registry by its kind; a registry is created when its module is imported."""
 _plugins: dict[str, Plugin] = {}
+_entry_points_lock = threading.RLock()
+_importing: list[bool] = []
 _loading: list[Plugin] = []
 
 
@@ -160,17 +163,26 @@ def plugin_options() -> list[str]:
 
 def load_entry_points() -> None:
     """Import every module of the group "legenda.plugins", once; raise ConfigError naming one that fails."""
-    if _INSTALLED.name in _plugins:
-        return
-    _plugins[_INSTALLED.name] = _INSTALLED
-    for point in metadata.entry_points(group=ENTRY_POINTS):
+    with _entry_points_lock:
+        if _INSTALLED.name in _plugins or _importing:
+            return
+        _importing.append(True)  # a plugin may look names up while it is imported
         try:
-            with _load(Plugin(point.module, _digest_of_file(getattr(find_spec(point.module), "origin", None)))):
-                point.load()
-        except Exception as error:
-            raise ConfigError(
-                f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
-            ) from error
+            for point in metadata.entry_points(group=ENTRY_POINTS):
+                _load_entry_point(point)
+            _plugins[_INSTALLED.name] = _INSTALLED
+        finally:
+            _importing.clear()
+
+
+def _load_entry_point(point: metadata.EntryPoint) -> None:
+    try:
+        with _load(Plugin(point.module, _digest_of_file(getattr(find_spec(point.module), "origin", None)))):
+            point.load()
+    except Exception as error:
+        raise ConfigError(
+            f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
+        ) from error
 
 
 def read_source(path: Path) -> bytes:

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from small_runs import assert_same, outcome, run
+from small_runs import TRAINING, assert_same, outcome, run
 
 from legenda.training.interrupt import SIGNALS, SignalFlag, TrainingInterrupted
 from legenda.training.loop import TrainingLoop
@@ -33,6 +33,22 @@ def test_a_signal_saves_the_state_and_the_run_goes_on(completed_run, tmp_path, m
     with pytest.raises(TrainingInterrupted, match=rf"{signum.name} stopped training after step {step}; its state is"):
         run(tmp_path / "run")
     assert [signal.getsignal(number) for number in SIGNALS] == handlers
+    monkeypatch.undo()
+    run(tmp_path / "run")
+    assert_same(outcome(completed_run), outcome(tmp_path / "run"))
+
+
+def test_a_signal_in_the_last_validation_is_not_lost(completed_run, tmp_path, monkeypatch):
+    original = TrainingLoop._validate
+
+    def validate(self, progress_bar):
+        if self.progress.epoch == TRAINING.epochs:
+            os.kill(os.getpid(), signal.SIGTERM)
+        original(self, progress_bar)
+
+    monkeypatch.setattr(TrainingLoop, "_validate", validate)
+    with pytest.raises(TrainingInterrupted, match="SIGTERM stopped training after step 24"):
+        run(tmp_path / "run")
     monkeypatch.undo()
     run(tmp_path / "run")
     assert_same(outcome(completed_run), outcome(tmp_path / "run"))

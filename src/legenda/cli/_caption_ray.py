@@ -41,7 +41,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
     }
     if options.do_sample:
         settings["batch_size"] = options.batch_size  # the samples depend on it
-    with progress_bar("listing images"):
+    with locked(options.out), progress_bar("listing images"):
         job = open_job(
             options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
         )

@@ -22,15 +22,15 @@ _MAX_PREFIX_TOKENS = 16
 def load_hf(name: str, device: torch.device) -> Extract:
     """Return the extract function of a model on the hub or in a folder.
 
-    Raises ConfigError, naming the model, when it cannot be loaded.
+    Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
     transformers = import_extra("transformers", "vision")
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
         is_detector = any("ObjectDetection" in architecture for architecture in config.architectures or ())
         auto_class = transformers.AutoModelForObjectDetection if is_detector else transformers.AutoModel
-        model: Any = auto_class.from_pretrained(name, dtype=torch.float32)
-        processor = transformers.AutoImageProcessor.from_pretrained(name)
+        model: Any = auto_class.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+        processor = transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the hub, its cache and its files raise exceptions of any type
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"hf:{name} cannot be loaded ({reason}); name a model of the hub or a folder") from error

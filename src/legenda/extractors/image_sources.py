@@ -52,7 +52,7 @@ def _read_stdin() -> list[str]:
 
 def _download(url: str, folder: Path) -> Path:
     folder.mkdir()
-    path = folder / (url.split("?")[0].rstrip("/").rpartition("/")[2] or "image")
+    path = folder / (url.split("?")[0].rstrip("/").rpartition("/")[2][-100:] or "image")
     try:
         with urllib.request.urlopen(url, timeout=_DOWNLOAD_TIMEOUT_S) as response:
             content = response.read(_MAX_DOWNLOAD_BYTES + 1)

@@ -59,6 +59,8 @@ class ExtractorIdentity:
             return f"is {other.name}, whose features were not compared"
         if self.feature_dim != other.feature_dim:
             return f"returns {other.feature_dim} channels, not {self.feature_dim}"
+        if len(self.fingerprint) != len(other.fingerprint):
+            return f"has {len(other.fingerprint)} numbers as fingerprint, not {len(self.fingerprint)}"
         pairs = zip(self.fingerprint, other.fingerprint, strict=True)
         difference = max(abs(a - b) for a, b in pairs) / max(abs(self.fingerprint[0]), 1e-9)
         if difference <= TOLERANCE:

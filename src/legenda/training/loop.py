@@ -183,8 +183,7 @@ class TrainingLoop:
             self._validate(progress_bar)
         progress.finished = self._is_last_stage and self._stage_is_finished()
         self._save()
-        if not progress.finished:
-            self._stop_on_signal(saved=True)
+        self._stop_on_signal(saved=True)
 
     def _stop_on_signal(self, *, saved: bool) -> None:
         """Save the state, unless it is, and raise TrainingInterrupted where any process has received a signal."""
