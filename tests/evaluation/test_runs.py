@@ -9,8 +9,11 @@ import pytest
 
 import legenda
 from legenda.datasets.captions import ScenesData
-from legenda.evaluation.runs import load_run
+from legenda.errors import LegendaError
+from legenda.evaluation.runs import load_captioner_run, load_run
+from legenda.extractors import load_extractor
 from legenda.models.weights import save_weights
+from run_fixtures import ROOT
 
 SCENES = ScenesData(train=6, validation=4, test=2)
 
@@ -81,3 +84,22 @@ def test_the_model_of_an_earlier_stage_is_evaluated(make_run, run_command):
     code, _, err = run_command(f"evaluate {run} --stage 2")
     assert code == 2
     assert "model_stage2.safetensors does not exist; only stages before a run's last one leave such a file" in err
+
+
+def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, run_command):
+    run = folder / "runs" / "x"
+    config = json.loads((run / "config.json").read_text())
+    extractor = load_extractor(ROOT / "examples" / "my_extractor.py")
+    data = f"--annotations {folder / 'data' / 'dataset.json'} --features {folder / 'data' / 'features.safetensors'}"
+    for changes in ({"extractor": None}, {"data": {"kind": "unknown"}}):
+        (run / "config.json").write_text(json.dumps({**config, "data": None} | changes))
+        code, _, err = run_command(f"evaluate {run} --beam-size 1 {data}")
+        assert code == 0, err
+        written = json.loads((run / "evaluation_val.json").read_text())
+        assert written["data"]["annotations"] == "../../data/dataset.json"
+    (run / "config.json").write_text(json.dumps({**config, "extractor": None}))
+    opened = load_captioner_run(run)
+    given = opened.resolve_extractor(str(ROOT / "examples" / "my_extractor.py"))
+    assert given.name == extractor.name
+    with pytest.raises(LegendaError, match="does not name the extractor"):
+        opened.resolve_extractor(None)

@@ -30,7 +30,7 @@ def check_extractor(run: Run, split: Any) -> None:
 
     Runs without the name of an extractor are not checked: imported ones, and those trained on unnamed features.
     """
-    actual, expected = str(getattr(split, "extractor", None)), str(run.config.get("extractor"))
+    actual, expected = str(getattr(split, "extractor", None)), run.extractor
     if not run.imported and expected != UNNAMED and not is_same_extractor(expected, actual):
         run.refuse_extractor(
             f"{split.source} was made by the extractor {extractor_name(actual)}, but {run.folder} was trained on "

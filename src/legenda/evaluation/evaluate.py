@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from legenda.datasets.captions import CaptionDataset
-from legenda.errors import ConfigError
+from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.generate import generate
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
@@ -68,9 +68,8 @@ def evaluate_captions(
     is scored. collapse_repeats: whether words that follow themselves are dropped; None for what the training did.
     """
     dataset = data.split(split)
+    settings = caption_settings(run.config, split, search, metrics, _describe_other(run, data), collapse_repeats)
     captions = generate(run, dataset, search, members, progress_bar=progress_bar)
-    other_data = None if not run.imported and data == run.data() else describe_data(data, run.folder)
-    settings = caption_settings(run.config, split, search, metrics, other_data, collapse_repeats)
     settings = {"images": len(dataset), **settings}
     if settings["collapse_repeats"]:
         captions = collapse(captions)
@@ -133,6 +132,16 @@ def caption_coco_server(
     }
     paths = write_submission(folder, algorithm or run.folder.resolve().name, captions)
     return dict(zip(paths, map(len, captions.values()), strict=True))
+
+
+def _describe_other(run: Run, data: Data) -> dict[str, Any] | None:
+    """Return the description of data that are not those of the run, or where these cannot be read; otherwise None."""
+    try:
+        if data == run.data():
+            return None
+    except LegendaError:
+        pass
+    return describe_data(data, run.folder)
 
 
 def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) -> ScoreDict:

@@ -47,7 +47,7 @@ def generate(
         check_extractor(member, split)
     count = len(split) if positions is None else len(positions)
     done = 0
-    extractor = extractor_name(str(run.config.get("extractor")))
+    extractor = extractor_name(run.extractor)
     unfamiliar: list[str] = []
     with progress_bar(f"captioning {split.source}") as update:
 

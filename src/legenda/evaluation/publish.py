@@ -38,14 +38,14 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
 def model_card(run: Run, name: str, license: str | None = None) -> str:
     """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
     environment = run.config.get("environment") or {}
-    recipe, extractor = run.config.get("recipe"), extractor_name(str(run.config.get("extractor")))
+    recipe = run.config.get("recipe")
     data = run.config.get("data")
     facts = {
         "model": f"{run.model.name}, {run.model.parameter_count:,} parameters",
         "task": run.task.name,
         "recipe": recipe,
         "data": None if data is None else ", ".join(f"{key}={_without_folders(value)}" for key, value in data.items()),
-        "extractor of the features": extractor,
+        "extractor of the features": extractor_name(str(run.config.get("extractor") or "")),
         "license": license or "not stated",
         "versions": f"legenda {environment.get('legenda', 'unknown')}, torch {environment.get('torch', 'unknown')}",
     }
@@ -65,7 +65,7 @@ def model_card(run: Run, name: str, license: str | None = None) -> str:
 def _describe_use(run: Run, name: str) -> str:
     if not isinstance(run, CaptionerRun):
         return f"legenda evaluate {name}"
-    extractor = extractor_name(str(run.config.get("extractor")))
+    extractor = extractor_name(run.extractor)
     return f"legenda caption photo.jpg --model {name}" + ("" if needs_no_file(extractor) else " --extractor EXTRACTOR")
 
 

@@ -85,6 +85,11 @@ class Run:
         """Whether the weights were imported from a released code, so that data and features are unknown."""
         return "imported" in self.config
 
+    @property
+    def extractor(self) -> str:
+        """The identity of the extractor of the features, as text; "unnamed" where config.json has none."""
+        return str(self.config.get("extractor") or UNNAMED)
+
     def data(self) -> Any:
         """Return the settings of the training data; raise LegendaError where config.json lacks them."""
         if self.imported:
@@ -108,7 +113,7 @@ class CaptionerRun(Run):
         `compute`, in the precision of the training. Raise LegendaError where the extractor is missing or is not the
         one of the training.
         """
-        expected = ExtractorIdentity.parse(str(self.config.get("extractor")))
+        expected = ExtractorIdentity.parse(self.extractor)
         on_device = ComputeOptions(device=compute.device)
         if self.imported or expected.name == UNNAMED:
             if given is None:
