@@ -24,7 +24,7 @@ class PhotoData(KarpathyData):
     Where the annotations have no split val, every tenth training image belongs to it.
     """
 
-    features: Path | None = None
+    features: Path | None = None  # type: ignore[assignment]  # pyrefly: ignore[bad-override]
     """A store made with the extractor `photo`; by default the annotations' name with the suffix .photo.safetensors,
     which is written where it does not exist."""
     images: Path | None = None

@@ -13,13 +13,13 @@ _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 class _Conv(nn.Conv2d):
     """A convolution with TensorFlow's padding, which is asymmetric for a stride of 2."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Return the map, of ceil(size / stride) cells on each side."""
         kernel, stride, pads = self.kernel_size[0], self.stride[0], []
-        for size in (x.shape[-1], x.shape[-2]):
+        for size in (input.shape[-1], input.shape[-2]):
             total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
             pads += [total // 2, total - total // 2]
-        return super().forward(F.pad(x, pads))
+        return super().forward(F.pad(input, pads))
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
