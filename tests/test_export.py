@@ -18,6 +18,7 @@ from legenda import export
 from legenda.decoding import greedy
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import LegendaError, install_line
+from legenda.models import location
 from legenda.text import Vocabulary
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "caption_onnx.py"
@@ -103,6 +104,11 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert out.startswith(f"{tmp_path / 'run' / 'torch'}: decoder, encoder, export.json, vocabulary.json, ")
     assert out.endswith("differ from PyTorch by at most 0.0e+00\n")
     assert json.loads((tmp_path / "run" / "torch" / "export.json").read_text())["generation_config"]["max_length"] == 3
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(location, "download_model", lambda _: tmp_path / "run")
+    code, out, _ = run_command("export somebody/scenes --format torch --max-length 3")
+    assert out.startswith("torch: decoder, encoder, ")
+    assert not (tmp_path / "somebody").exists()
     code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
     assert (code, err) == (2, "legenda export: max_length must be at least 1, not 0\n")
 

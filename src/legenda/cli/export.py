@@ -18,11 +18,11 @@ class Options:
     """
 
     model: tyro.conf.Positional[str]
-    """A run folder."""
+    """A run folder, photo, or USER/MODEL of Hugging Face's hub."""
     output_format: Annotated[Literal["onnx", "torch"], tyro.conf.arg(name="format")] = "onnx"
     """onnx: encoder.onnx and decoder.onnx; torch: encoder.pt2 and decoder.pt2 of torch.export."""
     out: Path | None = None
-    """The folder to write (default: the format, in the run folder)."""
+    """The folder to write (default: the format, in the run folder or, for other models, in the current one)."""
     max_length: int | None = None
     """Greatest number of tokens, eos included; by default that of the model."""
 
@@ -32,8 +32,10 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "export")
     from legenda.export import export_captioner
     from legenda.models import load
+    from legenda.models.location import is_run_folder
 
-    out = Path(options.model) / options.output_format if options.out is None else options.out
+    folder = Path(options.model) if is_run_folder(options.model) else Path()
+    out = folder / options.output_format if options.out is None else options.out
     model = load(options.model)
     report = export_captioner(model, out, format=options.output_format, max_length=options.max_length)
     size = sum(file.stat().st_size for file in report.files) / 1e6
