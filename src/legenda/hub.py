@@ -25,8 +25,8 @@ def download_model(name: str, revision: str | None = None) -> Path:
         folder = hub.snapshot_download(name, revision=revision, allow_patterns=[*_FILES], **_client())
     except Exception as error:  # of the HTTP client, the hub and the file system
         raise ConfigError(
-            f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub ({_reason(error)}); check the "
-            "name and the network, and log in with `hf auth login` where it is private"
+            f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub ({_reason(error)}); "
+            "check the name and the network, and log in with `hf auth login` where it is private"
         ) from error
     for file in (CONFIG, WEIGHTS):
         if not Path(folder, file).is_file():
