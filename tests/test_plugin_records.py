@@ -8,6 +8,8 @@ import pytest
 import legenda
 from legenda import LegendaError
 from legenda.plugin_records import check_plugins, describe_plugins
+from legenda.recipes import get_recipe
+from legenda.recipes.overrides import continue_from
 
 pytestmark = pytest.mark.usefixtures("forget_plugins")
 PATH = Path("run/config.json")
@@ -45,6 +47,28 @@ def test_only_the_parts_of_a_section_are_needed(forget_plugins):
         check_plugins(config, PATH, "model")
     with pytest.raises(LegendaError, match="needs reward 'short' of the plugin mine"):
         check_plugins(config, PATH, "stages")
+
+
+def test_a_feature_store_is_recorded_by_the_suffix_of_the_data(tmp_path, forget_plugins):
+    file = tmp_path / "stored.py"
+    file.write_text("import legenda\nlegenda.register_feature_store('.mine')(print)\n")
+    legenda.load_plugin(file)
+    config = describe_plugins({"data": {"kind": "karpathy", "features": "../my@data/a.mine"}})
+    assert [record["parts"] for record in config["plugins"]] == [{"feature store": [".mine"]}]
+    forget_plugins()
+    with pytest.raises(LegendaError, match="needs feature store '.mine' of the plugin stored"):
+        check_plugins(config, PATH, "data")
+
+
+def test_the_run_that_a_training_continues_names_its_missing_plugin(tmp_path, forget_plugins):
+    file = tmp_path / "modelled.py"
+    file.write_text("import legenda\nlegenda.register_norm('mine')(print)\n")
+    legenda.load_plugin(file)
+    model = {"name": "unknown", "options": {"norm": "mine"}}
+    (tmp_path / "config.json").write_text(json.dumps({"model": model, **describe_plugins({"model": model})}))
+    forget_plugins()
+    with pytest.raises(LegendaError, match="needs norm 'mine' of the plugin modelled, which is not loaded"):
+        continue_from(get_recipe("scenes.ngsan"), tmp_path)
 
 
 @pytest.mark.parametrize("plugins", [3, ["mine"], [{"name": "mine"}], [{"name": "a", "digest": "b", "parts": [1]}]])

@@ -15,7 +15,14 @@ from legenda.errors import CheckpointError
 from legenda.plugins import REGISTRIES, Plugin, load_entry_points
 
 _LOGGER = logging.getLogger(__name__)
-_SECTIONS = {"task": "task", "data set": "data", "extractor": "extractor", "reward": "stages", "metric": "stages"}
+_SECTIONS = {
+    "task": "task",
+    "data set": "data",
+    "feature store": "data",
+    "extractor": "extractor",
+    "reward": "stages",
+    "metric": "stages",
+}
 """The section of a run's configuration that names parts of a kind; for kinds that are not listed, "model"."""
 
 
@@ -70,9 +77,10 @@ def _owner(kind: str, name: str) -> Plugin | None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield all texts in a part of a configuration; of an extractor such as "mine:model", also the first part."""
+    """Yield all texts in a part of a configuration; of "mine:model", also the first part; of "a.mine", the suffix."""
     if isinstance(value, str):
-        yield from (value, re.split("[:#@]", value)[0])
+        first = re.split("[:#@]", value)[0]
+        yield from (value, first, Path(value).suffix, Path(first).suffix)
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield str(key)

@@ -14,6 +14,7 @@ from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.io import read_json
 from legenda.models import describe_model
 from legenda.models.location import find_model
+from legenda.plugin_records import check_plugins
 from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
 from legenda.run_files import CONFIG
@@ -123,10 +124,12 @@ def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
 def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
-    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run.
+    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run, or needs a plugin that is not
+    loaded.
     """
     folder = find_model(run)
     config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
+    check_plugins(config, folder / CONFIG, "model")
     try:
         name, options = config["model"]["name"], dict(config["model"]["options"])
     except (KeyError, TypeError, ValueError) as error:
