@@ -56,7 +56,7 @@ def test_a_feature_store_is_recorded_by_the_suffix_of_the_data(tmp_path, forget_
     config = describe_plugins({"data": {"kind": "karpathy", "features": "../my@data/a.mine"}})
     assert [record["parts"] for record in config["plugins"]] == [{"feature store": [".mine"]}]
     forget_plugins()
-    with pytest.raises(LegendaError, match="needs feature store '.mine' of the plugin stored"):
+    with pytest.raises(LegendaError, match=r"needs feature store '[.]mine' of the plugin stored"):
         check_plugins(config, PATH, "data")
 
 

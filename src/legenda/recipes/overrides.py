@@ -124,8 +124,8 @@ def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
 def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
-    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run, or needs a plugin that is not
-    loaded.
+    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run, or where
+    the model needs a plugin that is not loaded.
     """
     folder = find_model(run)
     config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
