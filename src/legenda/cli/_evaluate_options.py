@@ -11,7 +11,8 @@ from legenda.search_options import RunSearchOptions
 
 @dataclass(frozen=True)
 class Options(RunSearchOptions):
-    """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder.
+    """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder or, for
+    photo and USER/MODEL of Hugging Face's hub, to evaluation_NAME_SPLIT.json in the current folder.
 
     Runs of other tasks answer, locate or translate instead and take --split, --beam-size and --stage. Where a split has
     no reference captions or answers, its predictions are written and nothing is scored.
@@ -25,7 +26,7 @@ class Options(RunSearchOptions):
     """
 
     run: tyro.conf.Positional[Path]
-    """A run folder."""
+    """A run folder, photo, or USER/MODEL of Hugging Face's hub."""
     others: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Further run folders with the same vocabulary and features."""
     split: str = "val"
@@ -42,6 +43,8 @@ class Options(RunSearchOptions):
     """The features of test2014, by the run's extractor; for --submission-dir."""
     algorithm: str | None = None
     """The NAME in the file names for the server; by default that of the run folder."""
+    out: Path | None = None
+    """The file .json, or the folder, to write instead of the run folder."""
     repeats: Literal["auto", "keep", "collapse"] = "auto"
     """Whether a word that follows itself is dropped before scoring (collapse), as MD-SAN's release does; auto: as in
     the training's validation."""

@@ -16,19 +16,24 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.cli.progress import progress_bar
     from legenda.evaluation.data import resolve_data
     from legenda.evaluation.evaluate import caption_coco_server, evaluate_captions, evaluate_task
+    from legenda.evaluation.results_file import choose_path, evaluation_path
     from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run
     from legenda.evaluation.tasks import reject_captioner_options
 
     first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()
+    path = evaluation_path(first.folder, split, ensemble=bool(options.others), stage=options.stage)
+    path = choose_path(path, options.run, options.out)
     if not isinstance(first, CaptionerRun):
         reject_captioner_options(first, options, ("others", "annotations", "features", "metrics", "repeats"))
         reject_captioner_options(first, options, search.settings().keys() - {"beam_size"})
         server = {"submission_dir": options.submission_dir, "algorithm": options.algorithm}
-        found = evaluate_task(first, split, search.beam_size, progress_bar, **server)
+        found = evaluate_task(first, split, search.beam_size, progress_bar, path=path, **server)
         print(f"{found.format_scores(split)}\n{found.examples} examples of {split}; predictions in {found.path}")
         return
     members = [load_captioner_run(folder, options).load_stage(options.stage) for folder in options.others]
     if options.submission_dir is not None:
+        if options.out is not None:
+            raise ConfigError("--out is not for --submission-dir, which names the folder of all files; leave it out")
         files = caption_coco_server(
             first, members, options.submission_dir, options.test_features, options.algorithm, search, progress_bar
         )
@@ -37,7 +42,7 @@ def run(arguments: Sequence[str]) -> None:
     data = resolve_data(first, options.annotations, options.features)
     collapse = None if options.repeats == "auto" else options.repeats == "collapse"
     found = evaluate_captions(
-        first, members, data, split, search, options.metrics, progress_bar, collapse_repeats=collapse
+        first, members, data, split, search, options.metrics, progress_bar, collapse_repeats=collapse, path=path
     )
     print(found.format_scores(split))
     print(f"{found.examples} images of {split}, {search.describe()}; captions in {found.path}")

@@ -60,22 +60,25 @@ def evaluate_captions(
     progress_bar: ProgressBar = no_progress_bar,
     *,
     collapse_repeats: bool | None = None,
+    path: Path | None = None,
 ) -> Evaluation:
-    """Caption a split, score the captions, and write both to evaluation_SPLIT.json in the run folder.
+    """Caption a split, score the captions, and write both to `path`, by default evaluation_SPLIT.json in the run folder.
 
     members: further runs that caption together with `run`. data: those of the run, or others, which the file then
     holds. metrics: "auto" adds METEOR and SPICE where their programs are installed. Without reference captions nothing
     is scored. collapse_repeats: whether words that follow themselves are dropped; None for what the training did.
     """
+    path = path or evaluation_path(run.folder, split, ensemble=bool(members), stage=run.stage)
     dataset = data.split(split)
-    settings = caption_settings(run.config, split, search, metrics, _describe_other(run, data), collapse_repeats)
+    settings = caption_settings(
+        run.config, split, search, metrics, _describe_other(run, data, path.parent), collapse_repeats
+    )
     captions = generate(run, dataset, search, members, progress_bar=progress_bar)
     settings = {"images": len(dataset), **settings}
     if settings["collapse_repeats"]:
         captions = collapse(captions)
     if members:
         settings["runs"] = [str(member.folder) for member in (run, *members)]
-    path = evaluation_path(run.folder, split, ensemble=bool(members), stage=run.stage)
     scores = write_evaluation(path, settings, "captions", captions, lambda: _score(captions, dataset, metrics))
     return Evaluation(path, len(dataset), scores, dataset.missing_targets)
 
@@ -88,6 +91,7 @@ def evaluate_task(
     *,
     submission_dir: Path | None = None,
     algorithm: str | None = None,
+    path: Path | None = None,
 ) -> Evaluation:
     """Predict a split with a model of any task, score the predictions, and write both as `evaluate_captions` does.
 
@@ -100,8 +104,10 @@ def evaluate_task(
         )
     task, examples = run.task, load_examples(run, split)
     predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
-    path = evaluation_path(run.folder, split, stage=run.stage)
+    path = path or evaluation_path(run.folder, split, stage=run.stage)
     settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    if path.parent != run.folder:
+        settings["data"] = describe_data(run.data(), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
     scores = write_evaluation(
         path, settings, "predictions", predictions, lambda: {} if missing_targets else task.score(predictions, examples)
@@ -134,14 +140,14 @@ def caption_coco_server(
     return dict(zip(paths, map(len, captions.values()), strict=True))
 
 
-def _describe_other(run: Run, data: Data) -> dict[str, Any] | None:
-    """Return the description of data that are not those of the run, or where these cannot be read; otherwise None."""
+def _describe_other(run: Run, data: Data, folder: Path) -> dict[str, Any] | None:
+    """Return the description of the data for a file in `folder`; None for those in config.json next to the file."""
     try:
-        if data == run.data():
+        if folder == run.folder and data == run.data():
             return None
     except LegendaError:
         pass
-    return describe_data(data, run.folder)
+    return describe_data(data, folder)
 
 
 def _score(captions: dict[str, str], split: CaptionDataset, metrics: Metrics) -> ScoreDict:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.io import read_json, write_json
+from legenda.models.location import is_run_folder
 from legenda.run_files import evaluation_file
 from legenda.search_options import SearchOptions
 
@@ -18,6 +19,17 @@ def evaluation_path(folder: Path, split: str, *, ensemble: bool = False, stage: 
     stage: of the model, where that is not the run's last.
     """
     return folder / evaluation_file(split if stage is None else f"{split}_stage{stage}", ensemble=ensemble)
+
+
+def choose_path(path: Path, model: Path, out: Path | None) -> Path:
+    """Return where the file is written whose path in the folder of a model is `path`.
+
+    model: the name of the model, as `find_model` takes it. out: a file .json or a folder; None for `path` itself or,
+    for a packaged model or one of the hub, evaluation_NAME_SPLIT.json in the current folder.
+    """
+    if out is not None:
+        return out if out.suffix == ".json" and not out.is_dir() else out / path.name
+    return path if is_run_folder(model) else Path(path.name.replace("_", f"_{model.name}_", 1))
 
 
 def collapses_repeats(config: Mapping[str, Any]) -> bool:
