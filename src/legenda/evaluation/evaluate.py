@@ -62,7 +62,7 @@ def evaluate_captions(
     collapse_repeats: bool | None = None,
     path: Path | None = None,
 ) -> Evaluation:
-    """Caption a split, score the captions, and write both to `path`, by default evaluation_SPLIT.json in the run folder.
+    """Caption a split, score the captions, and write both to `path`, or to evaluation_SPLIT.json in the run folder.
 
     members: further runs that caption together with `run`. data: those of the run, or others, which the file then
     holds. metrics: "auto" adds METEOR and SPICE where their programs are installed. Without reference captions nothing
