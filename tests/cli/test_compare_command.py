@@ -100,6 +100,8 @@ def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
         ("first.json answers.json --references references.json", "are of different tasks; compare runs of one task"),
         ("answers.json answers.json", 'config.json has no usable "data" part'),
         ("damaged.json damaged.json", "damaged.json is not the file of an evaluation"),
+        ("unknown.json unknown.json", "unknown.json: there is no task 'riddles'"),
+        ("foreign.json foreign.json", "foreign.json: there is no data set 'nowhere'"),
         ("first.json several.json --references references.json", "has several captions for image 1"),
         ("first.json run", "run has no evaluation_val.json; write it with legenda evaluate run --split val"),
         ("first.json missing", "missing is not a folder with a model"),
@@ -111,6 +113,8 @@ def test_what_cannot_be_compared_is_one_sentence(run_command, line, message):
     write_json("other.json", {key: SECOND[key] for key in "123"})
     write_json("fewer.json", {key: REFERENCES[key] for key in "123"})
     write_json("answers.json", {"task": "vqa", "split": "val", "predictions": {"1": "yes"}})
+    write_json("unknown.json", {"task": "riddles", "split": "val", "predictions": {"1": "yes"}})
+    write_json("foreign.json", {"split": "val", "data": {"kind": "nowhere"}, "captions": FIRST})
     write_json("damaged.json", {"task": "vqa", "predictions": {"1": "yes"}})
     write_json("several.json", {key: [caption, caption] for key, caption in SECOND.items()})
     write_json("run/config.json", {"data": to_json(DATA, Path("run"))})

@@ -151,7 +151,10 @@ def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str
 
 def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
     """Return the predictions of a run of another task than captioning, scored on the data of the run."""
-    task, predictions = TASKS.get(str(content["task"])), content.get("predictions")
+    try:
+        task, predictions = TASKS.get(str(content["task"])), content.get("predictions")
+    except ConfigError as error:
+        raise DataError(f"{path}: {error}") from error
     if not issubclass(task, ReportedTask):
         raise ConfigError(f"{path} has predictions of {task.name}, which has no scores of single examples to compare")
     if not isinstance(predictions, Mapping) or "split" not in content:
@@ -164,7 +167,9 @@ def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
 def _open_data(path: Path, content: Mapping[str, Any]) -> Any:
     """Return the data that an evaluation names, or those of the run whose folder holds it."""
     config = read_json(path.parent / CONFIG) if (path.parent / CONFIG).is_file() else {}
-    return data_settings({**config, "data": content.get("data", config.get("data"))}, path.parent)
+    if "data" in content:
+        return data_settings({**config, "data": content["data"]}, path.parent, path.name)
+    return data_settings(config, path.parent)
 
 
 def _read_references(paths: Sequence[Path]) -> tuple[References, Scorer | None]:

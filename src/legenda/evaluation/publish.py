@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from legenda.errors import LegendaError
+from legenda.errors import DataError, LegendaError
 from legenda.evaluation.results_file import ScoreDict
 from legenda.evaluation.runs import CaptionerRun, Run, load_run
 from legenda.extractors.registry import needs_no_file
@@ -14,6 +15,9 @@ from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.significance import Interval
+from legenda.run_files import WEIGHTS, evaluation_file
+
+_LOG = logging.getLogger(__name__)
 
 _PIPELINE_TAGS = {
     "captioning": "image-to-text",
@@ -72,7 +76,12 @@ def _describe_use(run: Run, name: str) -> str:
 def _describe_scores(run: Run, path: Path) -> Iterator[str]:
     """Yield the lines of a table of scores, with intervals where the references can be read."""
     content = read_json(path, "delete it, and evaluate the run again")
-    if not isinstance(content, dict) or not content.get("scores") or "runs" in content:
+    if not isinstance(content, dict) or not {"split", "beam_size", "scores"} <= content.keys():
+        raise DataError(f"{path} is not the file of an evaluation; delete it, and evaluate the run again")
+    if not content["scores"] or path.name != evaluation_file(content["split"]):  # of an ensemble or another stage
+        return
+    if path.stat().st_mtime < (run.folder / WEIGHTS).stat().st_mtime:
+        _LOG.warning("the card leaves out %s, which is older than the weights; evaluate the run again", path)
         return
     scores: ScoreDict = content["scores"]
     bounds = _compute_intervals(run, content)

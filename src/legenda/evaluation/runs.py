@@ -142,8 +142,8 @@ def _file_of(extractor: ExtractorIdentity) -> str:
     return f"{extractor.base_name}.py"
 
 
-def data_settings(config: Mapping[str, Any], folder: Path) -> Any:
-    """Return the settings of data in the "data" part of a configuration that is stored in a run folder.
+def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -> Any:
+    """Return the settings of data in the "data" part of a configuration that is stored in a file of a run folder.
 
     Raise LegendaError where the part is missing, damaged, or of a plugin that is not loaded.
     """
@@ -152,9 +152,9 @@ def data_settings(config: Mapping[str, Any], folder: Path) -> Any:
         kind = str(settings.pop("kind"))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f'{folder / CONFIG} has no usable "data" part; restore the file or train the run again'
+            f'{folder / file} has no usable "data" part; restore the file or train the run again'
         ) from error
-    check_plugins(config, folder / CONFIG, "data")
+    check_plugins(config, folder / file, "data")
     trained_in = Path((config.get("environment") or {}).get("folder", folder))
 
     def find(path: Path) -> Path:
@@ -165,7 +165,7 @@ def data_settings(config: Mapping[str, Any], folder: Path) -> Any:
     try:
         return map_paths(merge(DATASETS.get(kind), settings, "data"), find)
     except LegendaError as error:
-        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+        raise CheckpointError(f"{folder / file}: {error}") from error
 
 
 def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:

@@ -1,0 +1,40 @@
+"""The scores in a model card."""
+
+import os
+
+import pytest
+
+from legenda.datasets.captions import ScenesData
+from legenda.errors import DataError
+from legenda.evaluation.publish import model_card
+from legenda.evaluation.results_file import evaluation_path
+from legenda.evaluation.runs import load_run
+from legenda.io import write_json
+
+
+@pytest.fixture(scope="module")
+def run(make_run):
+    return load_run(make_run("transformer", ScenesData(train=6, validation=3, test=2)))
+
+
+def write(run, split, score, name=None, **changes):
+    path = evaluation_path(run.folder, name or split)
+    write_json(path, {"split": split, "beam_size": 1, "images": 3, "scores": {"BLEU-1": score}} | changes)
+    return path
+
+
+def test_the_card_has_scores_of_these_weights_alone(run, caplog):
+    write(run, "val", 0.1)
+    write(run, "val", 0.2, "val_stage1")
+    write(run, "val", 0.3, "val_ensemble", runs=["a", "b"])
+    os.utime(write(run, "test", 0.4), (1, 1))
+    card = model_card(run, "somebody/scenes")
+    assert [score for score in ("0.1000", "0.2000", "0.3000", "0.4000") if score in card] == ["0.1000"]
+    assert "evaluation_test.json, which is older than the weights" in caplog.text
+
+
+def test_a_file_of_something_else_is_one_sentence(run):
+    path = write(run, "val", 0.1, "other")
+    write_json(path, {"scores": {"BLEU-1": 0.1}})
+    with pytest.raises(DataError, match=r"evaluation_other[.]json is not the file of an evaluation; delete it"):
+        model_card(run, "somebody/scenes")
