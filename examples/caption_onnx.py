@@ -48,6 +48,8 @@ def greedy(encoder, decoder, settings: dict, features: np.ndarray, boxes: np.nda
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or not sys.argv[2].endswith(".npz"):
+        sys.exit("usage: python caption_onnx.py FOLDER IMAGE.npz (as legenda convert writes it into a folder)")
     *sessions, vocabulary = load(Path(sys.argv[1]))
     with np.load(sys.argv[2]) as image:
         tokens = greedy(*sessions, image["feat"], image["boxes"])

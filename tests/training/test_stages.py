@@ -1,5 +1,6 @@
 """Runs of two stages, and what a stage may have besides: means of weights, parts of a step, an early end."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -412,3 +413,13 @@ def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
     training, second = (replace(part, epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
     run(tmp_path / "run", training, fine_tuning=second)
     assert compiled == ["CrossEntropy", "SelfCriticalObjective"]
+
+
+def test_a_run_that_starts_from_another_searches_like_it(tmp_path):
+    run(tmp_path / "first", replace(TRAINING, epochs=1))
+    path = tmp_path / "first" / "config.json"
+    config = json.loads(path.read_text())
+    config["model"]["generation_config"]["length_penalty"] = 0.7
+    path.write_text(json.dumps(config))
+    run(tmp_path / "next", replace(TRAINING, epochs=1), init_from=tmp_path / "first")
+    assert legenda.load(tmp_path / "next").generation_config.length_penalty == 0.7

@@ -204,7 +204,7 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
     Raise ConfigError for a repeated folder, and where there is none.
     """
     if not folders:
-        raise ConfigError("name at least one run folder, such as runs/demo/ngsan")
+        raise ConfigError("name at least one model, such as photo or runs/demo/ngsan")
     found = [find_model(folder) for folder in folders]
     # models of the hub keep their names: their folders in its cache are named by commits
     named = [path.resolve() if path == folder else folder for path, folder in zip(found, folders, strict=True)]

@@ -32,6 +32,13 @@ def load(folder: str | Path) -> Captioner:
     return model
 
 
+def inherit_generation_config(model: Model, folder: Path) -> None:
+    """Search as the model of a folder does, if it has the same name and so the same decoder."""
+    section = read_json(folder / CONFIG, "start from a model folder").get("model", {})
+    if model.generation_config is not None and section.get("name") == model.name:
+        model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
+
+
 def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
     folder = find_model(folder)

@@ -15,6 +15,7 @@ from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.errors import ConfigError
 from legenda.locks import locked
+from legenda.models.checkpoint import inherit_generation_config
 from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
@@ -89,6 +90,7 @@ def train(
     model = task.create(model_name, overrides, init_from)
     if init_from is not None:
         load_weights(model, init_from / WEIGHTS)
+        inherit_generation_config(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
     config = {"model": model.describe(), **sections, "stages": [asdict(stage) for stage in stages]}
