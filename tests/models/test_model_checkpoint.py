@@ -212,6 +212,17 @@ def test_a_changed_bit_is_found(folder):
         legenda.load(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt"])
+def test_a_truncated_or_missing_file_is_an_error_of_the_checkpoint(folder, name):
+    path = folder / name
+    path.write_bytes(path.read_bytes()[: 9 if name != "vocabulary.txt" else 0])
+    with pytest.raises(CheckpointError, match=name):
+        legenda.load(folder)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=name):
+        legenda.load(folder)
+
+
 def test_half_precision_without_a_checksum_is_read(folder):
     halves = with_tensors(lambda tensors: tensors.update({name: x.half() for name, x in tensors.items()}))
     halves(folder / "model.safetensors")

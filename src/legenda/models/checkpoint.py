@@ -16,7 +16,7 @@ from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.models.shapes import build_on_meta
-from legenda.models.weights import check_header, load_weights
+from legenda.models.weights import as_checkpoint_error, check_header, load_weights
 from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
@@ -39,6 +39,7 @@ def inherit_generation_config(model: Model, folder: Path) -> None:
         model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
 
 
+@as_checkpoint_error()
 def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
     folder = find_model(folder)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors
@@ -11,7 +12,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from legenda.errors import CheckpointError
+from legenda.errors import CheckpointError, DataError
 from legenda.io import atomic_write, verified
 from legenda.run_files import WEIGHTS
 
@@ -63,6 +64,16 @@ def _like_rows(scale: Tensor, tensor: Tensor) -> Tensor:
     return scale.view(-1, *[1] * (tensor.dim() - 1))
 
 
+@contextmanager
+def as_checkpoint_error() -> Iterator[None]:
+    """Raise CheckpointError instead of the DataError of a reader of files."""
+    try:
+        yield
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
+
+
+@as_checkpoint_error()
 def load_tensors(path: Path, hint: str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, those of `quantize` as float32; raise CheckpointError with the hint."""
     return verified(lambda: dequantize(_read(path)), path, hint)
@@ -78,6 +89,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+@as_checkpoint_error()
 def check_header(model: nn.Module, path: Path) -> None:
     """Raise CheckpointError unless the names and shapes in the header of a file are those of a model, also on meta."""
 
