@@ -105,7 +105,7 @@ def evaluate_task(
     task, examples = run.task, load_examples(run, split)
     predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
     path = path or evaluation_path(run.folder, split, stage=run.stage)
-    settings = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
     if path.parent != run.folder:
         settings["data"] = describe_data(run.data(), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
