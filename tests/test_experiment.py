@@ -71,7 +71,7 @@ def test_fields_of_every_part_are_changed():
         ("scenes.ngsan", {"training": {"epoch": 1}}, "training has no option 'epoch'; did you mean epochs"),
         ("scenes.ngsan", {"training": {"epochs": "1"}}, "training takes epochs as int, not '1'"),
         ("scenes.ngsan", {"training": 3}, "training takes fields by name"),
-        ("scenes.ngsan", {"training": {"schedule": "linear"}}, "there is no schedule 'linear'"),
+        ("scenes.ngsan", {"training": {"schedule": "linaer"}}, "there is no schedule 'linaer'"),
         ("scenes.ngsan", {"stages": "first"}, "a recipe of two stages"),
         ("scenes.ngsan", {"device": "gpu"}, "device must be auto"),
         ("scenes.ngsan", {"precision": "fp8"}, "precision must be float32"),

@@ -67,7 +67,16 @@ def test_the_demo_writes_the_file_of_evaluate(page, runs):
         path = runs / name / "evaluation_test.json"
         content = path.read_bytes()
         written = json.loads(content)
-        settings = ["images", "split", "beam_size", "search", "metrics", "generation_config", "data"]
+        settings = [
+            "images",
+            "split",
+            "beam_size",
+            "search",
+            "metrics",
+            "generation_config",
+            "data",
+            "collapse_repeats",
+        ]
         assert list(written) == [*settings, "scores", "captions"]
         assert (written["split"], written["images"], len(written["captions"])) == ("test", 18, 18)
         main(["evaluate", str(runs / name), "--split", "test", "--beam-size", str(written["beam_size"])])

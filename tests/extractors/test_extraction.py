@@ -128,7 +128,9 @@ def test_a_file_that_fails_raises_one_sentence(tmp_path, source, message):
 
 
 def test_a_missing_file_raises_with_the_registered_names(tmp_path):
-    with pytest.raises(LegendaError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, scenes, torchvision"):
+    with pytest.raises(
+        LegendaError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, photo, scenes, torchvision"
+    ):
         load_extractor(tmp_path / "absent.py")
 
 

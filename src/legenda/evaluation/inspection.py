@@ -85,7 +85,10 @@ def _describe_evaluation(path: Path) -> dict[str, Any]:
 
 
 def _verify(folder: Path) -> Iterator[str]:
-    """Yield the problems that each of `_CHECKS` finds; a model that cannot be loaded ends the checks."""
+    """Yield the problems that each of `_CHECKS` finds; a model that cannot be loaded ends the checks.
+
+    Loading verifies the checksum of the weights and that they are finite.
+    """
     try:
         run = load_run(folder)
     except LegendaError as error:
@@ -96,12 +99,6 @@ def _verify(folder: Path) -> Iterator[str]:
             yield from check(run)
         except LegendaError as error:
             yield str(error)
-
-
-def _check_weights(run: Run) -> Iterator[str]:
-    for name, tensor in run.model.state_dict().items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            yield f"{run.folder}: the weight {name} is not finite; train the run again"
 
 
 def _check_history(run: Run) -> Iterator[str]:
@@ -139,5 +136,5 @@ def _check_scores(run: Run) -> Iterator[str]:
                 yield f"{path} has {name} {stored:.4f}, but its predictions score {value:.4f}; evaluate the run again"
 
 
-_CHECKS: tuple[Callable[[Run], Iterable[str]], ...] = (_check_weights, _check_history, _check_data, _check_scores)
+_CHECKS: tuple[Callable[[Run], Iterable[str]], ...] = (_check_history, _check_data, _check_scores)
 """What `verify` checks once the model is loaded; checksums of the files belong here."""
