@@ -39,9 +39,8 @@ def test_nothing_is_left_half_written(tmp_path, limit):
     features = np.random.default_rng(0).random((4, 64), dtype=np.float32)
     write_store(tmp_path / "in.safetensors", [(f"{n}", features, None) for n in range(40)], extractor="x")
     (tmp_path / "model.safetensors").write_text("the last good state")
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, tmp_path, str(limit)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-B", "-c", CHILD, tmp_path, str(limit)]  # -B: Python would leave truncated bytecode
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     failed = [line.split()[0] for line in lines]

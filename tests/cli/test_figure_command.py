@@ -143,7 +143,7 @@ def test_invalid_curves_raise_one_sentence(run_command, tmp_path):
         ((whole, "--metric", "CIDEr"), "holds no score 'CIDEr'; did you mean CIDEr-D?"),
         ((whole, other), "the runs of nsan have no validated epoch in common"),
         ((whole, whole), "one run folder is named twice"),
-        ((), "name at least one run folder"),
+        ((), "name at least one model, such as photo"),
     ):
         code, out, err = run_command("figure ngsan.2", *map(str, runs), "--out", str(tmp_path / "a.png"))
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -326,7 +326,7 @@ def test_unsuitable_runs_are_named_with_a_remedy(run_command, run_of, tmp_path):
         (f"xlan.5 {plain}", f"{plain} holds transformer, which has no X-Linear attention in its decoder"),
         (f"mdsan.7 {plain}", f"{plain} holds transformer, which is not of MD-SAN's family; name a run of mdsan too"),
         (f"mdsan.4 {run_of('xlan')}", "xlan has no multi-head self-attention in its encoder"),
-        ("xlan.5", "name at least one run folder"),
+        ("xlan.5", "name at least one model, such as photo"),
         ("xlan.5 nowhere", "nowhere is not a folder with a model"),
         (
             f"mdsan.7 {run_of('mdsan')} --image-ids test-0-00001",

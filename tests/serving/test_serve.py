@@ -363,7 +363,7 @@ def test_images_are_released_when_answered(served):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name at least one run folder"),
+        ([], "name at least one model, such as photo"),
         (["gone"], "gone"),
         (["x", "--max-megapixels", "0"], "--rate-limit, --max-upload-mb and --max-megapixels must be 1 or more"),
         (["x", "--port", "99999"], "--port must lie in 0..65535"),
