@@ -34,7 +34,7 @@ def every_model() -> list:
 def test_sixteen_scenes(name, sized):
     data = scenes()
     regions, tokens = data.train.read(np.arange(16)), EncodedCaptions.of(data.train, data.vocabulary, 16).tokens.long()
-    layers = {} if "num_layers" in describe_model(name).settings else {"num_layers": 2}
+    layers = {} if "num_layers" in describe_model(name).settings else sized(name, num_layers=2)
     small = sized(name, dropout=0.0, dim=48, num_heads=4, ff_dim=96, geometry_dim=16, additive_dim=32, mid_dim=8)
     torch.manual_seed(0)
     words, width = len(data.vocabulary), data.feature_dim
