@@ -102,10 +102,19 @@ _RECIPES = ("coco.ngsan", "coco.aoanet", "vqa2.mcan_gsa", "refcoco.mcan_dsa_msa"
 
 @pytest.mark.slow
 def test_every_option_exists(capsys):
-    known = {"--help", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr", "--add-opens"}
+    known = {
+        "--help",
+        "--nproc-per-node",
+        "--nnodes",
+        "--node-rank",
+        "--master-addr",
+        "--add-opens",
+        "--extra-index-url",
+    }
     calls = [[command, "--help"] for command in COMMANDS] + [["train", name, "--help-all"] for name in _RECIPES]
     for call in [
         *calls,
+        ["train", "photo", "--help-all"],
         ["figure", "ngsan.2", "--help"],
         ["figure", "ngsan.3", "--help"],
         ["figure", "mdsan.4", "--help"],
