@@ -36,9 +36,9 @@ def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
             main([part for text in line for part in text.split()])
         except SystemExit as stop:
             code = int(stop.code or 0)
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return code, output.out, output.err
 
     return call
 
@@ -56,8 +56,8 @@ def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
         ).eval()
         model.vocabulary = opened.vocabulary
         path = tmp_path_factory.mktemp("runs") / (folder or name)
-        told = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": opened.train.extractor}
-        return model.save(path, **(told | sections))
+        described = {"recipe": f"scenes.{name}", "data": describe_data(data, path), "extractor": opened.train.extractor}
+        return model.save(path, **(described | sections))
 
     return make
 

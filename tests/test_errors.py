@@ -6,7 +6,7 @@ from legenda.errors import did_you_mean
 
 
 @pytest.mark.parametrize(
-    ("word", "said"),
+    ("word", "expected"),
     [
         ("trian", "did you mean train?"),
         ("evalute", "did you mean evaluate?"),
@@ -14,6 +14,6 @@ from legenda.errors import did_you_mean
         ("", "choose from caption, evaluate, train"),
     ],
 )
-def test_the_nearest_word_is_named_or_all_of_them_in_order(word, said):
-    assert did_you_mean(word, ("train", "evaluate", "caption")) == said
-    assert did_you_mean(word, iter({"evaluate": 1, "caption": 2, "train": 3})) == said
+def test_the_nearest_word_is_named_or_all_of_them_in_order(word, expected):
+    assert did_you_mean(word, ("train", "evaluate", "caption")) == expected
+    assert did_you_mean(word, iter({"evaluate": 1, "caption": 2, "train": 3})) == expected
