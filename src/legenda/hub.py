@@ -14,15 +14,15 @@ _FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)
 """All that is downloaded: JSON, text, safetensors and a model of SentencePiece; no pickle and no code."""
 
 
-def download_model(name: str, revision: str | None = None) -> Path:
+def download_model(name: str) -> Path:
     """Return the local copy of the model USER/MODEL in the hub's cache, downloaded where it is not there.
 
-    revision: a branch, tag or commit. Without a network the cached copy is used. Raise ConfigError where there is
-    neither, and CheckpointError where the repository holds no model of this library.
+    Without a network the cached copy is used. Raise ConfigError where there is neither, and CheckpointError where the
+    repository holds no model of this library.
     """
     hub = _import_hub()
     try:
-        folder = hub.snapshot_download(name, revision=revision, allow_patterns=[*_FILES], **_client())
+        folder = hub.snapshot_download(name, allow_patterns=[*_FILES], **_client())
     except Exception as error:  # of the HTTP client, the hub and the file system
         raise ConfigError(
             f"{name} is no folder with a model and could not be downloaded from Hugging Face's hub ({_reason(error)}); "
