@@ -41,10 +41,6 @@ def caption_with_ray(options: CaptionOptions) -> None:
     }
     if options.do_sample:
         settings["batch_size"] = options.batch_size  # the samples depend on it
-    with locked(options.out), progress_bar("listing images"):
-        job = open_job(
-            options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
-        )
     rest = (
         options.select(),
         options.num_captions,
@@ -52,11 +48,16 @@ def caption_with_ray(options: CaptionOptions) -> None:
         plugin_files(),
         options.ignore_extractor_mismatch,
     )
-    work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *rest)
-    with locked(options.out), ray_cluster(options.workers), progress_bar("captioning images") as update:
-        start = time.perf_counter()
-        stats = collect_stats(job, caption_shards(work, options.workers), update)
-        seconds = time.perf_counter() - start
+    with locked(options.out):
+        with progress_bar("listing images"):
+            job = open_job(
+                options.out, options.images, settings, shard_size=options.shard_size, allow_urls=options.allow_urls
+            )
+        work = Work(job, run.folder.resolve(), extractor, options.device, options.precision, *rest)
+        with ray_cluster(options.workers), progress_bar("captioning images") as update:
+            start = time.perf_counter()
+            stats = collect_stats(job, caption_shards(work, options.workers), update)
+            seconds = time.perf_counter() - start
     captioned = stats.images - stats.cached
     print(
         f"{stats.images} images in {stats.shards} shards of {options.out}, {stats.failed} of them failed; {captioned} "
