@@ -105,7 +105,7 @@ class MultiHeadAttention(nn.Module):
         mask = self._mask(attention_mask, geometry)
         plain = self.rescale is None and self.mix_scores is None
         # PyTorch's CPU kernel has neither dropout nor a gradient of the bias
-        unfused = q.device.type == "cpu" and (self._drops() or (bias is not None and bias.requires_grad))
+        unfused = self._drops_on_cpu(q) or (bias is not None and bias.device.type == "cpu" and bias.requires_grad)
         if plain and not unfused and not need_weights:
             return self._fused(self._split(q), keys, values, mask, is_causal, bias)
         return self._explicit(self._split(q), keys, values, mask, is_causal, bias, geometry)
@@ -141,12 +141,12 @@ class MultiHeadAttention(nn.Module):
         need_weights: bool = False,
     ) -> AttentionOutput:
         """Attend with projected queries, keys and values, in a module without the optional submodules."""
-        if need_weights or (queries.device.type == "cpu" and self._drops()):
+        if need_weights or self._drops_on_cpu(queries):
             return self._explicit(queries, keys, values, attention_mask, False, None, None)
         return self._fused(queries, keys, values, attention_mask, False, None)
 
-    def _drops(self) -> bool:
-        return self.training and self.dropout > 0
+    def _drops_on_cpu(self, x: Tensor) -> bool:
+        return self.training and self.dropout > 0 and x.device.type == "cpu"
 
     def _fused(
         self,
