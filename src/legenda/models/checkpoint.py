@@ -5,7 +5,10 @@ These are vocabulary.txt and, for models that answer questions, answers.txt, or,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from legenda.config import merge
 from legenda.decoding.generation_config import GenerationConfig
@@ -20,6 +23,8 @@ from legenda.models.weights import as_checkpoint_error, check_header, load_weigh
 from legenda.plugin_records import check_plugins
 from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 
+_HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"
+
 
 def load(folder: str | Path) -> Captioner:
     """Return a captioner in evaluation mode on the CPU: that of a folder, or of another name that `find_model` takes.
@@ -32,11 +37,36 @@ def load(folder: str | Path) -> Captioner:
     return model
 
 
+@as_checkpoint_error()
 def inherit_generation_config(model: Model, folder: Path) -> None:
     """Search as the model of a folder does, if it has the same name and so the same decoder."""
-    section = read_json(folder / CONFIG, "start from a model folder").get("model", {})
-    if model.generation_config is not None and section.get("name") == model.name:
-        model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
+    path = folder / CONFIG
+    with _usable_section(path):
+        section = read_json(path, _HINT)["model"]
+        if section["name"] == model.name:
+            _set_generation_config(model, section)
+
+
+@contextmanager
+def _usable_section(path: Path) -> Iterator[None]:
+    """Raise CheckpointError, naming the file, for a part "model" that lacks something or has wrong values."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f'{path} has no usable "model" part with a name and options; save the model again'
+        ) from error
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def _set_generation_config(model: Model, section: Mapping[str, Any]) -> None:
+    """Take the configuration of generation from the part "model" of a config.json, for models that generate."""
+    if model.generation_config is None:
+        return
+    model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
+    if max(model.generation_config.token_ids) >= model.config.vocab_size:
+        raise ConfigError("generation_config names token ids outside the vocabulary")
 
 
 @as_checkpoint_error()
@@ -44,24 +74,15 @@ def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
     folder = find_model(folder)
     path = folder / CONFIG
-    content = read_json(path, "a model folder holds config.json, model.safetensors and vocabulary.txt")
+    content = read_json(path, _HINT)
     check_plugins(content, path, "model")
-    try:
+    with _usable_section(path):
         section = content["model"]
         model = build_on_meta(section["name"], section["options"])
         if model is not None:  # compared before memory is allocated for a stranger's options
             check_header(model, folder / WEIGHTS)
         model = build_model(section["name"], section["options"])
-        if model.generation_config is not None:
-            model.generation_config = merge(GenerationConfig, section["generation_config"], "generation_config")
-            if max(model.generation_config.token_ids) >= model.config.vocab_size:
-                raise ConfigError("generation_config names token ids outside the vocabulary")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f'{path} has no usable "model" part with a name and options; save the model again'
-        ) from error
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+        _set_generation_config(model, section)
     load_weights(model, folder / WEIGHTS)
     if section.get("vocabulary"):
         model.load_vocabulary(folder)
