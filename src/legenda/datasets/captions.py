@@ -139,15 +139,15 @@ class KarpathyData:
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Read the annotations, builds the vocabulary and open the features."""
-        progress(f"reading {self.annotations} and {self.features}")
+        progress(f"reading {self.annotations} and {self.feature_path}")
         with _gc_paused():
             return self._open(progress)
 
     def _open(self, progress: Callable[[str], None]) -> DataModule:
-        store = self._store()
+        store = self.open_store()
         _spot_check(store)
         images = self._images()
-        if self.tokenizer == "karpathy" and any(image.tokens is None for image in images):
+        if self._lacks_tokens(images):
             progress(f"{self.annotations} lacks tokens; captions are split into runs of word characters instead")
         train, validation = (self._part(images, store, name) for name in ("train", "val"))
         counts = Counter(train.tokenized.counts())
@@ -161,10 +161,16 @@ class KarpathyData:
         """Return the images of a split that have captions; all of its images where no captions of it are given."""
         images = self._images()
         known = any(image.captions for image in images if image.split == name)
-        return self._part(images, self._store(), name, missing_targets=not known)
+        return self._part(images, self.open_store(), name, missing_targets=not known)
 
-    def _store(self) -> FeatureStore:
-        return open_features(self.features, sizes=self.sizes)
+    @property
+    def feature_path(self) -> Path:
+        """The store of the features."""
+        return self.features
+
+    def open_store(self) -> FeatureStore:
+        """Return the features."""
+        return open_features(self.feature_path, sizes=self.sizes)
 
     def _images(self) -> list[CaptionedImage]:
         return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
@@ -175,20 +181,23 @@ class KarpathyData:
         part = [image for image in images if image.split == name and (image.captions or missing_targets)]
         if not part:
             raise DataError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
-        part_captions = stored_captions(part, store, self.features)
+        part_captions = stored_captions(part, store)
         return replace(part_captions, tokenize=lambda: self._tokenize(part, images))
 
     def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
         """Return the captions of a part of all images as tokens."""
-        if self.tokenizer != "karpathy":
-            return TokenizedCaptions.of([image.captions for image in part], create_tokenizer(self.tokenizer))
-        if any(image.tokens is None for image in images):
-            return TokenizedCaptions.of([image.captions for image in part], create_tokenizer("words"))
-        return TokenizedCaptions.of_tokens([image.tokens or () for image in part])
+        if self.tokenizer == "karpathy" and not self._lacks_tokens(images):
+            return TokenizedCaptions.of_tokens([image.tokens or () for image in part])
+        tokenizer = create_tokenizer("words" if self.tokenizer == "karpathy" else self.tokenizer)
+        return TokenizedCaptions.of([image.captions for image in part], tokenizer)
+
+    def _lacks_tokens(self, images: Sequence[CaptionedImage]) -> bool:
+        """Return whether the file's tokens are asked for and some are missing."""
+        return self.tokenizer == "karpathy" and any(image.tokens is None for image in images)
 
 
-def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path: Path) -> CaptionDataset:
-    """Images whose features are in a store read from `path`, under their id or their file's name without suffix.
+def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
+    """Images whose features are in a store, under their id or their file's name without suffix.
 
     Raises DataError, naming one, where some are not.
     """
@@ -196,7 +205,7 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
     missing = [image.id for image, name in zip(images, names, strict=True) if name not in store]
     if missing:
         raise DataError(
-            f"{path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
+            f"{store.path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
         )
     slots = np.array([store.index(name) for name in names])
 
@@ -204,7 +213,7 @@ def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore, path:
         return read_regions(store, slots[positions])
 
     ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
-    return CaptionDataset(ids, captions, read, str(path), store.extractor)
+    return CaptionDataset(ids, captions, read, str(store.path), store.extractor)
 
 
 @contextmanager

@@ -50,8 +50,8 @@ def coco_splits(run: "CaptionerRun", test_features: Path | None) -> "dict[str, C
     if wrong := next((image.id for image in val if coco_id(image.id) is None), None):
         raise DataError(f"{data.annotations} gives an image of val2014 the id {wrong}, not one of COCO's; add a cocoid")
     return {
-        "val2014": stored_captions(val, open_features(data.features, sizes=data.sizes), data.features),
-        "test2014": stored_captions(test, store, test_features),
+        "val2014": stored_captions(val, data.open_store()),
+        "test2014": stored_captions(test, store),
     }
 
 

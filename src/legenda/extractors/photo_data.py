@@ -10,7 +10,6 @@ from legenda.datasets.karpathy import CaptionedImage
 from legenda.extractors.extraction import extract_store
 from legenda.extractors.registry import load_extractor
 from legenda.features.base import FeatureStore
-from legenda.features.open import open_features
 
 _SUFFIX = ".photo.safetensors"
 _VALIDATION = 10
@@ -24,22 +23,28 @@ class PhotoData(KarpathyData):
     Where the annotations have no split val, every tenth training image belongs to it.
     """
 
-    features: Path | None = None  # type: ignore[assignment]  # pyrefly: ignore[bad-override]
+    features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
     """A store made with the extractor `photo`; by default the annotations' name with the suffix .photo.safetensors,
     which is written where it does not exist."""
     images: Path | None = None
     """The folder of the photographs; by default that of the annotations."""
 
-    def _store(self) -> FeatureStore:
-        path = self.features or self.annotations.with_name(self.annotations.name + _SUFFIX)
-        if self.features is None and not path.exists():
+    @property
+    def feature_path(self) -> Path:
+        """The store of the features."""
+        return self.features or self.annotations.with_name(self.annotations.name + _SUFFIX)
+
+    def open_store(self) -> FeatureStore:
+        """Return the features, extracted where they have no store."""
+        if self.features is None and not self.feature_path.exists():
             folder = self.images or self.annotations.parent
-            extract_store([folder / image.file for image in self._images()], load_extractor("photo"), path)
-        return open_features(path, sizes=self.sizes)
+            extract_store([folder / image.file for image in self._images()], load_extractor("photo"), self.feature_path)
+        return super().open_store()
 
     def _images(self) -> list[CaptionedImage]:
         images = super()._images()
         if any(image.split == "val" for image in images):
             return images
-        train = [image.id for image in images if image.split == "train"][_VALIDATION - 1 :: _VALIDATION]
-        return [replace(image, split="val") if image.id in train else image for image in images]
+        train = [image.id for image in images if image.split == "train"]
+        chosen = set(train[_VALIDATION - 1 :: _VALIDATION])
+        return [replace(image, split="val") if image.id in chosen else image for image in images]
