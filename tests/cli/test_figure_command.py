@@ -100,7 +100,8 @@ def test_every_figure_has_help(run_command, name):
     assert "--out" in out
 
 
-def test_the_guide_lists_all_figures_and_its_example_runs():
+def test_the_guide_lists_all_figures_and_its_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the example saves a figure
     page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "paper-figures.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `([a-z]+\.\d)`", page, flags=re.MULTILINE) == list(FIGURES)
     names: dict[str, object] = {}
