@@ -1,4 +1,4 @@
-"""Object Relation Transformer (Herdade et al., NeurIPS 2019) in float64 NumPy: its relation of boxes, and a captioner with it.
+"""Object Relation Transformer (Herdade et al., NeurIPS 2019) in float64 NumPy.
 
 Weights of the captioner: `input` (d, F); `encoder.{i}` and `decoder.{i}` with `{self, cross}.{q, k, v, o}`,
 `geometry` (heads, 64), `ff.{1, 2}`, `norm.{self, cross, ff}`, each a `weight` and a `bias`; `embedding` (V, d);
@@ -14,7 +14,7 @@ from oracles.numerics import Weights, causal, layer_norm, linear, log_softmax, m
 
 
 def displacement(boxes: np.ndarray) -> np.ndarray:
-    """Return `(N, N, 4)` of boxes (x1, y1, x2, y2), row m and column n, equation 6 of the paper.
+    """Return `(N, N, 4)` of boxes (x1, y1, x2, y2), row m and column n.
 
     It holds log(|x_m - x_n| / w_m), log(|y_m - y_n| / h_m), log(w_m / w_n), log(h_m / h_n), x and y being centers; the
     first two ratios are at least 1e-3. The last two have the release's sign (and NG-SAN's, its equation 8), which the
@@ -27,7 +27,7 @@ def displacement(boxes: np.ndarray) -> np.ndarray:
 
 
 def embedding(geometry: np.ndarray, d: int = 64) -> np.ndarray:
-    """Return `(N, N, d)`: sin of all, then cos of all, of 100 x / 1000^(8 j / d), j < d / 8, for each of four numbers x."""
+    """Return `(N, N, d)`: sin of all, then cos of all, of 100 x / 1000^(8 j / d), j < d / 8, for the four numbers x."""
     frequencies = 100 / 1000 ** (np.arange(d // 8) / (d / 8))
     angles = (geometry[..., None] * frequencies).reshape(*geometry.shape[:2], -1)
     return np.concatenate([np.sin(angles), np.cos(angles)], -1)
@@ -36,7 +36,8 @@ def embedding(geometry: np.ndarray, d: int = 64) -> np.ndarray:
 def relation(weight: np.ndarray, bias: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """Return `(heads, N, N)`, what is added to the scaled scores: log(max(ReLU(embedding W^T + b), 1e-6)).
 
-    The softmax of the sum is w_G exp(w_A) / sum w_G exp(w_A), equation 8. `weight` is `(heads, 64)`, `bias` `(heads,)`.
+    The softmax of the sum is w_G exp(w_A) / sum w_G exp(w_A) as in the paper. `weight` is `(heads, 64)` and `bias`
+    `(heads,)`.
     """
     geometry = np.maximum(embedding(displacement(boxes), weight.shape[1]) @ weight.T + bias, 0)
     return np.log(np.maximum(geometry, 1e-6)).transpose(2, 0, 1)

@@ -1,10 +1,11 @@
 """Up-Down captioner (Anderson et al., CVPR 2018, section 3.2) in float64 NumPy.
 
 Weights, with F the feature size, E of words, H of both LSTMs, A of the attention (512), V words:
-`embedding` (V, E); `attention_lstm.{weight_ih (4H, H + F + E), weight_hh (4H, H), bias}`, its input columns in the order
-[h2, mean feature, word]; `attention.{features (A, F), hidden (A, H), score (1, A)}.{weight, bias}`;
-`language_lstm.{weight_ih (4H, F + H), weight_hh, bias}`, its columns in the order [attended, h1]; `output.{weight, bias}`
-(V, H). Gates are stored as input, forget, cell, output. The paper's attention has no biases; if given they are used.
+`embedding` (V, E); `attention_lstm.{weight_ih (4H, H + F + E), weight_hh (4H, H), bias}`, its input columns in the
+order [h2, mean feature, word]; `attention.{features (A, F), hidden (A, H), score (1, A)}.{weight, bias}`;
+`language_lstm.{weight_ih (4H, F + H), weight_hh, bias}`, its columns in the order [attended, h1];
+`output.{weight, bias}` (V, H). Gates are stored as input, forget, cell, output. The paper's attention has no biases; if
+given they are used.
 """
 
 from __future__ import annotations
