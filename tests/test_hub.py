@@ -139,3 +139,31 @@ def test_a_folder_that_is_missing_is_no_model_of_the_hub(hub, tmp_path, monkeypa
     with pytest.raises(CheckpointError, match="runs/mine is not a folder with a model"):
         legenda.load("runs/mine")
     assert hub.requests == []
+
+
+def test_the_extractor_of_a_strangers_run_is_fetched_only_where_that_is_allowed(hub, make_run, run_command, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs the extra vision")
+    sizes = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8)
+    transformers.ViTModel(config).save_pretrained(tmp_path / "backbone")
+    processor = transformers.ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.5] * 3)
+    processor.save_pretrained(tmp_path / "backbone")
+    hub.files["stranger/backbone"] = {path.name: path.read_bytes() for path in (tmp_path / "backbone").iterdir()}
+    run = make_run("transformer", ScenesData(train=40, validation=2), extractor="hf:stranger/backbone")
+    draw_scene(make_scene("fresh", 0)).save(tmp_path / "a.png")
+    caption = f"caption {tmp_path / 'a.png'} --beam-size 1 --model {run}"
+    for command in (caption, f"serve {run} --port 0"):
+        code, _, err = run_command(command)
+        assert code == 2
+        assert "hf:stranger/backbone is not complete on this machine; add --allow-download" in err
+    with pytest.raises(ConfigError, match="allow_download=True"):
+        legenda.open(run)
+    assert hub.requests == []
+    code, expected, err = run_command(f"{caption} --allow-download")
+    assert code == 0, err
+    assert hub.requests
+    hub.requests.clear()
+    assert run_command(caption)[:2] == (0, expected)
+    assert hub.requests == []
+    assert run_command(f"{caption} --extractor hf:stranger/backbone")[:2] == (0, expected)
+    assert hub.requests

@@ -77,4 +77,12 @@ class RunOptions(ComputeOptions):
     """Only warn where the features are not of the extractor of the training."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExtractorOptions(RunOptions):
+    """How commands load a run with the extractor of its features."""
+
+    allow_download: bool = False
+    """Fetch the extractor that a run names where this machine does not have it."""
+
+
 AUTO, CPU = ComputeOptions(), ComputeOptions(device="cpu")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.compute import Precision, RunOptions
+from legenda.compute import ExtractorOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search, seeded_generator
@@ -261,15 +261,21 @@ def open(
     precision: Precision = "float32",
     *,
     ignore_extractor_mismatch: bool = False,
+    allow_download: bool = False,
 ) -> Pipeline:
     """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
 
-    extractor: file or name; not needed where the run's extractor is built in or can be downloaded. device: auto, cpu,
-    cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. Raise LegendaError where the model is damaged,
-    the device does not exist, or the extractor is missing or is not the one of the training; with
-    `ignore_extractor_mismatch` another one is only warned of.
+    extractor: file or name; not needed where the run's extractor is built in or on this machine; with `allow_download`
+    it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. Raise
+    LegendaError where the model is damaged, the device does not exist, or the extractor is missing or is not the one of
+    the training; with `ignore_extractor_mismatch` another one is only warned of.
     """
-    compute = RunOptions(device=device, precision=precision, ignore_extractor_mismatch=ignore_extractor_mismatch)
+    compute = ExtractorOptions(
+        device=device,
+        precision=precision,
+        ignore_extractor_mismatch=ignore_extractor_mismatch,
+        allow_download=allow_download,
+    )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
     return Pipeline(run.model, run.resolve_extractor(extractor, compute))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.models import detection
 
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
@@ -232,3 +233,15 @@ def test_a_store_is_extracted_by_name(tmp_path):
 def test_models_that_cannot_be_loaded_raise(name, message):
     with pytest.raises(LegendaError, match=message):
         load_extractor(name)
+
+
+def test_weights_of_torchvision_are_not_fetched_where_that_is_not_allowed(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *_, **__: pytest.fail("it fetches"))
+    with pytest.raises(LegendaError, match=r"is not on this machine; add --allow-download"):
+        load_extractor("torchvision:fasterrcnn_mobilenet_v3_large_320_fpn", allow_download=False)
+    file = tmp_path / "checkpoints" / "fasterrcnn_mobilenet_v3_large_320_fpn-907ea3f9.pth"
+    file.parent.mkdir()
+    torch.save(detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights_backbone=None).state_dict(), file)
+    extractor = load_extractor("torchvision:fasterrcnn_mobilenet_v3_large_320_fpn", allow_download=False)
+    assert extractor.name == "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 import tyro
 
+from legenda.compute import ExtractorOptions
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
 from legenda.search_options import RunSearchOptions
 
 
 @dataclass(frozen=True)
-class CaptionOptions(RunSearchOptions):
+class CaptionOptions(RunSearchOptions, ExtractorOptions):
     """Caption images with a trained model: one line each, file and caption.
 
     Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
@@ -24,7 +25,7 @@ class CaptionOptions(RunSearchOptions):
     """A run folder, USER/MODEL of Hugging Face's hub, or photo, the packaged model of photographs."""
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
-    built in, as for scenes, or can be downloaded, as models of Hugging Face's hub."""
+    built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
     num_captions: int = 1
     """Captions of each image, best first with their scores, at most the beam size; or samples."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"

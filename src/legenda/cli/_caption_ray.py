@@ -46,7 +46,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
         options.num_captions,
         options.batch_size,
         plugin_files(),
-        options.ignore_extractor_mismatch,
+        options.values_of("ignore_extractor_mismatch", "allow_download"),
     )
     with locked(options.out):
         with progress_bar("listing images"):

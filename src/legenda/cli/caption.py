@@ -28,8 +28,8 @@ def run(arguments: Sequence[str]) -> None:
     errors: list[str] = []
     with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:
         total = len(files) + len(errors)
-        mismatch = {"ignore_extractor_mismatch": options.ignore_extractor_mismatch}
-        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **mismatch)
+        permissions = options.values_of("ignore_extractor_mismatch", "allow_download")
+        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **permissions)
         with progress_bar("captioning images") as update:
             results = pipeline.caption_files(
                 files,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from legenda.compute import CPU, ComputeOptions, RunOptions
+from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
 from legenda.config import map_paths, merge, to_json
 from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
@@ -38,6 +38,7 @@ class Run:
     """A trained model of any task with the configuration of its run.
 
     ignore_extractor_mismatch: whether features of another extractor than that of the training are only warned of.
+    allow_download: whether the extractor that config.json names may be fetched.
     stage: the stage of the weights, counted from 1; None for the last one.
     """
 
@@ -45,6 +46,7 @@ class Run:
     model: Model
     config: Mapping[str, Any]
     ignore_extractor_mismatch: bool = False
+    allow_download: bool = False
     stage: int | None = None
 
     def load_stage(self, stage: int | None) -> Self:
@@ -109,9 +111,9 @@ class CaptionerRun(Run):
     def resolve_extractor(self, given: str | None, compute: ComputeOptions = CPU) -> Extractor:
         """Return the extractor of the run's features.
 
-        given: file or name; None for extractors that are built in or can be downloaded. It runs on the device of
+        given: file or name; None for extractors that are built in or on this machine. It runs on the device of
         `compute`, in the precision of the training. Raise LegendaError where the extractor is missing or is not the
-        one of the training.
+        one of the training. Nothing is fetched that the run alone names, unless `allow_download` is set.
         """
         expected = ExtractorIdentity.parse(self.extractor)
         on_device = ComputeOptions(device=compute.device)
@@ -128,7 +130,9 @@ class CaptionerRun(Run):
                 f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
                 f"--extractor {_file_of(expected)}"
             )
-        extractor = load_extractor(given or expected.name, on_device)
+        extractor = load_extractor(
+            given or expected.name, on_device, allow_download=given is not None or self.allow_download
+        )
         difference = find_mismatch(expected, extractor)
         if difference is not None:
             self.refuse_extractor(f"{self.folder} was trained on features of {expected.name}, but {given} {difference}")
@@ -173,7 +177,7 @@ def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> Capti
     folder = find_model(name)
     model = load(folder)
     compute.apply(model)
-    return CaptionerRun(folder, model, read_json(folder / CONFIG), _ignores_mismatch(compute))
+    return CaptionerRun(folder, model, read_json(folder / CONFIG), **_permissions(compute))
 
 
 def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
@@ -186,11 +190,15 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     compute.apply(model)
     config = read_json(folder / CONFIG)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
-    return kind(folder, model, config, _ignores_mismatch(compute))
+    return kind(folder, model, config, **_permissions(compute))
 
 
-def _ignores_mismatch(compute: ComputeOptions) -> bool:
-    return isinstance(compute, RunOptions) and compute.ignore_extractor_mismatch
+def _permissions(compute: ComputeOptions) -> dict[str, bool]:
+    """Return what the options of a command permit a run."""
+    return {
+        "ignore_extractor_mismatch": isinstance(compute, RunOptions) and compute.ignore_extractor_mismatch,
+        "allow_download": isinstance(compute, ExtractorOptions) and compute.allow_download,
+    }
 
 
 def describe_data(data: Data, folder: Path) -> dict[str, Any]:

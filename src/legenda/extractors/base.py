@@ -30,6 +30,9 @@ class Extractor:
     version: str = ""
 
 
+DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
+
+
 def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequence[Path]) -> list[ImageRegions]:
     """Call the extractor on a batch and check types, shapes and values of the result.
 

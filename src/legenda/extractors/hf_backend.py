@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from legenda.errors import ConfigError, DataError, import_extra
-from legenda.extractors.base import Extract, ImageRegions
+from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
 from legenda.extractors.selection import select_regions
 from legenda.features.validate import grid_boxes
 
@@ -19,19 +19,22 @@ _MAX_PREFIX_TOKENS = 16
 """The largest number of class and register tokens before the tokens of the grid."""
 
 
-def load_hf(name: str, device: torch.device) -> Extract:
+def load_hf(name: str, device: torch.device, allow_download: bool = True) -> Extract:
     """Return the extract function of a model on the hub or in a folder.
 
     Code of the model's own is never run. Raise ConfigError, naming the model, when it cannot be loaded.
     """
     transformers = import_extra("transformers", "vision")
+    options: Any = {"trust_remote_code": False, "local_files_only": not allow_download}
     try:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(name, **options)
         is_detector = any("ObjectDetection" in architecture for architecture in config.architectures or ())
         auto_class = transformers.AutoModelForObjectDetection if is_detector else transformers.AutoModel
-        model: Any = auto_class.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
-        processor = transformers.AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        model: Any = auto_class.from_pretrained(name, dtype=torch.float32, **options)
+        processor = transformers.AutoImageProcessor.from_pretrained(name, **options)
     except Exception as error:  # the hub, its cache and its files raise exceptions of any type
+        if not allow_download:
+            raise ConfigError(f"hf:{name} is not complete on this machine; {DOWNLOAD_HINT}") from error
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"hf:{name} cannot be loaded ({reason}); name a model of the hub or a folder") from error
     if is_detector:

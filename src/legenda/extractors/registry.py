@@ -31,6 +31,7 @@ EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
 Each takes the part after the colon and `compute`, the `ComputeOptions` of which it uses the device. The name of the
 Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
+_DOWNLOADING = ("hf", "torchvision")
 
 
 def is_registered(name: str) -> bool:
@@ -43,7 +44,7 @@ def needs_no_file(name: str) -> bool:
     return is_registered(name) and "@" not in _split_precision(name)[0]
 
 
-def load_extractor(name: str | Path, compute: ComputeOptions = AUTO) -> Extractor:
+def load_extractor(name: str | Path, compute: ComputeOptions = AUTO, *, allow_download: bool = True) -> Extractor:
     """Load a registered extractor by name, or the extractor of a Python file.
 
     hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
@@ -56,13 +57,15 @@ def load_extractor(name: str | Path, compute: ComputeOptions = AUTO) -> Extracto
 
     compute: of a registered extractor's model. The name stored with the features ends in "@bf16" or "@fp16" where that
     is the precision, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
+    allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
     if is_registered(str(name)):
         plain, precision = _split_precision(str(name))
         backend, model = _split(plain)
         compute = compute if precision == "float32" else replace(compute, precision=precision)
-        extractor = EXTRACTORS.get(backend)(model, compute=compute)
+        offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
+        extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
         return extractor if compute.precision == "float32" else _with_autocast(extractor, compute)
     if compute.precision != "float32":
         raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
@@ -96,23 +99,23 @@ def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extrac
     return Extractor(f"bottom-up@{digest}", partial(extract_regions, detector))
 
 
-def load_torchvision_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a detector of torchvision, MODEL or MODEL:FILE."""
     _require_torchvision()
     from legenda.extractors.torchvision_backend import load_torchvision
 
     model, _, weights = model.partition(":")
     digest = f"@{_digest([Path(weights)])}" if weights else ""
-    extract = load_torchvision(model, Path(weights) if weights else None, compute.resolve())
+    extract = load_torchvision(model, Path(weights) if weights else None, compute.resolve(), allow_download)
     return Extractor(f"torchvision:{model}{digest}", extract)
 
 
-def load_hf_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
+def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a backbone or DETR of transformers, from the hub or a folder."""
     _require_torchvision()
     from legenda.extractors.hf_backend import load_hf
 
-    extract = load_hf(model, compute.resolve())
+    extract = load_hf(model, compute.resolve(), allow_download)
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
     stored = f"{folder.resolve().name}@{_digest(files)}" if files else model

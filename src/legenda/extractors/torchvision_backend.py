@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from PIL import Image
-from torchvision.models import detection
+from torchvision.models import detection, get_model_weights
 from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.errors import ConfigError, did_you_mean
-from legenda.extractors.base import Extract, ImageRegions
+from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
 from legenda.extractors.selection import MAX_REGIONS, select_regions
 from legenda.io import verified
 
@@ -21,7 +22,7 @@ _MODELS = tuple(
 _MIN_SCORE = 0.01
 
 
-def load_torchvision(name: str, weights: Path | None, device: torch.device) -> Extract:
+def load_torchvision(name: str, weights: Path | None, device: torch.device, allow_download: bool = True) -> Extract:
     """Return the extract function of a Faster R-CNN with its published weights, downloaded once, or those of a file.
 
     Raises ConfigError for an unknown model, and DataError for weights that are missing or of another model.
@@ -30,6 +31,9 @@ def load_torchvision(name: str, weights: Path | None, device: torch.device) -> E
         raise ConfigError(f"torchvision has no detector {name!r}; {did_you_mean(name, _MODELS)}")
     build = getattr(detection, name)
     if weights is None:
+        file = Path(urlsplit(get_model_weights(build).DEFAULT.url).path).name
+        if not (allow_download or Path(torch.hub.get_dir(), "checkpoints", file).is_file()):
+            raise ConfigError(f"torchvision:{name} is not on this machine; {DOWNLOAD_HINT}")
         model = verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
     else:
         hint = f"name weights of {name}"

@@ -2,9 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker needs to caption shards of a job; paths are absolute, those of `plugins` included."""
+    """What a worker needs to caption shards of a job; paths are absolute, those of `plugins` included.
+
+    permissions: further arguments of `legenda.open`.
+    """
 
     job: Job
     run: Path
@@ -40,7 +43,7 @@ class Work:
     num_captions: int
     batch_size: int
     plugins: tuple[Path, ...] = ()
-    ignore_extractor_mismatch: bool = False
+    permissions: Mapping[str, bool] = field(default_factory=dict)
 
 
 def require_ray() -> None:
@@ -141,7 +144,7 @@ class _Worker:
             work.extractor,
             work.device,
             work.precision,
-            ignore_extractor_mismatch=work.ignore_extractor_mismatch,
+            **work.permissions,
         )
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import tyro
 
+from legenda.compute import ExtractorOptions
 from legenda.errors import ConfigError
 from legenda.search_options import RunSearchOptions
 
 
 @dataclass(frozen=True)
-class ServeOptions(RunSearchOptions):
+class ServeOptions(RunSearchOptions, ExtractorOptions):
     """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect

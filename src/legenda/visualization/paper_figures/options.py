@@ -6,7 +6,7 @@ from typing import Literal
 
 import tyro
 
-from legenda.compute import ComputeOptions, RunOptions
+from legenda.compute import ComputeOptions, ExtractorOptions
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 
@@ -57,7 +57,7 @@ class SurfaceOptions(ComputeOptions):
 
 
 @dataclass(frozen=True)
-class ImageOptions(RunOptions):
+class ImageOptions(ExtractorOptions):
     """Common options of figures with images."""
 
     runs: Runs
