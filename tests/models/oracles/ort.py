@@ -2,11 +2,13 @@
 
 Weights of the captioner: `input` (d, F); `encoder.{i}` and `decoder.{i}` with `{self, cross}.{q, k, v, o}`,
 `geometry` (heads, 64), `ff.{1, 2}`, `norm.{self, cross, ff}`, each a `weight` and a `bias`; `embedding` (V, d);
-`output.{weight, bias}`. Sub-layers are post-norm.
+`output.{weight, bias}`. Normalizations follow each sub-layer's sum, as in the Transformer's paper, or precede each
+sub-layer, as in the release, which also normalizes the output of each stack: `encoder.norm`, `decoder.norm`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count, takewhile
 
 import numpy as np
@@ -43,42 +45,47 @@ def relation(weight: np.ndarray, bias: np.ndarray, boxes: np.ndarray) -> np.ndar
     return np.log(np.maximum(geometry, 1e-6)).transpose(2, 0, 1)
 
 
-def _attention(
-    weights: Weights,
-    layer: str,
-    name: str,
-    x: np.ndarray,
-    y: np.ndarray,
-    num_heads: int,
-    bias: np.ndarray | float = 0.0,
-) -> np.ndarray:
-    q, k, v = (linear(weights, f"{layer}.{name}.{letter}", z) for letter, z in (("q", x), ("k", y), ("v", y)))
-    out = linear(weights, f"{layer}.{name}.o", multi_head(q, k, v, num_heads, bias))
-    return layer_norm(weights, f"{layer}.norm.{name}", x + out)
-
-
-def _feed_forward(weights: Weights, layer: str, x: np.ndarray) -> np.ndarray:
-    out = linear(weights, f"{layer}.ff.2", np.maximum(linear(weights, f"{layer}.ff.1", x), 0))
-    return layer_norm(weights, f"{layer}.norm.ff", x + out)
-
-
 def _layers(weights: Weights, name: str) -> list[str]:
     prefixes = (f"{name}.{i}" for i in count())
     return list(takewhile(lambda prefix: f"{prefix}.ff.1.weight" in weights, prefixes))
 
 
 def log_probs(
-    weights: Weights, features: np.ndarray, boxes: np.ndarray, tokens: np.ndarray, num_heads: int
+    weights: Weights,
+    features: np.ndarray,
+    boxes: np.ndarray,
+    tokens: np.ndarray,
+    num_heads: int,
+    *,
+    norm_first: bool = False,
 ) -> np.ndarray:
     """Return `(T, V)` of one image: its valid regions `(N, F)`, their boxes `(N, 4)` and the input tokens `(T,)`."""
+
+    def sublayer(name: str, x: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        if norm_first:
+            return x + function(layer_norm(weights, name, x))
+        return layer_norm(weights, name, x + function(x))
+
+    def attend(name: str, x: np.ndarray, y: np.ndarray, bias: np.ndarray | float = 0.0) -> np.ndarray:
+        q, k, v = (linear(weights, f"{name}.{letter}", z) for letter, z in (("q", x), ("k", y), ("v", y)))
+        return linear(weights, f"{name}.o", multi_head(q, k, v, num_heads, bias))
+
+    def feed_forward(layer: str, x: np.ndarray) -> np.ndarray:
+        return linear(weights, f"{layer}.ff.2", np.maximum(linear(weights, f"{layer}.ff.1", x), 0))
+
+    def last_norm(name: str, x: np.ndarray) -> np.ndarray:
+        return layer_norm(weights, name, x) if f"{name}.weight" in weights else x
+
     x = np.maximum(linear(weights, "input", features), 0)
     for layer in _layers(weights, "encoder"):
         bias = relation(weights[f"{layer}.geometry.weight"], weights[f"{layer}.geometry.bias"], boxes)
-        x = _feed_forward(weights, layer, _attention(weights, layer, "self", x, x, num_heads, bias))
-    memory = x
+        x = sublayer(f"{layer}.norm.self", x, lambda x, at=layer, bias=bias: attend(f"{at}.self", x, x, bias))
+        x = sublayer(f"{layer}.norm.ff", x, lambda x, at=layer: feed_forward(at, x))
+    memory = last_norm("encoder.norm", x)
     words = weights["embedding"][tokens]
     x = words * np.sqrt(words.shape[1]) + sinusoids(np.arange(len(tokens)), words.shape[1])
     for layer in _layers(weights, "decoder"):
-        x = _attention(weights, layer, "self", x, x, num_heads, causal(len(x)))
-        x = _feed_forward(weights, layer, _attention(weights, layer, "cross", x, memory, num_heads))
-    return log_softmax(linear(weights, "output", x))
+        x = sublayer(f"{layer}.norm.self", x, lambda x, at=layer: attend(f"{at}.self", x, x, causal(len(x))))
+        x = sublayer(f"{layer}.norm.cross", x, lambda x, at=layer: attend(f"{at}.cross", x, memory))
+        x = sublayer(f"{layer}.norm.ff", x, lambda x, at=layer: feed_forward(at, x))
+    return log_softmax(linear(weights, "output", last_norm("decoder.norm", x)))
