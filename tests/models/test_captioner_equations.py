@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from oracles import meshed, ort, updown
 from oracles.numerics import sinusoids
+from safetensors.numpy import load_file
 
 import legenda
 import legenda.importers
@@ -16,7 +18,7 @@ from legenda.decoding import beam_search
 
 WORDS, FEATURES, HEADS = 13, 10, 2
 ORT_NAMES = (
-    (r"encoder\.input|decoder\.(?=embedding|output)", lambda match: "input" if match[0][0] == "e" else ""),
+    (r"encoder\.(?=input)|decoder\.(?=embedding|output)", ""),
     (r"layers\.", ""),
     (r"attention\.score_bias\.linear", "geometry"),
     (r"(\w+)_residual\.norm", r"norm.\1"),
@@ -142,6 +144,25 @@ def test_beam_search_scores_captions_as_the_equations_do(create, regions):
             length = end[0] + 1 if len(end) else len(row)
             rows = log_probs(*inputs, np.concatenate([[rules.bos_token_id], row[: length - 1]]))
             assert rows[np.arange(length), row[:length]].sum() == pytest.approx(score.item(), abs=1e-9)
+
+
+def test_the_oracle_of_m2_gives_the_log_probabilities_of_the_release():
+    """The release's weights and numbers, without memory slots and in float32; the end of captions is padded with 1."""
+    data = load_file(Path(__file__).parents[1] / "importers" / "data" / "m2_nomemory.safetensors")
+    weights = {name.removeprefix("weights/"): value.astype(float) for name, value in data.items()}
+    masks = ~weights["io/enc_mask"].astype(bool).reshape(3, -1)
+    for image, (tokens, mask) in enumerate(zip(data["io/captions"], masks, strict=True)):
+        tokens = tokens[tokens != 1]
+        found = meshed.log_probs(weights, weights["io/features"][image, mask], tokens, 4)
+        np.testing.assert_allclose(found, data["io/logprobs"][image, : len(tokens)], rtol=0, atol=1e-5)
+
+
+def test_the_oracles_import_nothing_of_the_package():
+    files = list((Path(__file__).parent / "oracles").glob("*.py"))
+    assert files
+    assert not [
+        file.name for file in files if re.search("import (legenda|torch)|from (legenda|torch)", file.read_text())
+    ]
 
 
 def test_positions_of_a_new_meshed_transformer_are_sinusoids():
