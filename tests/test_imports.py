@@ -14,6 +14,7 @@ import legenda
 
 _ROOT = Path(legenda.__file__).parent
 _ORDER = (
+    "terminal",
     "errors",
     "io",
     "locks",
@@ -159,14 +160,14 @@ def test_only_the_command_line_prints():
     assert printing == []
 
 
-def test_progress_bars_are_made_in_one_file():
+def test_consoles_and_progress_bars_are_made_in_one_file():
     making = {
         path.relative_to(_ROOT).as_posix()
         for path in _FILES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").split(".")[0] in ("rich", "tqdm")
-        and {alias.name for alias in node.names} & {"Progress", "track", "tqdm"}
+        and {alias.name for alias in node.names} & {"Console", "Progress", "track", "tqdm"}
     }
     assert making == {"progress.py"}
 

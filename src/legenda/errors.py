@@ -6,6 +6,8 @@ from contextlib import suppress
 from importlib import import_module, metadata
 from typing import Any
 
+from legenda.terminal import escape_controls
+
 _MOST_LISTED = 40
 """Known words that a suggestion lists."""
 
@@ -18,8 +20,12 @@ class LegendaError(Exception):
     """Base class of the errors that this package raises for the caller's mistakes.
 
     The message is one sentence that names the file, option or key, and the remedy. The command line prints it and
-    exits with code 2.
+    exits with code 2. Characters that a terminal obeys, and line ends, are escaped: names of files and values come from
+    strangers.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(escape_controls(message).replace("\n", "\\n"))
 
 
 class ConfigError(LegendaError):

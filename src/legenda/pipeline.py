@@ -25,6 +25,7 @@ from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
+from legenda.terminal import escape_controls
 from legenda.text import Vocabulary
 
 ImageInput = str | Path | Image.Image | np.ndarray
@@ -96,8 +97,9 @@ class ImageFile:
     def fail(self, error: LegendaError) -> None:
         """Keep the message of an error, which names the image by its name."""
         message = str(error)
-        named = message if str(self.path) in message else f"{self.path}: {message}"
-        self.error = named.replace(str(self.path), self.name)
+        path = escape_controls(self.path)
+        named = message if path in message else f"{path}: {message}"
+        self.error = named.replace(path, self.name)
 
 
 BatchCallback = Callable[[Sequence[ImageFile], Regions, GenerationOutput], None]

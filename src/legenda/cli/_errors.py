@@ -5,6 +5,7 @@ import signal
 import sys
 
 from legenda.errors import LegendaError
+from legenda.terminal import escape_controls
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
@@ -19,7 +20,7 @@ def exit_code(command: str, error: BaseException) -> int:
         print("stopped" if signum is None else error, file=sys.stderr)
         return 128 + (signum or signal.SIGINT)
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        name = error.filename or "a file"
+        name = escape_controls(error.filename or "a file")
         print(
             f"legenda {command}: {name} could not be written ({error.strerror}); free some space and call it again",
             file=sys.stderr,

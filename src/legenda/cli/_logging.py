@@ -4,6 +4,8 @@ import logging
 import sys
 from typing import TextIO
 
+from legenda.terminal import escape_controls
+
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
     """Write to the current standard error, which a progress bar replaces."""
@@ -11,6 +13,9 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
         super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
 
 
 def log_to_stderr() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from legenda.cli._worker import SEPARATOR
+from legenda.terminal import escape_controls
 
 Command = Sequence[str]
 
@@ -65,7 +66,7 @@ def _wait(process: subprocess.Popen[str], name: str) -> str | None:
     with process:
         assert process.stderr is not None
         for line in process.stderr:
-            last = line.rstrip()
+            last = escape_controls(line.rstrip())
             print(last if last.startswith(name) else f"{name}  {last}", file=sys.stderr, flush=True)
         code = process.wait()
     if code in (0, 2):

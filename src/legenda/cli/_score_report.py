@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from legenda.io import write_json
+from legenda.progress import create_console
+from legenda.terminal import escape_controls
 
 if TYPE_CHECKING:
     from legenda.evaluation.scoring import ScoringReport
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def print_report(report: ScoringReport, out: Path | None) -> None:
     """Print notices and tables, and write the JSON file where one is named."""
     for notice in report.notices:
-        print(notice, file=sys.stderr)
-    console = Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=True)
+        print(escape_controls(notice), file=sys.stderr)
+    console = create_console(highlight=False, markup=False, soft_wrap=True)
     for table in report.tables:
         console.print(table)
     if out is not None:

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from legenda.cli._table_options import TableOptions
 from legenda.evaluation.row_runs import RowRun
 from legenda.io import write_text
+from legenda.progress import create_console
 from legenda.recipes.tables import PaperTable
 from legenda.visualization.paper_table import score_table, terminal_table
 from legenda.visualization.score_table import markdown, write_score_page
@@ -29,7 +28,7 @@ def write_table(
     page, text = out / f"{table.name}.html", out / f"{table.name}.md"
     write_text(text, markdown(result))
     write_score_page(result, page)
-    console = Console()
+    console = create_console()
     if not console.is_terminal:
         console.width = CONSOLE_WIDTH
     console.print(terminal_table(result))

@@ -9,6 +9,7 @@ from legenda.cli.options import parse
 from legenda.errors import DataError
 from legenda.evaluation.caption_formats import ImageCaptions, format_captions
 from legenda.io import write_text
+from legenda.terminal import escape_controls
 
 if TYPE_CHECKING:
     from legenda.pipeline import BatchCallback, Pipeline
@@ -72,7 +73,7 @@ def _report(errors: Sequence[str], total: int, note: str) -> None:
     if len(errors) == total == 1:
         raise DataError(f"{errors[0]}{note}")
     for error in errors:
-        print(error, file=sys.stderr)
+        print(escape_controls(error), file=sys.stderr)
     if errors:
         raise DataError(
             f"{len(errors)} of {total} images were skipped; repair or leave out the images named above{note}"

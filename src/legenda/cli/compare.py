@@ -1,6 +1,5 @@
 """`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,12 +49,11 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
     options = parse(Options, arguments, "compare")
-    from rich.console import Console
-
     from legenda.cli._score_report import print_report
+    from legenda.cli.progress import progress_bar
     from legenda.evaluation.comparison import compare_predictions
 
-    with Console(file=sys.stderr).status(f"comparing {options.first} with {options.second}"):
+    with progress_bar(f"comparing {options.first} with {options.second}"):
         report = compare_predictions(
             options.first,
             options.second,

@@ -9,6 +9,7 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.compute import ComputeOptions
+from legenda.terminal import escape_controls
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> None:
             progress=update,
         )
     for path, reason in report.skipped:
-        print(f"skipped {path}: {reason}", file=sys.stderr)
+        print(escape_controls(f"skipped {path}: {reason}"), file=sys.stderr)
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)
     cached = f", {report.cached} of them by earlier calls" if report.cached else ""
     print(

@@ -9,6 +9,7 @@ from importlib import import_module
 from keyword import iskeyword
 
 from legenda.errors import ConfigError, LegendaError, did_you_mean
+from legenda.terminal import safe_stdout
 
 COMMANDS = {
     "demo": "caption photographs, then compare two small models with and without geometry on scenes",
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"legenda {__version__}")
         raise SystemExit(0)
     try:
-        _run(arguments[0], arguments[1:])
+        with safe_stdout():
+            _run(arguments[0], arguments[1:])
     except (LegendaError, KeyboardInterrupt, OSError) as error:
         from legenda.cli._errors import exit_code
 

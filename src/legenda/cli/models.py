@@ -33,10 +33,10 @@ def run(arguments: Sequence[str]) -> None:
         if not names:
             raise ConfigError(f"no model matches {options.filter!r}; {did_you_mean(options.filter, MODELS)}")
     import torch
-    from rich.console import Console
     from rich.table import Table
 
     from legenda.models.registry import build_model
+    from legenda.progress import create_console
 
     columns = ("model", "parameters", "task", "what it is", "paper", "row")
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
@@ -46,9 +46,9 @@ def run(arguments: Sequence[str]) -> None:
         with torch.device("meta"):
             count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
         table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
-    console = Console()
+    console = create_console()
     if not console.is_terminal:
-        console = Console(width=400)  # a pipe has no width: do not wrap lines
+        console = create_console(width=400)  # a pipe has no width: do not wrap lines
     console.print(table)
 
 

@@ -1,7 +1,9 @@
 """Options of a command: a dataclass filled from the command line by tyro."""
 
 import dataclasses
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
@@ -11,6 +13,7 @@ from legenda.cli._parse_errors import describe_error, unknown_option
 from legenda.cli._suggest import suggest_option
 from legenda.compute import ComputeOptions
 from legenda.errors import ConfigError
+from legenda.terminal import unguarded
 
 T = TypeVar("T")
 
@@ -40,7 +43,8 @@ def parse(
         if message is not None:
             raise ConfigError(f"{message}; see legenda {command} {help_option}")
 
-    with events.on_parse_error(reject):
+    # tyro colors the help by ANSI sequences
+    with events.on_parse_error(reject), redirect_stdout(unguarded(sys.stdout)):
         found = tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config)
     if isinstance(found, ComputeOptions):
         found.resolve()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from rich.progress import TaskProgressColumn
 
 from legenda.progress import create_bar
+from legenda.terminal import escape_controls
 
 
 @contextmanager
@@ -15,5 +16,5 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     Yield a function to call with the number of items done and in total; 0 for an unknown total.
     """
     with create_bar(TaskProgressColumn()) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(escape_controls(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)

@@ -1,6 +1,5 @@
 """`legenda score`: score the captions of a file against the references of another."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +44,10 @@ def run(arguments: Sequence[str]) -> None:
         _download(parse(_Download, arguments, "score").download_spice)
         return
     options = parse(Options, arguments, "score")
-    from rich.console import Console
-
     from legenda.cli._score_report import print_report
+    from legenda.cli.progress import progress_bar
 
-    with Console(file=sys.stderr).status(f"scoring {options.predictions}"):
+    with progress_bar(f"scoring {options.predictions}"):
         report = score_files(options)
     print_report(report, options.out)
 

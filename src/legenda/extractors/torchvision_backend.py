@@ -31,7 +31,8 @@ def load_torchvision(name: str, weights: Path | None, device: torch.device, allo
         raise ConfigError(f"torchvision has no detector {name!r}; {did_you_mean(name, _MODELS)}")
     build = getattr(detection, name)
     if weights is None:
-        file = Path(urlsplit(get_model_weights(build).DEFAULT.url).path).name
+        published: Any = get_model_weights(build)
+        file = Path(urlsplit(published.DEFAULT.url).path).name
         if not (allow_download or Path(torch.hub.get_dir(), "checkpoints", file).is_file()):
             raise ConfigError(f"torchvision:{name} is not on this machine; {DOWNLOAD_HINT}")
         model = verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")

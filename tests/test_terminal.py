@@ -1,0 +1,96 @@
+"""Control characters of strangers do not reach the terminal, and colors of the program do."""
+
+import io
+import logging
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from rich.table import Table
+
+from legenda.cli._logging import _StderrHandler
+from legenda.cli.progress import progress_bar
+from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.errors import DataError
+from legenda.features import write_store
+from legenda.progress import create_console
+from legenda.terminal import escape_controls, safe_stdout
+
+EVIL = "\x1b]0;owned\x07\x1b[31mred\u202eeslaf\x9b2J\r"
+ESCAPED = r"\u001b]0;owned\u0007\u001b[31mred\u202eeslaf\u009b2J\u000d"
+
+
+def test_control_characters_become_escapes_and_other_text_stays():
+    assert escape_controls(EVIL) == ESCAPED
+    assert escape_controls(os.fsdecode(b"\xff.png")) == r"\udcff.png"
+    for text in ("Grüße, 猫 und 🐈\u200d", "two\tcolumns\nof lines", ESCAPED):
+        assert escape_controls(text) == text
+
+
+def test_errors_are_one_line_of_printable_text():
+    assert str(DataError(f"{EVIL}\nall is well")) == f"{ESCAPED}\\nall is well"
+
+
+def test_an_encoding_without_a_character_gets_an_escape(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    with safe_stdout():
+        print("caf\xe9")
+    assert raw.getvalue() == rb"caf\xe9" + b"\n"
+
+
+@pytest.mark.parametrize("in_bar", [True, False])
+def test_consoles_keep_their_colors_alone(capsys, monkeypatch, in_bar):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    table = Table(EVIL, header_style="bold")
+    table.add_row(EVIL)
+    with safe_stdout():
+        if in_bar:
+            with progress_bar(f"{EVIL} [/x]") as show:
+                show(1, 2)
+                print(EVIL)
+        else:
+            create_console(width=200, markup=False).print(table)
+            print(EVIL)
+    captured = capsys.readouterr()
+    text = captured.out + captured.err
+    assert text.count(r"\u001b[31mred\u202eeslaf\u009b2J") >= 2
+    assert "\x1b[" in text
+    assert not any(part in text for part in ("\x1b]", "\x07", "\x1b[31m", "\u202e", "\x9b"))
+
+
+def test_no_command_prints_what_a_terminal_obeys(make_run, run_command, tmp_path):
+    run = shutil.copytree(make_run("transformer", ScenesData(train=40, validation=2)), tmp_path / "run")
+    words = (run / "vocabulary.txt").read_text().split("\n")
+    (run / "vocabulary.txt").write_text("\n".join([*words[:2], *(f"\u202e{word}" for word in words[2:-1]), ""]))
+    image, empty = tmp_path / "a\x1b[31m.png", tmp_path / "b\x1b[31m.png"
+    draw_scene(make_scene("fresh", 0)).save(image)
+    empty.touch()
+    store = tmp_path / "f.safetensors"
+    write_store(store, [(EVIL, np.ones((2, 3)), None)], extractor=f"{EVIL}-01234567")
+    for number, command in enumerate(
+        (
+            f"caption {image} {empty} --model {run}",
+            f"extract {image} {empty} --extractor scenes --out {tmp_path}/\x1b[31mout.safetensors",
+            f"inspect {store}",
+            f"inspect {store} --json",
+            f"evaluate {run} --features {store} --annotations {tmp_path}/\x1b[31mgone.json",
+            f"score {tmp_path}/\x1b[31mgone.json {store}",
+            f"caption {image} --model {run} --extractor \x1b[31m.py",
+            "\x1b[31m",
+        )
+    ):
+        _, out, err = run_command(command)
+        assert "\\u001b[31m" in out + err, (number, out, err)
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out + err
+
+
+def test_the_log_of_a_command_is_escaped(capsys):
+    record = logging.LogRecord("legenda", logging.WARNING, "", 0, "%s", (EVIL,), None)
+    _StderrHandler().emit(record)
+    assert capsys.readouterr().err == f"{ESCAPED}\n"
