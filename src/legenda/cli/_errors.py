@@ -12,6 +12,7 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 def exit_code(command: str, error: BaseException) -> int:
     """Print one sentence about an error and return the exit code; raise any error that is not the caller's mistake."""
+    command = escape_controls(command)
     if isinstance(error, BrokenPipeError):
         sys.stderr.close()  # the reader of the output has closed it, which is no error
         return 0
