@@ -47,6 +47,7 @@ _ORDER = (
     "pipeline",
     "experiment",
     "export",
+    "claims",
     "visualization",
     "serving",
     "scale",

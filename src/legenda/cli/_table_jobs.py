@@ -26,14 +26,18 @@ class TableJob:
     is_evaluated: bool = True
 
     def commands(self) -> list[list[str]]:
-        """Return the commands that remain: training, unless it is finished, and evaluation of each split."""
-        run, folders = self.run, list(map(str, self.run.folders))
-        metrics = ["--metrics", run.metrics] if run.task == "captioning" else []
-        rest = ["--beam-size", str(run.beam_size), *metrics, *plugin_options()]
-        train = ["train", run.recipe, "--out", folders[0], *self.options, *plugin_options()]
-        evaluate = [["evaluate", *folders, "--split", split, *rest] for split in run.splits]
-        needs_scores = self.is_evaluated and run.scores() is None
-        return [*([] if run.is_trained() else [train]), *(evaluate if needs_scores else [])]
+        """Return the commands that remain."""
+        train = ["train", self.run.recipe, "--out", str(self.run.folders[0]), *self.options]
+        return remaining_commands(self.run, train, is_evaluated=self.is_evaluated)
+
+
+def remaining_commands(run: RowRun, train: Sequence[str], *, is_evaluated: bool = True) -> list[list[str]]:
+    """Return the command `train` unless the training is finished, and the evaluation of each split without scores."""
+    metrics = ["--metrics", run.metrics] if run.task == "captioning" else []
+    rest = ["--beam-size", str(run.beam_size), *metrics, *plugin_options()]
+    evaluate = [["evaluate", *map(str, run.folders), "--split", split, *rest] for split in run.splits]
+    needs_scores = is_evaluated and run.scores() is None
+    return [*([] if run.is_trained() else [[*train, *plugin_options()]]), *(evaluate if needs_scores else [])]
 
 
 def make_jobs(

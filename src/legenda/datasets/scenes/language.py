@@ -4,7 +4,17 @@ import random
 import re
 from dataclasses import dataclass
 
-from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.datasets.scenes.world import (
+    CHECKED,
+    COLORS,
+    PARITY_SHAPES,
+    SHAPES,
+    WARM,
+    Axis,
+    Scene,
+    Thing,
+    axis_of,
+)
 
 Kind = tuple[str, str]
 
@@ -38,11 +48,25 @@ class BindClaim:
     axis: Axis
 
 
-Claim = PairClaim | SizeClaim | BindClaim
+@dataclass(frozen=True)
+class AbsentClaim:
+    """The color of the thing of each of CHECKED shapes; None where no thing has that shape."""
+
+    colors: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class ParityClaim:
+    """Whether each thing of PARITY_SHAPES is odd: either warm or striped, but not both."""
+
+    odd: tuple[bool, ...]
+
+
+Claim = PairClaim | SizeClaim | BindClaim | AbsentClaim | ParityClaim
 
 
 def references(scene: Scene) -> tuple[str, ...]:
-    """Five true captions of a scene, always the same for it."""
+    """Return five true captions of a scene, always the same for it; one in the families absent and parity."""
     rng = random.Random(f"language-{scene.id}")
     match scene.family:
         case "near":
@@ -51,6 +75,10 @@ def references(scene: Scene) -> tuple[str, ...]:
             captions = _size(scene)
         case "bind":
             captions = _bind(rng, scene)
+        case "absent":
+            captions = [_absent(scene)]
+        case "parity":
+            captions = [_parity(scene)]
     rng.shuffle(captions)
     return tuple(captions)
 
@@ -99,6 +127,26 @@ def _bind(rng: random.Random, scene: Scene) -> list[str]:
     ]
 
 
+def of_shape(scene: Scene, shape: str) -> Thing | None:
+    """Return the first thing of a shape, None where there is none."""
+    return next((thing for thing in scene.things if thing.shape == shape), None)
+
+
+def is_odd(thing: Thing) -> bool:
+    """Return whether a thing is either warm or striped, but not both."""
+    return (thing.color in WARM) != thing.striped
+
+
+def _absent(scene: Scene) -> str:
+    found = [of_shape(scene, shape) for shape in CHECKED]
+    return " and ".join(f"{t.color if t else 'no'} {shape}" for t, shape in zip(found, CHECKED, strict=True))
+
+
+def _parity(scene: Scene) -> str:
+    found = [of_shape(scene, shape) for shape in PARITY_SHAPES]
+    return " and ".join(f"{'odd' if is_odd(thing) else 'even'} {thing.shape}" for thing in found if thing)
+
+
 _COLOR = f"({'|'.join(COLORS)})"
 _SHAPE = f"({'|'.join(SHAPES)})"
 _THING = rf"an? {_COLOR} {_SHAPE}"
@@ -113,6 +161,8 @@ _LARGER_IS = re.compile(rf"the larger {_SHAPE} is {_COLOR}")
 _IS_LARGER = re.compile(rf"the {_COLOR} {_SHAPE} is the larger one")
 _BOTH = re.compile(rf"(?:(?:the )?two|both) {_COLOR} things (?:are |stand |){_AXIS}")
 _BOTH_NAMED = re.compile(rf"the {_COLOR} {_SHAPE} and the {_COLOR} {_SHAPE} are {_AXIS}")
+_ABSENT = re.compile(" and ".join(rf"({'|'.join(COLORS)}|no) {shape}" for shape in CHECKED))
+_PARITY = re.compile(" and ".join(f"(odd|even) {shape}" for shape in PARITY_SHAPES))
 
 
 def read_claim(caption: str) -> Claim | None:
@@ -139,4 +189,8 @@ def read_claim(caption: str) -> Claim | None:
     if found := _BOTH_NAMED.fullmatch(caption):
         color, a, again, b, axis = found.groups()
         return BindClaim(color, (a, b), _AXES[axis]) if again == color else None
+    if found := _ABSENT.fullmatch(caption):
+        return AbsentClaim(tuple(None if word == "no" else word for word in found.groups()))
+    if found := _PARITY.fullmatch(caption):
+        return ParityClaim(tuple(word == "odd" for word in found.groups()))
     return None

@@ -4,7 +4,7 @@ import math
 from functools import cache
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageChops, ImageDraw
 
 from legenda.datasets.scenes.world import COLORS, Scene
 from legenda.errors import DataError
@@ -22,6 +22,7 @@ MAX_REGIONS = 50
 
 _MIN_AREA = 1.5e-4  # of the image's pixels; smaller components are specks
 _CONTRAST = 30
+_DARK = 0.5  # of the color: the stripes of striped things
 _PACK = np.array([65536, 256, 1])
 _PAPER = 240.0  # subtracted from all colors
 
@@ -34,6 +35,10 @@ def draw_scene(scene: Scene) -> Image.Image:
         pixels = round(thing.size * SIDE)
         mask = _stencil(thing.shape).resize((pixels, pixels), Image.Resampling.NEAREST)
         image.paste(COLORS[thing.color], (left, top), mask)
+        if thing.striped:
+            stripes = ImageChops.multiply(_stencil(thing.shape), _stripes())
+            dark = tuple(round(channel * _DARK) for channel in COLORS[thing.color])
+            image.paste(dark, (left, top), stripes.resize((pixels, pixels), Image.Resampling.NEAREST))
     return image
 
 
@@ -45,6 +50,13 @@ def _stencil(shape: str) -> Image.Image:
     for draw, corners, fill in _STENCILS[shape]:
         getattr(brush, draw)([(x * _LAST, y * _LAST) for x, y in corners], fill=fill)
     return stencil
+
+
+@cache
+def _stripes() -> Image.Image:
+    """Return the darker cells of a striped thing: every other pair of lines, one line of the patch."""
+    lines = np.arange(STENCIL) // (STENCIL // PATCH) % 2 == 1
+    return Image.fromarray(np.repeat(lines[:, None], STENCIL, axis=1).astype(np.uint8) * 255)
 
 
 def _star_corners() -> tuple[tuple[float, float], ...]:

@@ -1,12 +1,25 @@
 """Truth of captions, computed from the scene."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from legenda.datasets.scenes.language import BindClaim, Claim, PairClaim, SizeClaim, read_claim
-from legenda.datasets.scenes.world import Axis, Scene, Thing, axis_of, next_to
+from legenda.datasets.scenes.language import (
+    AbsentClaim,
+    BindClaim,
+    Claim,
+    PairClaim,
+    ParityClaim,
+    SizeClaim,
+    is_odd,
+    of_shape,
+    read_claim,
+)
+from legenda.datasets.scenes.world import CHECKED, PARITY_SHAPES, Axis, Scene, Thing, axis_of, next_to
 
 TRUTHS = ("truth", "pair", "axis", "size", "bind")
+"""The scores of data sets with the families near, size and bind."""
+KIND_TRUTHS = {"absent": ("present", "absent"), "parity": ("parity",)}
+"""The further scores of the other families."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +28,8 @@ class Verdict:
 
     pair: it names the two that are next to each other; axis: it states their alignment correctly, None where it
     does not state it; size, bind: the whole claim is true. None in the other families.
+    present, absent: of CHECKED shapes that are there, and of those that are not, the share that the caption is right
+    about; None where there are none. parity: the share of the two things whose word is right.
     """
 
     true: bool
@@ -23,6 +38,9 @@ class Verdict:
     axis: bool | None = None
     size: bool | None = None
     bind: bool | None = None
+    present: float | None = None
+    absent: float | None = None
+    parity: float | None = None
 
 
 def check_caption(caption: str, scene: Scene) -> Verdict:
@@ -41,21 +59,34 @@ def check_caption(caption: str, scene: Scene) -> Verdict:
             return Verdict(true, reason, size=true and isinstance(claim, SizeClaim))
         case "bind":
             return Verdict(true, reason, bind=true and isinstance(claim, BindClaim))
+        case "absent":
+            colors = _checked_colors(scene)
+            named = claim.colors if isinstance(claim, AbsentClaim) else ("",) * len(colors)
+            right = list(zip(colors, (a == b for a, b in zip(colors, named, strict=True)), strict=True))
+            present, absent = ([ok for color, ok in right if (color is None) == gone] for gone in (False, True))
+            return Verdict(true, reason, present=_share(present), absent=_share(absent))
+        case "parity":
+            odd = _odd(scene)
+            words = claim.odd if isinstance(claim, ParityClaim) else (None, None)
+            return Verdict(true, reason, parity=_share([a == b for a, b in zip(odd, words, strict=True)]))
 
 
 def truth_scores(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> dict[str, float | None]:
-    """Shares of true captions: truth over all scenes, pair and axis over near, size and bind over their families.
+    """Shares of true captions: truth over all scenes, the other scores over those of their families.
 
-    Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None.
+    Keyed by the ids of the scenes. axis counts the captions with an axis; a share of nothing is None. Scores of the
+    families absent and parity are there where a scene is of that family, the others where one is of another family.
     """
     verdicts = [check_caption(caption, scenes[identity]) for identity, caption in captions.items()]
     scores: dict[str, float | None] = {"truth": _share([verdict.true for verdict in verdicts])}
-    for name in TRUTHS[1:]:
+    families = {scene.family for scene in scenes.values()}
+    names = [name for family, names in KIND_TRUTHS.items() if family in families for name in names]
+    for name in (*(TRUTHS[1:] if families - KIND_TRUTHS.keys() or not families else ()), *names):
         scores[name] = _share([value for v in verdicts if (value := getattr(v, name)) is not None])
     return scores
 
 
-def _share(values: list[bool]) -> float | None:
+def _share(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
@@ -68,6 +99,26 @@ def _find_fault(claim: Claim, scene: Scene) -> str:
             return _find_size_fault(shape, larger, smaller, scene)
         case BindClaim(color, shapes, axis):
             return _find_bind_fault(color, shapes, axis, scene)
+        case AbsentClaim(colors):
+            pairs = zip(CHECKED, colors, _checked_colors(scene), strict=True)
+            wrong = [
+                f"there is {'no' if color is None else f'a {color}'} {shape}" for shape, c, color in pairs if c != color
+            ]
+            return wrong[0] if wrong else ""
+        case ParityClaim(odd):
+            pairs = zip(PARITY_SHAPES, odd, _odd(scene), strict=True)
+            return next((f"the {shape} is {_PARITIES[true]}" for shape, word, true in pairs if word != true), "")
+
+
+_PARITIES = {True: "odd", False: "even", None: "not there"}
+
+
+def _checked_colors(scene: Scene) -> tuple[str | None, ...]:
+    return tuple(thing and thing.color for thing in (of_shape(scene, shape) for shape in CHECKED))
+
+
+def _odd(scene: Scene) -> tuple[bool | None, ...]:
+    return tuple(thing and is_odd(thing) for thing in (of_shape(scene, shape) for shape in PARITY_SHAPES))
 
 
 def _find_pair_fault(first: tuple[str, str], second: tuple[str, str], axis: Axis | None, scene: Scene) -> str:

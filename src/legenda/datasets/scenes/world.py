@@ -1,22 +1,27 @@
-"""Scenes: a few colored things on a plain background, generated from a seed, of one of three families.
+"""Scenes: a few colored things on a plain background, generated from a seed, each of one family.
 
 near: one pair almost touches, all others are far apart; all shapes and all colors differ.
 size: exactly two things share a shape, one clearly larger; all colors differ.
 bind: exactly two things share a color, side by side or one above the other, anywhere; all shapes differ.
 
-The kinds of the things determine the family, while statements about the pair depend on their boxes.
+The kinds of the things determine which of these three it is, while statements about the pair depend on their boxes.
+Two families, for claims about attention, need no boxes:
+
+absent: nine things; of CHECKED shapes each is there once or, half of the time, not at all.
+parity: a circle and a square, each of a warm or cool color and plain or striped, all four equally often, and others.
 """
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Family = Literal["near", "size", "bind"]
+Family = Literal["near", "size", "bind", "absent", "parity"]
 Axis = Literal["horizontal", "vertical"]
 
 FAMILIES: tuple[Family, ...] = ("near", "size", "bind")
+"""The families of the data sets unless others are named."""
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "frame")
 COLORS = {
     "red": (214, 39, 40),
@@ -30,6 +35,15 @@ COLORS = {
     "black": (25, 25, 25),
 }
 
+CHECKED = ("star", "ring", "cross")
+"""The shapes that captions of the family absent are about."""
+NUM_ABSENT = 9
+"""Things of a scene of that family."""
+WARM, COOL = ("red", "orange", "yellow", "pink"), ("green", "blue", "purple", "black")
+"""The colors of the family parity."""
+PARITY_SHAPES = ("circle", "square")
+"""The shapes that its captions are about."""
+
 TOUCHING = 0.03
 """The widest gap, in sides of the image, between the boxes of two things that are next to each other."""
 APART = 0.09
@@ -38,13 +52,14 @@ APART = 0.09
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing: its kind, and its center and size (both sides of its box) in sides of the image."""
+    """One thing: its kind, its center and size (both sides of its box) in sides of the image, and its texture."""
 
     shape: str
     color: str
     x: float
     y: float
     size: float
+    striped: bool = False
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -60,7 +75,10 @@ class Thing:
 
 @dataclass(frozen=True)
 class Scene:
-    """An image before it is drawn. `pair` holds the indices of the two things that the family is about."""
+    """An image before it is drawn.
+
+    `pair` holds the indices of the two things that the family is about; it means nothing in the family absent.
+    """
 
     id: str
     family: Family
@@ -99,16 +117,17 @@ def axis_of(a: Thing, b: Thing) -> Axis | None:
     return "vertical" if down >= 2 * across else None
 
 
-def make_scene(split: str, index: int, seed: int = 0) -> Scene:
+def make_scene(split: str, index: int, seed: int = 0, families: Sequence[Family] = FAMILIES) -> Scene:
     """Return scene `index` of a split; the same for the same arguments on every machine.
 
     Families alternate, so that any count is divided evenly. Different splits or seeds share no random numbers.
     """
     identity = f"{split}-{seed}-{index:06d}"
     rng = random.Random(identity)
-    family = FAMILIES[index % len(FAMILIES)]
+    family = families[index % len(families)]
+    generate = _try_scene if family in FAMILIES else _try_kinds
     while True:
-        scene = _try_scene(rng, identity, family)
+        scene = generate(rng, identity, family)
         if scene is not None:
             return scene
 
@@ -134,19 +153,51 @@ def _try_scene(rng: random.Random, identity: str, family: Family) -> Scene | Non
     if second is None:
         return None
     centers.append(second)
-    for size in sizes[2:]:
+    if not _place_others(rng, centers, sizes):
+        return None
+    things = [
+        Thing(shape, color, *center, size)
+        for shape, color, center, size in zip(shapes, colors, centers, sizes, strict=True)
+    ]
+    return _in_random_order(rng, identity, family, things)
+
+
+def _try_kinds(rng: random.Random, identity: str, family: Family) -> Scene | None:
+    """Return a scene of a family whose captions depend on the kinds of the things only, none of them near another."""
+    if family == "absent":
+        shapes = [shape for shape in CHECKED if rng.random() < 0.5]
+        others = [shape for shape in SHAPES if shape not in CHECKED]
+        shapes += rng.choices(others, k=NUM_ABSENT - len(shapes))
+        colors, striped = rng.choices(tuple(COLORS), k=len(shapes)), [False] * len(shapes)
+    else:
+        others = [shape for shape in SHAPES if shape not in PARITY_SHAPES]
+        shapes = [*PARITY_SHAPES, *rng.sample(others, rng.randint(2, 4))]
+        colors = rng.choices(WARM + COOL, k=len(shapes))
+        striped = [rng.random() < 0.5 for _ in shapes]
+    sizes = [rng.uniform(0.06, 0.14) for _ in shapes]
+    centers: list[tuple[float, float]] = []
+    if not _place_others(rng, centers, sizes):
+        return None
+    things = [Thing(*kind) for kind in zip(shapes, colors, *zip(*centers, strict=True), sizes, striped, strict=True)]
+    return _in_random_order(rng, identity, family, things)
+
+
+def _place_others(rng: random.Random, centers: list[tuple[float, float]], sizes: Sequence[float]) -> bool:
+    """Append the centers that are missing, each far from all others; return False where one finds no room."""
+    for size in sizes[len(centers) :]:
         for _ in range(40):
             center = _anywhere(rng, size)
             if all(_far(center, size, other, side) for other, side in zip(centers, sizes, strict=False)):
                 centers.append(center)
                 break
         else:
-            return None
-    things = [
-        Thing(shape, color, *center, size)
-        for shape, color, center, size in zip(shapes, colors, centers, sizes, strict=True)
-    ]
-    order = rng.sample(range(count), count)
+            return False
+    return True
+
+
+def _in_random_order(rng: random.Random, identity: str, family: Family, things: Sequence[Thing]) -> Scene:
+    """Return the scene whose pair are the first two of `things`."""
+    order = rng.sample(range(len(things)), len(things))
     ground = (rng.randint(225, 250), rng.randint(225, 250), rng.randint(225, 250))
     return Scene(identity, family, tuple(things[i] for i in order), (order.index(0), order.index(1)), ground)
 

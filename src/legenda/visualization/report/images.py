@@ -16,7 +16,8 @@ from PIL import Image
 
 from legenda.datasets.annotations import read_annotations
 from legenda.datasets.captions import KarpathyData, ScenesData
-from legenda.datasets.scenes import SceneCounts, check_caption, draw_scene, make_scene
+from legenda.datasets.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
+from legenda.datasets.scenes.world import Family
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.images import SUFFIXES
@@ -79,8 +80,8 @@ def resolve_images(
     not exist or holds none of them.
     """
     if isinstance(data, ScenesData):
-        seed = data.seed
-        return lambda position, _: draw_scene_image(split, position, seed)
+        seed, families = data.seed, data.families
+        return lambda position, _: draw_scene_image(split, position, seed, families)
     _check_folder(folder)
     files: dict[str, Path] = {}
     if isinstance(data, KarpathyData):
@@ -119,9 +120,9 @@ def find_images_by_name(
     return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
 
 
-def draw_scene_image(split: str, position: int, seed: int) -> ReportImage:
+def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:
     """Return the scene at this position of a split; captions of it can be checked."""
-    scene = make_scene(split, position, seed)
+    scene = make_scene(split, position, seed, families)
 
     def check(caption: str) -> tuple[bool | None, str]:
         verdict = check_caption(caption, scene)

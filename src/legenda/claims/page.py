@@ -1,0 +1,151 @@
+"""The page of a claim: Markdown and a figure made from its JSON file alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from legenda.claims.claim import Claim, Comparison, Measure, get_claim
+from legenda.claims.figure import draw_figure
+from legenda.claims.results import read_results
+from legenda.claims.verdict import MIN_SEEDS, Interval, Verdict, decide, overall_verdict, paired_interval
+from legenda.errors import DataError
+from legenda.io import write_text
+
+_SENTENCES: Mapping[Verdict, str] = {
+    "confirmed": "Confirmed: each 95 % interval lies on the predicted side of 0.",
+    "refuted": "Refuted: a 95 % interval lies wholly on the side that was not predicted.",
+    "not confirmed": "Not confirmed: a 95 % interval contains 0.",
+    "no verdict": f"No verdict: it takes at least {MIN_SEEDS} seeds of every model.",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison with the differences of each seed, their interval and the verdict."""
+
+    comparison: Comparison
+    differences: Mapping[str, float]
+    interval: Interval | None
+    verdict: Verdict
+
+
+def write_page(path: Path) -> Path:
+    """Write the page of a JSON file and its figure next to it, under the same name; return the path of the page."""
+    results = read_results(path)
+    claim = get_claim(str(results["claim"]))
+    page, figure = path.with_suffix(".md"), path.with_suffix(".svg")
+    compared = compare_arms(claim, results)
+    write_text(figure, draw_figure(claim, results["arms"]))
+    write_text(page, "\n".join(_lines(claim, results, compared, figure.name)) + "\n")
+    return page
+
+
+def compare_arms(claim: Claim, results: Mapping[str, Any]) -> list[Compared]:
+    """Return every comparison with its verdict; raise DataError where the results lack a model or a measure."""
+    return [_compare(comparison, claim.measures[comparison.measure], results) for comparison in claim.comparisons]
+
+
+def measured(arm: Mapping[str, Any], seed: str, measure: Measure) -> float | None:
+    """Return the value of a seed; of a score that was not reached, the steps of the whole training, which it exceeds.
+
+    Raise DataError where the results lack the measure.
+    """
+    if measure.key not in arm["seeds"][seed]:
+        raise DataError(f"the results lack the measure {measure.key!r}; run legenda claim again")
+    value = arm["seeds"][seed][measure.key]
+    return float(arm["steps"]) if value is None and measure.reaches is not None else value
+
+
+def _compare(comparison: Comparison, measure: Measure, results: Mapping[str, Any]) -> Compared:
+    arms, against = results["arms"], comparison.against
+    first = arms.get(comparison.arm, {"seeds": {}})
+    second = arms.get(against, {"seeds": {}}) if isinstance(against, str) else None
+    differences = {}
+    for seed in first["seeds"]:
+        if second is None or seed in second["seeds"]:
+            a = measured(first, seed, measure)
+            b = float(against) if second is None else measured(second, seed, measure)
+            if a is not None and b is not None:
+                differences[seed] = a - b
+    interval = paired_interval(list(differences.values())) if differences else None
+    verdict = "no verdict" if interval is None else decide(interval, len(differences), comparison.predicted)
+    return Compared(comparison, differences, interval, verdict)
+
+
+def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared], figure: str) -> Iterable[str]:
+    arms = {key: arm for key, arm in claim.arms.items() if key in results["arms"]}
+    found = {key: results["arms"][key] for key in arms}
+    yield f"# {claim.title}\n"
+    yield f"{claim.question} {claim.source}.\n"
+    yield f"**{_SENTENCES[overall_verdict(part.verdict for part in compared)]}**\n"
+    yield "## Paired differences\n"
+    yield from _difference_table(claim, compared)
+    yield f"\n![Every seed, and the mean with its 95 % interval]({figure})\n"
+    yield from (f"{note}\n" for note in claim.notes)
+    yield "## World\n"
+    yield f"{claim.world}\n"
+    yield "## Models\n"
+    yield "| | model | recipe | parameters | steps | seeds |\n|---|---|---|---|---|---|"
+    for key, arm in arms.items():
+        numbers = (f"{found[key]['parameters']:,}", f"{found[key]['steps']:,}", str(len(found[key]["seeds"])))
+        yield _row(f"`{key}`", arm.label, f"`{arm.recipe}`", *numbers)
+    yield "\n## Every seed\n"
+    yield from _seed_table(claim, found)
+    seeds = max((len(arm["seeds"]) for arm in found.values()), default=0)
+    yield f"\n```bash\nlegenda claim {claim.name} --seeds {max(seeds, 1)}\n```\n"
+    yield (
+        f"{results['core_hours']:.1f} core-hours of training and evaluation ({results['machine']}; one thread a run, "
+        f"{results['date']}). Scores are those of the test scenes by beam search, beam {results['beam_size']}. "
+        "Whatever is not named here is equal for all models; a seed is that of initialization, order of the examples "
+        "and choice of captions. Intervals are Student's t intervals of the mean "
+        "of the paired differences, not corrected for their number."
+    )
+
+
+def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
+    yield "| difference | of | predicted | by seed | mean | 95 % interval | verdict |\n|---|---|---|---|---|---|---|"
+    for part in compared:
+        comparison, interval = part.comparison, part.interval
+        measure = claim.measures[comparison.measure]
+        against = f"`{comparison.against}`" if isinstance(comparison.against, str) else f"{comparison.against:g}"
+        bounds = "–"
+        if interval is not None and interval.low is not None and interval.high is not None:
+            bounds = f"{_number(interval.low, measure)} to {_number(interval.high, measure)}"
+        yield _row(
+            f"`{comparison.arm}` − {against}",
+            measure.label,
+            "above 0" if comparison.predicted == "higher" else "below 0",
+            ", ".join(_number(value, measure) for value in part.differences.values()) or "–",
+            "–" if interval is None else _number(interval.mean, measure),
+            bounds,
+            part.verdict,
+        )
+
+
+def _seed_table(claim: Claim, arms: Mapping[str, Any]) -> Iterable[str]:
+    measures = claim.measures.values()
+    yield _row("", "seed", *(measure.label for measure in measures))
+    yield "|---" * (len(claim.measures) + 2) + "|"
+    if any(measure.chance is not None for measure in measures):
+        chances = (measure.chance for measure in measures)
+        yield _row("by chance", "", *("" if chance is None else f"{chance:.3g}" for chance in chances))
+    for key, arm in arms.items():
+        for seed, values in arm["seeds"].items():
+            yield _row(f"`{key}`", seed, *(_cell(values.get(m.key), m, arm["steps"]) for m in measures))
+
+
+def _cell(value: float | None, measure: Measure, steps: int) -> str:
+    if value is None:
+        return f"over {steps:,}" if measure.reaches is not None else "–"
+    return _number(value, measure)
+
+
+def _number(value: float, measure: Measure) -> str:
+    return f"{value:,.0f}" if measure.reaches is not None else f"{value:.3g}" if abs(value) >= 10 else f"{value:.3f}"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

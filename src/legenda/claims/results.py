@@ -1,0 +1,98 @@
+"""The numbers of a claim's finished runs, as its JSON file holds them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from legenda.claims.claim import Claim, Measure
+from legenda.claims.probes import PROBES
+from legenda.claims.runs import BEAM_SIZE, ClaimRun
+from legenda.errors import DataError
+from legenda.io import read_json, write_json
+from legenda.models.checkpoint import load_any
+from legenda.training.history import read_history
+
+_HINT = "run legenda claim NAME to write it again"
+
+
+def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float) -> dict[str, Any]:
+    """Return the numbers of the runs that are finished and evaluated.
+
+    arms: by key, with the number of parameters, the steps of the training, and the measures of each seed; null where a
+    score was not reached, or has no value. core_hours: those that training and evaluation took.
+    """
+    arms: dict[str, Any] = {}
+    for run in runs:
+        if (scores := run.run.scores()) is not None:
+            arm = arms.setdefault(run.arm.key, {"steps": run.steps, "parameters": _parameters(run), "seeds": {}})
+            values = {key: _value(measure, run, scores) for key, measure in claim.measures.items()}
+            arm["seeds"][str(run.seed)] = values
+    return {
+        "claim": claim.name,
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine(),
+        "beam_size": BEAM_SIZE,
+        "core_hours": round(core_hours, 3),
+        "arms": arms,
+    }
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the numbers of a JSON file; raise DataError for another file."""
+    content = read_json(path, _HINT)
+    if not isinstance(content, dict) or not {"claim", "arms", "core_hours", "machine"} <= content.keys():
+        raise DataError(f"{path} holds no results of a claim; {_HINT}")
+    return content
+
+
+def add_core_hours(folder: Path, claim: str, hours: float) -> float:
+    """Add the core-hours of a call to those of the claim in `folder`; return the sum."""
+    path = folder / "core_hours.json"
+    known = read_json(path, "delete it to count from 0") if path.exists() else {}
+    known[claim] = known.get(claim, 0.0) + hours
+    write_json(path, known)
+    return known[claim]
+
+
+def describe_machine() -> str:
+    """Return the processor and the number of cores."""
+    names = [line for line in _cpu_info().splitlines() if line.startswith("model name")]
+    name = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def _cpu_info() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _parameters(run: ClaimRun) -> int:
+    return load_any(run.folder).parameter_count
+
+
+def _value(measure: Measure, run: ClaimRun, scores: Mapping[str, float | None]) -> float | None:
+    if measure.probe is not None:
+        value = PROBES[measure.probe](run)
+    elif measure.reaches is not None:
+        value = steps_to_reach(read_history(run.folder), measure.name, measure.reaches)
+    else:
+        value = scores[measure.name]
+    return None if value is None else round(value, 5)
+
+
+def steps_to_reach(history: Iterable[Mapping[str, Any]], score: str, threshold: float) -> int | None:
+    """Return the step from which the validation score stays at the threshold or above; None where it never does."""
+    first = None
+    for record in history:
+        if "validation" in record:
+            value = record["validation"].get(score)
+            if value is None or value < threshold:
+                first = None
+            elif first is None:
+                first = int(record["step"])
+    return first

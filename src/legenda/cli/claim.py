@@ -1,0 +1,79 @@
+"""`legenda claim`: test a claim of a paper on scenes, with seeds and intervals."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from legenda.cli.options import parse
+from legenda.errors import ConfigError, LegendaError
+
+
+@dataclass(frozen=True)
+class ClaimOptions:
+    """Train the models of a claim with several seeds, and write its numbers, page and figure.
+
+    The claim comes first: legenda claim relations. The runs are OUT/RECIPE-DIGEST/seed0 and so on; called again,
+    finished runs are used and others are resumed, and claims share runs of one configuration. Writes OUT/NAME.json,
+    OUT/NAME.md and OUT/NAME.svg. Without a claim it lists all claims.
+    """
+
+    name: tyro.conf.Positional[str | None] = None
+    """A claim such as relations."""
+    out: Path = Path("runs") / "claims"
+    """The folder of the runs and of the results."""
+    seeds: int = 5
+    """Seeds of each model; fewer than 5 give no verdict."""
+    steps: int | None = None
+    """Training steps of each run, by default those of the claim; they are rounded to whole epochs."""
+    processes: int = 1
+    """Runs trained at once."""
+    page: Path | None = None
+    """A JSON file with results, whose page and figure are written next to it again; nothing is trained."""
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Train and evaluate what remains, and write the results; or write the page of results again."""
+    options = parse(ClaimOptions, arguments, "claim")
+    from legenda.claims import get_claim, list_claims, write_page
+
+    if options.page is not None:
+        print(f"{write_page(options.page)}: the page of {options.page}")
+    elif options.name is None:
+        for name in list_claims():
+            print(f"{name:<24}  {get_claim(name).title}")
+    else:
+        for field in ("seeds", "steps", "processes"):
+            value = getattr(options, field)
+            if value is not None and value < 1:
+                raise ConfigError(f"--{field} must be at least 1, not {value}")
+        _run_claim(options.name, options)
+
+
+def _run_claim(name: str, options: ClaimOptions) -> None:
+    from legenda.claims import claim_runs, collect, get_claim, write_page
+    from legenda.claims.results import add_core_hours
+    from legenda.cli._parallel import run_parallel
+    from legenda.cli._table_jobs import remaining_commands
+    from legenda.cli._table_processes import process_environments
+    from legenda.io import write_json
+
+    runs = list(claim_runs(get_claim(name), options.out, options.seeds, options.steps))
+    work = {}
+    for job in runs:
+        if commands := remaining_commands(job.run, job.train_command()):
+            work[job.run.name] = commands
+    path = options.out / f"{name}.json"
+    failed: dict[str, str] = {}
+    before = sum(os.times()[2:4])
+    try:
+        failed = run_parallel(work, process_environments(options.processes)) if work else {}
+    finally:
+        hours = add_core_hours(options.out, name, (sum(os.times()[2:4]) - before) / 3600)
+    write_json(path, collect(get_claim(name), runs, hours))
+    print(f"{write_page(path)}: the page; {path}: its numbers")
+    if failed:
+        reasons = "; ".join(f"{run} ({reason})" for run, reason in failed.items())
+        raise LegendaError(f"{len(failed)} of {len(runs)} runs failed: {reasons}; remove the cause and call again")
