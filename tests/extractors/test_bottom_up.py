@@ -16,10 +16,10 @@ from legenda.extractors.bottom_up import (
     extract_regions,
     grid_anchors,
     load_bottom_up,
-    load_weights,
     select_boxes,
     suppressed,
 )
+from legenda.extractors.weights import load_weights
 
 TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
 
@@ -100,6 +100,31 @@ def test_10_to_100_regions_are_selected(sure, expected):
     assert len(set(selected.tolist()) & set(range(sure))) == min(sure, expected)
 
 
+@pytest.mark.parametrize("sure", [0, 36, 130])
+def test_a_fixed_number_of_regions_has_the_surest_ones(sure):
+    far = torch.arange(150.0).unsqueeze(1) * 100
+    boxes = torch.cat([far, far, far + 10, far + 10], dim=1)
+    probs = torch.full((150, 2), 0.01)
+    probs[:sure, 1] = 0.5 + torch.arange(sure) / 1000
+    for count in (36, 100):
+        selected = select_boxes(boxes, probs, count)
+        assert len(set(selected.tolist())) == count
+        assert len(set(selected.tolist()) & set(range(sure))) == min(sure, count)
+
+
+@pytest.mark.parametrize("num_regions", [None, 12])
+def test_a_batch_equals_its_images_one_by_one(num_regions):
+    """Images of two sizes, of which two are resized to the same."""
+    images, model = [image(96, 64), image(64, 96), image(48, 32)], tiny()
+    batch = extract_regions(model, images, num_regions)
+    for (features, boxes), each in zip(batch, images, strict=True):
+        ((alone, alone_boxes),) = extract_regions(model, [each], num_regions)
+        assert len(features) == (num_regions or len(features))
+        assert alone_boxes is not None
+        np.testing.assert_allclose(boxes, alone_boxes, atol=1e-5)
+        np.testing.assert_allclose(features, alone, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (300, 20), (1, 1), (2, 400)])
 def test_boxes_lie_within_images_of_every_shape(size):
     ((features, boxes),) = extract_regions(tiny(), [image(*size)])
@@ -121,7 +146,7 @@ def test_attribute_probabilities_sum_to_one():
 def test_weights_are_loaded_by_name(tmp_path):
     source, target = tiny(1), tiny(2)
     state = {name: value for name, value in source.state_dict().items() if "num_batches" not in name}
-    load_weights(target, state, tmp_path / "w.pth")
+    load_weights(target, state, tmp_path / "w.pth", "a hint")
     first, second = (extract_regions(model, [image(80, 60)])[0] for model in (source, target))
     np.testing.assert_array_equal(first[0], second[0])
 

@@ -1,6 +1,7 @@
 """Extractors by name, on tiny random networks of the libraries; nothing is fetched."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from torchvision.models import detection
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import extract_store, load_extractor
-from legenda.extractors.registry import is_registered, needs_no_file
-from legenda.extractors.torchvision_backend import make_extract
+from legenda.extractors.registry import is_registered, needs_no_file, split_name
+from legenda.extractors.torchvision_backend import extract_regions
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32
@@ -139,12 +140,19 @@ def test_a_detr_returns_the_regions_of_its_queries(tmp_path, make, kind):
     size = {"height": 64, "width": 64} if kind.startswith("RT") else {"shortest_edge": 48, "longest_edge": 80}
     processor(tmp_path, image_processor_type=kind, size=size)
     extractor = load_extractor(f"hf:{tmp_path}")
-    for features, boxes in extractor.extract([image(0), image(1, (30, 60))]):
+    images = [image(0), image(1, (30, 60))]
+    for (features, boxes), each in zip(extractor.extract(images), images, strict=True):
+        np.testing.assert_allclose(extractor.extract([each])[0][0], features, atol=1e-4)
         assert boxes is not None
         assert 1 <= len(features) == len(boxes) <= 14
         assert features.shape[1] == 16
         assert (boxes[:, 2:] > boxes[:, :2]).all()
         assert ((boxes >= 0) & (boxes <= 1)).all()
+    fixed = load_extractor(f"hf:{tmp_path}", num_regions=5)
+    assert fixed.name == f"{extractor.name}@5regions"
+    assert [features.shape for features, _ in fixed.extract(images)] == [(5, 16), (5, 16)]
+    with pytest.raises(LegendaError, match="has 14 queries, fewer than 36 regions"):
+        load_extractor(f"hf:{tmp_path}@36regions")
 
 
 def faster_rcnn() -> torch.nn.Module:
@@ -168,7 +176,7 @@ def faster_rcnn() -> torch.nn.Module:
 
 
 def test_a_faster_rcnn_returns_the_features_of_its_boxes():
-    extract = make_extract(faster_rcnn(), torch.device("cpu"))
+    extract = partial(extract_regions, faster_rcnn().eval())
     (features, boxes), (_, others) = extract([image(0), image(1)])
     (alone, alone_boxes) = extract([image(0)])[0]
     assert features.shape[1] == 12
@@ -180,11 +188,21 @@ def test_a_faster_rcnn_returns_the_features_of_its_boxes():
     np.testing.assert_allclose(alone, features, atol=1e-4)
 
 
+def test_a_faster_rcnn_returns_a_fixed_number_of_regions_in_batches_and_one_by_one():
+    extract = partial(extract_regions, faster_rcnn().eval(), num_regions=6)
+    images = [image(0), image(1, (40, 50)), image(2)]
+    for (features, boxes), each in zip(extract(images), images, strict=True):
+        ((alone, alone_boxes),) = extract([each])
+        assert features.shape == (6, 12)
+        np.testing.assert_allclose(boxes, alone_boxes, atol=1e-4)
+        np.testing.assert_allclose(features, alone, atol=1e-4)
+
+
 def test_a_faster_rcnn_without_detections_returns_the_image_as_box():
     model = faster_rcnn()
     with torch.no_grad():
         model.roi_heads.box_predictor.cls_score.bias[0] = 100.0
-    ((features, boxes),) = make_extract(model, torch.device("cpu"))([image(0)])
+    ((features, boxes),) = extract_regions(model.eval(), [image(0)])
     assert features.shape == (1, 12)
     assert boxes is not None
     assert boxes.tolist() == [[0, 0, 1, 1]]
@@ -202,9 +220,10 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     torch.manual_seed(1)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
     assert load_extractor(f"hf:{tmp_path / 'mine'}").name != name
-    assert [needs_no_file(n) for n in (name, "hf:facebook/dinov2-base", "torchvision:x@fp16", "bottom-up@12")] == [
-        False, True, True, False,
-    ]  # fmt: skip
+    names = (name, "hf:facebook/dinov2-base", "torchvision:x@fp16", "bottom-up@12", "torchvision:x@36regions@fp16")
+    assert [needs_no_file(n) for n in names] == [False, True, True, False, True]
+    assert split_name("bottom-up@12345678@36regions@bf16") == ("bottom-up@12345678", 36, "bf16")
+    assert split_name("bottom-up@12345678@36regions@bf16").ending == "@36regions@bf16"
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
 
 
@@ -226,6 +245,9 @@ def test_a_store_is_extracted_by_name(tmp_path):
     [
         ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
         ("hf:", "cannot be loaded"),
+        ("scenes@36regions", "the extractor scenes has no choice of 36 regions, as a grid has not"),
+        ("torchvision:resnext152_32x8d", "torchvision has no weights of resnext152_32x8d; name a file"),
+        ("torchvision:resnext101_32x8", "did you mean resnext101_32x8d"),
         ("torchvision:fasterrcnn_resnet50", "did you mean fasterrcnn_resnet50_fpn"),
         ("torchvision:fasterrcnn_resnet50_fpn:gone.pth", r"gone\.pth cannot be read|gone\.pth does not exist"),
     ],

@@ -18,8 +18,8 @@ class Options(ComputeOptions):
 
     Named extractors, of the extra "vision": hf:MODEL, a backbone (DINOv2, CLIP, SigLIP, ViT, ResNet ...: a grid)
     or a DETR (regions) of Hugging Face's hub or in a folder; torchvision:fasterrcnn_resnet50_fpn_v2 and the other
-    detectors of torchvision, with :FILE for other weights; bottom-up:FILE, the Visual Genome detector of the papers
-    with its public weights.
+    detectors of torchvision, torchvision:resnext101_32x8d and its other ResNets (a grid of 7 x 7 cells), with :FILE for
+    other weights; bottom-up:FILE, the Visual Genome detector of the papers with its public weights.
 
     A user-defined extractor is a Python file with one function, extract(images), that gets a list of RGB PIL images and
     returns for each a pair of NumPy arrays: features (regions, channels) and boxes (regions, 4) as x1 y1 x2 y2 relative
@@ -33,6 +33,8 @@ class Options(ComputeOptions):
     """The Python file of an extractor, a name, or "scenes" for images of colored things on a plain ground."""
     out: Path = Path("features.safetensors")
     """The file to write."""
+    num_regions: int | None = None
+    """A fixed number of regions of each image, such as 36, for detectors; by default 10 to 100, as they are sure."""
     batch_size: int = 32
     """Images of a batch."""
     workers: int = 2
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.extractors import extract_store, find_images, load_extractor
     from legenda.locks import locked
 
-    extractor = load_extractor(options.extractor, options)
+    extractor = load_extractor(options.extractor, options, options.num_regions)
     images = find_images(options.images)
     with locked(options.out), progress_bar(f"extracting with {extractor.name}") as update:
         report = extract_store(

@@ -15,7 +15,7 @@ from legenda.datasets.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
 from legenda.extractors.fingerprint import find_mismatch
-from legenda.extractors.registry import is_registered, load_extractor, needs_no_file
+from legenda.extractors.registry import is_registered, load_extractor, needs_no_file, split_name
 from legenda.features.base import UNNAMED
 from legenda.features.identity import ExtractorIdentity
 from legenda.io import read_json
@@ -142,7 +142,8 @@ class CaptionerRun(Run):
 def _file_of(extractor: ExtractorIdentity) -> str:
     """Return an example of what to give as --extractor for an extractor with this recorded identity."""
     if is_registered(extractor.name):
-        return f"{extractor.base_name.partition(':')[0]}:FILE"
+        stored = split_name(extractor.base_name)
+        return f"{stored.model.partition(':')[0]}:FILE{stored.ending}"
     return f"{extractor.base_name}.py"
 
 

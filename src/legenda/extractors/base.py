@@ -23,11 +23,15 @@ Extract = Callable[[list[Image.Image]], list[ImageRegions]]
 
 @dataclass(frozen=True)
 class Extractor:
-    """A function from images to regions, and the name and version that are stored with its features."""
+    """A function from images to regions, and the name and version that are stored with its features.
+
+    with_num_regions: of a detector, returns the function for a fixed number of regions.
+    """
 
     name: str
     extract: Extract
     version: str = ""
+    with_num_regions: Callable[[int], Extract] | None = None
 
 
 DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"

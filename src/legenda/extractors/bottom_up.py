@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +21,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.ops import box_iou, nms, roi_pool
 
-from legenda.errors import CheckpointError
 from legenda.extractors.base import ImageRegions
+from legenda.extractors.batching import map_groups, resize_scale
 from legenda.extractors.selection import MAX_REGIONS, MIN_CONFIDENCE, MIN_REGIONS
+from legenda.extractors.weights import load_weights, read_weights
 from legenda.io import verified
 
 MEAN = (102.9801, 115.9465, 122.7717)
 """Mean pixel in BGR order, subtracted before the image is resized."""
-SHORT_SIDE, LONG_SIDE = 600, 1000
 STRIDE = 16
 _MAX_PROPOSALS, _PRE_NMS_PROPOSALS, _MIN_BOX_SIDE = 300, 6_000, 16
 _PROPOSAL_IOU, _CLASS_IOU = 0.7, 0.3
 _MAX_LOG_SCALE = math.log(1000 / 16)
-_HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
+HINT = "name bua-caffe-frcn-r101_with_attributes.pth of MILVLG/bottom-up-attention.pytorch"
 
 
 class _Conv(nn.Conv2d):
@@ -88,11 +89,11 @@ class _RPNHead(nn.Module):
         self.anchor_deltas = nn.Conv2d(middle, 4 * anchors, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return objectness probabilities (H * W * 12,) and deltas (H * W * 12, 4) of one feature map (1, C, H, W)."""
+        """Return objectness (B, H * W * 12), in 0..1, and deltas (B, H * W * 12, 4) of feature maps (B, C, H, W)."""
         hidden = F.relu(self.conv(x))
-        pairs = self.objectness_logits(hidden)[0].unflatten(0, (2, -1)).softmax(dim=0)[1]  # (12, H, W)
-        deltas = self.anchor_deltas(hidden)[0].unflatten(0, (-1, 4))  # (12, 4, H, W)
-        return pairs.permute(1, 2, 0).flatten(), deltas.permute(2, 3, 0, 1).reshape(-1, 4)
+        pairs = self.objectness_logits(hidden).unflatten(1, (2, -1)).softmax(dim=1)[:, 1]  # (B, 12, H, W)
+        deltas = self.anchor_deltas(hidden).unflatten(1, (-1, 4))  # (B, 12, 4, H, W)
+        return pairs.permute(0, 2, 3, 1).flatten(1), deltas.permute(0, 3, 4, 1, 2).flatten(1, 3)
 
 
 class _BoxPredictor(nn.Module):
@@ -131,18 +132,24 @@ class BottomUp(nn.Module):
         res5 = _stage(blocks[3], 16 * width, 8 * width, 1, dilation=2)
         self.roi_heads = _RoIHeads(res5, _BoxPredictor(32 * width, classes, attributes, embedding, attribute_width))
 
-    def forward(self, image: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """Return features (n, 2048) and boxes (n, 4) in pixels of the resized image (3, H, W), BGR minus MEAN.
+    def forward(
+        self, images: Tensor, scales: Sequence[float], num_regions: int | None = None
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return features (n, 2048) and boxes (n, 4) in pixels of each resized image (B, 3, H, W), BGR minus MEAN.
 
-        scale: the ratio of its size to that of the original image.
+        scales: the ratio of its size to that of the original image. num_regions: see `select_boxes`.
         """
-        maps = self.backbone(image.unsqueeze(0))
-        boxes = self._propose(maps, image.shape[-2:], scale)
-        pooled = roi_pool(maps, [boxes.to(maps.dtype)], 14, 1 / STRIDE)
-        features = self.roi_heads.res5(pooled).mean(dim=(2, 3))
-        probs = self.roi_heads.box_predictor.cls_score(features).float().softmax(dim=-1)[:, 1:]
-        selected = select_boxes(boxes, probs)
-        return features[selected], boxes[selected]
+        maps = self.backbone(images)
+        regions = []
+        objectness, all_deltas = self.proposal_generator["rpn_head"](maps)
+        for map_, probs, deltas, scale in zip(maps.split(1), objectness, all_deltas, scales, strict=True):
+            boxes = self._propose(probs, deltas, map_.shape[-2:], images.shape[-2:], scale)
+            pooled = roi_pool(map_, [boxes.to(map_.dtype)], 14, 1 / STRIDE)
+            features = self.roi_heads.res5(pooled).mean(dim=(2, 3))
+            classes = self.roi_heads.box_predictor.cls_score(features).float().softmax(dim=-1)[:, 1:]
+            selected = select_boxes(boxes, classes, num_regions)
+            regions.append((features[selected], boxes[selected]))
+        return regions
 
     def attributes(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities of the classes (n, 1601) and attributes (n, 401); index 0 of both is "none"."""
@@ -152,10 +159,9 @@ class BottomUp(nn.Module):
         hidden = F.relu(predictor.attr_linear1(joined))
         return classes.softmax(dim=-1), predictor.attr_linear2(hidden).softmax(dim=-1)
 
-    def _propose(self, maps: Tensor, size: torch.Size, scale: float) -> Tensor:
-        """Return at most 300 boxes (n, 4) after non-maximum suppression."""
-        probs, deltas = self.proposal_generator["rpn_head"](maps)
-        boxes = decode_deltas(grid_anchors(*maps.shape[-2:]).to(maps.device), deltas.float())
+    def _propose(self, probs: Tensor, deltas: Tensor, cells: torch.Size, size: torch.Size, scale: float) -> Tensor:
+        """Return at most 300 boxes (n, 4) after non-maximum suppression of those at the anchors of the cells."""
+        boxes = decode_deltas(grid_anchors(*cells).to(deltas.device), deltas.float())
         height, width = size
         limit = boxes.new_tensor([width - 1, height - 1, width - 1, height - 1])
         boxes = boxes.clamp(min=0).minimum(limit)
@@ -200,13 +206,15 @@ def decode_deltas(boxes: Tensor, deltas: Tensor) -> Tensor:
     return torch.cat([centers - halves, centers + halves], dim=1)
 
 
-def select_boxes(boxes: Tensor, probs: Tensor) -> Tensor:
-    """Return the indices of the selected boxes (n, 4) by class probabilities (n, C) after suppression per class."""
+def select_boxes(boxes: Tensor, probs: Tensor, num_regions: int | None = None) -> Tensor:
+    """Return the indices of the selected boxes (n, 4) by class probabilities (n, C) after suppression per class.
+
+    num_regions: how many, where there are so many; None for those of the released rule, 10 to 100.
+    """
     confidence = probs.masked_fill(suppressed(boxes, probs), 0.0).amax(dim=1)
     confident = (confidence >= MIN_CONFIDENCE).nonzero().flatten()
-    if MIN_REGIONS <= len(confident) <= MAX_REGIONS:
-        return confident
-    return confidence.argsort(descending=True)[: MIN_REGIONS if len(confident) < MIN_REGIONS else MAX_REGIONS]
+    count = min(max(len(confident), num_regions or MIN_REGIONS), num_regions or MAX_REGIONS)
+    return confident if count == len(confident) else confidence.argsort(descending=True)[:count]
 
 
 def suppressed(boxes: Tensor, probs: Tensor) -> Tensor:
@@ -228,46 +236,39 @@ def load_bottom_up(weights: Path, device: torch.device) -> tuple[BottomUp, str]:
 
     Raises CheckpointError or DataError, naming the file, when it is missing or holds other weights.
     """
-    digest = hashlib.sha256(verified(weights.read_bytes, weights, _HINT)).hexdigest()[:8]
-    if weights.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        state = verified(lambda: load_file(weights), weights, _HINT)
-    else:
-        state = verified(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, _HINT)
-    state = state.get("model", state) if isinstance(state, dict) else {}
+    digest = hashlib.sha256(verified(weights.read_bytes, weights, HINT)).hexdigest()[:8]
     with torch.device("meta"):
         model = BottomUp()
-    load_weights(model, state, weights)
+    load_weights(model, read_weights(weights, HINT), weights, HINT)
     return model.eval().to(device), digest
 
 
-def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
-    expected = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
-    for name, value in expected.items():
-        found = state.get(name)
-        if not isinstance(found, Tensor) or found.shape != value.shape:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else "nothing"
-            raise CheckpointError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {_HINT}")
-    counters = {n: torch.zeros((), dtype=torch.long) for n in model.state_dict() if n.endswith("num_batches_tracked")}
-    model.load_state_dict({**counters, **{name: state[name].float() for name in expected}}, assign=True)
-
-
 @torch.inference_mode()
-def extract_regions(model: BottomUp, images: list[Image.Image]) -> list[ImageRegions]:
-    """Return features (n, 2048) and boxes (n, 4) in 0..1 of each RGB image, 10 <= n <= 100."""
-    parameter = next(model.parameters())
-    regions: list[ImageRegions] = []
-    for image in images:
-        short, long = sorted(image.size)
-        scale = SHORT_SIDE / short
-        if round(scale * long) > LONG_SIDE:
-            scale = LONG_SIDE / long
-        pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
-        size = [max(1, round(side * scale)) for side in pixels.shape[:2]]
-        resized = F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), size, mode="bilinear")[0]
-        features, boxes = model(resized.to(parameter), scale)
-        frame = boxes.new_tensor([size[1], size[0], size[1], size[0]])
-        regions.append((features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()))
-    return regions
+def extract_regions(model: BottomUp, images: list[Image.Image], num_regions: int | None = None) -> list[ImageRegions]:
+    """Return features (n, 2048) and boxes (n, 4) in 0..1 of each RGB image, 10 <= n <= 100 or n = num_regions.
+
+    Images that are resized to one size are a batch. There are fewer regions where fewer boxes are proposed.
+    """
+
+    def extract_batch(batch: list[Image.Image]) -> list[ImageRegions]:
+        parameter = next(model.parameters())
+        resized = torch.cat([_resize(image) for image in batch]).to(parameter)
+        height, width = resized.shape[-2:]
+        found = model(resized, [resize_scale(image.size) for image in batch], num_regions)
+        frame = found[0][1].new_tensor([width, height, width, height])
+        return [
+            (features.float().cpu().numpy(), (boxes / frame).clamp(0, 1).cpu().numpy()) for features, boxes in found
+        ]
+
+    return map_groups(extract_batch, images, _resized_size)
+
+
+def _resized_size(image: Image.Image) -> tuple[int, int]:
+    scale = resize_scale(image.size)
+    return max(1, round(scale * image.height)), max(1, round(scale * image.width))
+
+
+def _resize(image: Image.Image) -> Tensor:
+    """Return the pixels of an image (1, 3, H, W), BGR minus MEAN."""
+    pixels = torch.from_numpy(np.asarray(image, np.float32)[:, :, ::-1] - np.array(MEAN, np.float32))
+    return F.interpolate(pixels.permute(2, 0, 1).unsqueeze(0), _resized_size(image), mode="bilinear")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
+from legenda.extractors.batching import map_groups
 from legenda.extractors.selection import select_regions
 from legenda.features.validate import grid_boxes
 
@@ -38,7 +40,7 @@ def load_hf(name: str, device: torch.device, allow_download: bool = True) -> Ext
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"hf:{name} cannot be loaded ({reason}); name a model of the hub or a folder") from error
     if is_detector:
-        return _Detector(model.eval().to(device), processor)
+        return Detector(model.eval().to(device), processor, name)
     return _Grid(getattr(model, "vision_model", model).eval().to(device), processor, name)
 
 
@@ -79,21 +81,40 @@ class _Grid:
         return side, side, states[:, tokens - side * side :]
 
 
-class _Detector:
-    """The last decoder states of a DETR for its most confident queries."""
+@dataclass(frozen=True)
+class Detector:
+    """The last decoder states of a DETR for its most confident queries, num_regions of them."""
 
-    def __init__(self, model: Any, processor: Any) -> None:
-        self._model, self._processor = model, processor
+    model: Any
+    processor: Any
+    name: str
+    num_regions: int | None = None
+
+    def with_num_regions(self, num_regions: int) -> Detector:
+        """Return the detector with a fixed number of regions; raise ConfigError where it has fewer queries."""
+        queries = getattr(self.model.config, "num_queries", num_regions)
+        if num_regions > queries:
+            raise ConfigError(
+                f"hf:{self.name} has {queries} queries, fewer than {num_regions} regions; ask for fewer, or name "
+                "another detector"
+            )
+        return replace(self, num_regions=num_regions)
+
+    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
+        """Return the regions; images of one size are a batch where others would be padded."""
+        pads = getattr(self.processor, "do_pad", False)
+        return map_groups(self._extract, images, lambda image: image.size if pads else None)
 
     @torch.inference_mode()
-    def __call__(self, images: list[Image.Image]) -> list[ImageRegions]:
-        parameter = next(self._model.parameters())
-        inputs = self._processor(images=images, return_tensors="pt").to(parameter.device)
+    def _extract(self, images: list[Image.Image]) -> list[ImageRegions]:
+        parameter = next(self.model.parameters())
+        inputs = self.processor(images=images, return_tensors="pt").to(parameter.device)
         inputs["pixel_values"] = inputs["pixel_values"].to(parameter.dtype)
-        outputs = self._model(**inputs)
+        outputs = self.model(**inputs)
         states, logits = outputs.last_hidden_state.float(), outputs.logits.float()
-        has_no_object_class = logits.shape[-1] == self._model.config.num_labels + 1
+        has_no_object_class = logits.shape[-1] == self.model.config.num_labels + 1
         probs = logits.softmax(dim=-1)[..., :-1] if has_no_object_class else logits.sigmoid()
         centers, sizes = outputs.pred_boxes.float().split(2, dim=-1)
         boxes = torch.cat([centers - sizes / 2, centers + sizes / 2], dim=-1).clamp(0, 1)
-        return [select_regions(*image) for image in zip(states, boxes, probs.amax(dim=-1), strict=True)]
+        found = zip(states, boxes, probs.amax(dim=-1), strict=True)
+        return [select_regions(*image, self.num_regions) for image in found]

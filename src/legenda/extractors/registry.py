@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -15,6 +17,9 @@ from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions
 from legenda.models.location import ASSETS, PACKAGED
 from legenda.plugins import Registry, run_source
+
+MAX_FIXED_REGIONS = 300
+"""The number of boxes that Bottom-Up attention's detector proposes."""
 
 EXTRACTORS: Registry[Callable[..., Extractor]] = Registry(
     "extractor",
@@ -41,34 +46,43 @@ def is_registered(name: str) -> bool:
 
 def needs_no_file(name: str) -> bool:
     """Return whether the extractor can be loaded again from the name that is stored with its features."""
-    return is_registered(name) and "@" not in _split_precision(name)[0]
+    return is_registered(name) and "@" not in split_name(name).model
 
 
-def load_extractor(name: str | Path, compute: ComputeOptions = AUTO, *, allow_download: bool = True) -> Extractor:
+def load_extractor(
+    name: str | Path, compute: ComputeOptions = AUTO, num_regions: int | None = None, *, allow_download: bool = True
+) -> Extractor:
     """Load a registered extractor by name, or the extractor of a Python file.
 
     hf:MODEL           a vision backbone or DETR of transformers, from Hugging Face's hub or a folder;
-    torchvision:MODEL  a Faster R-CNN of torchvision with its published weights, or, followed by :FILE, those of a file;
+    torchvision:MODEL  a Faster R-CNN of torchvision, or the 7 x 7 grid of a ResNet or ResNeXt, with its published
+                       weights, or, followed by :FILE, those of a file;
     bottom-up:FILE     the detector of Bottom-Up attention with its public PyTorch weights;
     scenes             for images of the embedded scenes;
     photo              for photographs: that of the packaged model, always on the CPU;
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    compute: of a registered extractor's model. The name stored with the features ends in "@bf16" or "@fp16" where that
-    is the precision, and has the first 8 hex digits of a SHA-256 digest of weights in files and of Python files.
-    allow_download: whether hf and torchvision may fetch what this machine does not have.
+    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for theirs, of
+    Bottom-Up attention's rule 10 to 100. The name stored with the features ends in such as "@36regions" and "@bf16"
+    where these are not the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of
+    Python files. allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
     """
     if is_registered(str(name)):
-        plain, precision = _split_precision(str(name))
-        backend, model = _split(plain)
-        compute = compute if precision == "float32" else replace(compute, precision=precision)
+        given = split_name(str(name))
+        backend, model = _split(given.model)
+        compute = compute if given.precision == "float32" else replace(compute, precision=given.precision)
         offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
         extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
+        count = given.num_regions if num_regions is None else num_regions
+        if count is not None:
+            extractor = _with_num_regions(extractor, count)
         return extractor if compute.precision == "float32" else _with_autocast(extractor, compute)
     if compute.precision != "float32":
         raise ConfigError("--precision is for registered extractors, such as hf:MODEL; set it in your Python file")
+    if num_regions is not None:
+        raise ConfigError("--num-regions is for registered detectors, such as bottom-up:FILE; set it in your file")
     return _load_file(Path(name))
 
 
@@ -96,30 +110,32 @@ def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extrac
     if not weights:
         raise ConfigError("bottom-up needs its weights; name the file, as in bottom-up:weights.pth")
     detector, digest = load_bottom_up(Path(weights), compute.resolve())
-    return Extractor(f"bottom-up@{digest}", partial(extract_regions, detector))
+    extract = partial(extract_regions, detector)
+    return Extractor(f"bottom-up@{digest}", extract, with_num_regions=lambda count: partial(extract, num_regions=count))
 
 
 def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
-    """Return a detector of torchvision, MODEL or MODEL:FILE."""
+    """Return a detector or a grid of torchvision, MODEL or MODEL:FILE."""
     _require_torchvision()
     from legenda.extractors.torchvision_backend import load_torchvision
 
     model, _, weights = model.partition(":")
     digest = f"@{_digest([Path(weights)])}" if weights else ""
-    extract = load_torchvision(model, Path(weights) if weights else None, compute.resolve(), allow_download)
-    return Extractor(f"torchvision:{model}{digest}", extract)
+    extractor = load_torchvision(model, Path(weights) if weights else None, compute.resolve(), allow_download)
+    return replace(extractor, name=f"torchvision:{model}{digest}")
 
 
 def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a backbone or DETR of transformers, from the hub or a folder."""
     _require_torchvision()
-    from legenda.extractors.hf_backend import load_hf
+    from legenda.extractors.hf_backend import Detector, load_hf
 
     extract = load_hf(model, compute.resolve(), allow_download)
     folder = Path(model)
     files = sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.json")) if folder.is_dir() else []
     stored = f"{folder.resolve().name}@{_digest(files)}" if files else model
-    return Extractor(f"hf:{stored}", extract)
+    with_num_regions = extract.with_num_regions if isinstance(extract, Detector) else None
+    return Extractor(f"hf:{stored}", extract, with_num_regions=with_num_regions)
 
 
 def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
@@ -150,12 +166,39 @@ def _with_autocast(extractor: Extractor, compute: ComputeOptions) -> Extractor:
     return replace(extractor, name=f"{extractor.name}@{compute.precision}", extract=extract)
 
 
-def _split_precision(name: str) -> tuple[str, Precision]:
-    """Return a stored name without its precision, and the precision."""
-    for precision in ("bf16", "fp16"):
-        if name.endswith(f"@{precision}"):
-            return name.removesuffix(f"@{precision}"), precision
-    return name, "float32"
+def _with_num_regions(extractor: Extractor, count: int) -> Extractor:
+    """Return the extractor with a fixed number of regions, with which its name ends."""
+    if extractor.with_num_regions is None:
+        raise ConfigError(
+            f"the extractor {extractor.name} has no choice of {count} regions, as a grid has not; leave out "
+            "--num-regions, or name a detector"
+        )
+    if not 1 <= count <= MAX_FIXED_REGIONS:
+        raise ConfigError(f"--num-regions must lie between 1 and {MAX_FIXED_REGIONS}, not {count}")
+    return replace(extractor, name=f"{extractor.name}@{count}regions", extract=extractor.with_num_regions(count))
+
+
+class StoredName(NamedTuple):
+    """A stored name without what it ends in, the number of regions, None where it is not fixed, and the precision."""
+
+    model: str
+    num_regions: int | None
+    precision: Precision
+
+    @property
+    def ending(self) -> str:
+        """What the name ends in."""
+        regions = "" if self.num_regions is None else f"@{self.num_regions}regions"
+        return regions + ("" if self.precision == "float32" else f"@{self.precision}")
+
+
+def split_name(name: str) -> StoredName:
+    """Return the parts of the name of a registered extractor, as typed or as stored with features."""
+    precision: Precision = "bf16" if name.endswith("@bf16") else "fp16" if name.endswith("@fp16") else "float32"
+    model, at, count = name.removesuffix(f"@{precision}").rpartition("@")
+    if at and re.fullmatch(r"\d+regions", count):
+        return StoredName(model, int(count.removesuffix("regions")), precision)
+    return StoredName(name.removesuffix(f"@{precision}"), None, precision)
 
 
 def _split(name: str) -> tuple[str, str]:
