@@ -1,0 +1,277 @@
+"""The guide "COCO from zero": all its commands, in order, on small files of COCO's formats; its numbers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shlex
+import tomllib
+import zipfile
+from functools import partial
+from pathlib import Path
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import legenda
+from legenda.evaluation.submission import IMAGE_COUNTS
+from legenda.extractors import bottom_up
+from legenda.metrics.spice_jars import VARIABLE
+from legenda.recipes import get_recipe
+from legenda.recipes.tables import get_table
+from test_docs import PAGES, ROOT
+
+GUIDE = PAGES["docs/guides/coco.md"]
+BLOCKS = re.findall(r"^```bash\n(.*?)^```", GUIDE, flags=re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    words for line in "".join(BLOCKS).replace("\\\n", " ").splitlines() if (words := shlex.split(line, comments=True))
+]
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+TRAIN, VAL, TEST = range(9, 29), range(42, 52), range(1, 4)
+"""The images of train2014, val2014 and test2014."""
+SPLITS = {42: "restval", 43: "restval", **dict.fromkeys(range(44, 48), "val"), **dict.fromkeys(range(48, 52), "test")}
+WIDTH, HEIGHT = 64, 48
+WORDS = (
+    ["dog", "cat", "man", "woman", "bus", "kite"],
+    ["runs", "sits", "stands", "waits"],
+    ["street", "beach", "room", "field"],
+)
+
+# What the test appends to the guide's commands, after their own options: small models, few steps.
+SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "geometry_dim": 4}
+SHORT = ["--training.epochs", "1", "--training.batch-size", "10", "--training.eval-beam-size", "1"]
+SHORT += [option.replace("--training", "--fine-tuning") for option in SHORT]
+
+
+def regions(image: int, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Features and boxes in pixels of 3 to 6 regions of an image."""
+    random = np.random.default_rng(image)
+    count = count or 3 + image % 4
+    boxes = np.tile(np.array([0, 0, WIDTH, HEIGHT], np.float32), (count, 1)) * random.uniform(0.5, 1, (count, 1))
+    return random.random((count, 2048), np.float32), boxes.astype(np.float32)
+
+
+def tsv(images: list[int], count: int | None = None) -> str:
+    def line(image: int) -> str:
+        features, boxes = regions(image, count)
+        packed = [base64.b64encode(part.tobytes()).decode() for part in (boxes, features)]
+        return "\t".join([str(image), str(WIDTH), str(HEIGHT), str(len(boxes)), *packed]) + "\n"
+
+    return "".join(map(line, images))
+
+
+def sentences(image: int) -> list[str]:
+    random = np.random.default_rng(image)
+    return ["A {} {} near a {}.".format(*(random.choice(words) for words in WORDS)) for _ in range(5)]
+
+
+def write_zip(path: Path, files: dict[str, str | bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def write_images(path: Path, part: str, images: range) -> None:
+    jpeg = path.with_suffix(".jpg")
+    files: dict[str, str | bytes] = {}
+    for image in images:
+        pixels = np.random.default_rng(image).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+        Image.fromarray(pixels).save(jpeg)
+        files[f"{part}/COCO_{part}_{image:012d}.jpg"] = jpeg.read_bytes()
+    jpeg.unlink()
+    write_zip(path, files)
+
+
+def write_captions(folder: Path) -> None:
+    annotations, entries = {}, []
+    for part, images in (("train2014", TRAIN), ("val2014", VAL)):
+        described = [
+            {"id": image, "file_name": f"COCO_{part}_{image:012d}.jpg", "width": WIDTH, "height": HEIGHT, "license": 3}
+            for image in images
+        ]
+        captions = [
+            {"id": 10 * image + k, "image_id": image, "caption": caption}
+            for image in images
+            for k, caption in enumerate(sentences(image))
+        ]
+        annotations |= {
+            f"annotations/{kind}_{part}.json": json.dumps({"info": {}, "images": described, "annotations": found})
+            for kind, found in (("captions", captions), ("instances", []), ("person_keypoints", []))
+        }
+        for image in images:
+            number, captions_of_image = len(entries), sentences(image)
+            sentids = [5 * number + k for k in range(5)]
+            entries.append(
+                {
+                    "filepath": part,
+                    "filename": f"COCO_{part}_{image:012d}.jpg",
+                    "imgid": number,
+                    "cocoid": image,
+                    "split": SPLITS.get(image, "train"),
+                    "sentids": sentids,
+                    "sentences": [
+                        {"raw": raw, "tokens": re.findall(r"\w+", raw.lower()), "imgid": number, "sentid": sentid}
+                        for raw, sentid in zip(captions_of_image, sentids, strict=True)
+                    ],
+                }
+            )
+    write_zip(folder / "annotations_trainval2014.zip", annotations)
+    karpathy = {
+        f"dataset_{name}.json": json.dumps({"images": [], "dataset": name}) for name in ("flickr8k", "flickr30k")
+    }
+    karpathy["dataset_coco.json"] = json.dumps({"images": entries, "dataset": "coco"})
+    write_zip(folder / "caption_datasets.zip", karpathy)
+
+
+def write_features(folder: Path) -> None:
+    (folder / "bottom-up").mkdir()
+    parts = {"test": [i for i in VAL if SPLITS[i] == "test"], "val": [i for i in VAL if SPLITS[i] == "val"]}
+    trained = [*TRAIN, *(i for i in VAL if SPLITS[i] == "restval")]
+    name = "trainval/karpathy_{}_resnet101_faster_rcnn_genome.tsv{}"
+    files: dict[str, str | bytes] = {name.format(part, ""): tsv(images) for part, images in parts.items()}
+    files |= {name.format("train", f".{k}"): tsv(trained[k::2]) for k in (0, 1)}
+    write_zip(folder / "bottom-up" / "trainval.zip", files)
+    name = "trainval_36/trainval_resnet101_faster_rcnn_genome_36.tsv"
+    write_zip(folder / "bottom-up" / "trainval_36.zip", {name: tsv([*TRAIN, *VAL], 36)})
+    name = "test2014/test2014_resnet101_faster_rcnn_genome.tsv.{}"
+    write_zip(folder / "bottom-up" / "test2014.zip", {name.format(k): tsv([image]) for k, image in enumerate(TEST)})
+    for kind in ("att", "box"):
+        (folder / f"cocobu_{kind}").mkdir()
+    base = lmdb.open(str(folder / "cocobu_att.lmdb"), map_size=1 << 26)
+    detections, grids = (h5py.File(folder / name, "w") for name in ("coco_detections.hdf5", "coco_grid_feats2.hdf5"))
+    with base, detections, grids, base.begin(write=True) as writing:
+        for image in (*TRAIN, *VAL):
+            features, boxes = regions(image)
+            np.savez_compressed(folder / "cocobu_att" / f"{image}.npz", feat=features)
+            np.save(folder / "cocobu_box" / f"{image}.npy", boxes)
+            writing.put(f"{image}".encode(), (folder / "cocobu_att" / f"{image}.npz").read_bytes())
+            detections[f"{image}_features"], detections[f"{image}_boxes"] = features, boxes
+            detections[f"{image}_cls_prob"] = np.full((len(boxes), 1601), 1 / 1601, np.float32)
+            grids[f"{image}_features"] = regions(image, 49)[0]
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch) -> Path:
+    """A folder with all the files that the guide begins with; a detector of few channels is in their place."""
+    monkeypatch.chdir(tmp_path)
+    write_captions(tmp_path)
+    write_features(tmp_path)
+    write_images(tmp_path / "train2014.zip", "train2014", TRAIN)
+    write_images(tmp_path / "val2014.zip", "val2014", VAL)
+    sizes = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
+    detector = partial(bottom_up.BottomUp, **sizes, attribute_width=6)
+    torch.save({"model": detector().state_dict()}, tmp_path / "bua-caffe-frcn-r101_with_attributes.pth")
+    monkeypatch.setattr(bottom_up, "BottomUp", detector)
+    monkeypatch.setitem(IMAGE_COUNTS, "val2014", len(VAL))
+    monkeypatch.setitem(IMAGE_COUNTS, "test2014", len(TEST))
+    return tmp_path
+
+
+def small(command: list[str], sized) -> list[str]:
+    """Return what the test appends to a command of the guide."""
+    if command[0] not in ("train", "table"):
+        return []
+    name = command[1] if command[0] == "train" else next(row.recipe for row in get_table(command[1]).rows if row.recipe)
+    sizes = sized(get_recipe(name).model, **SMALL)
+    return [f"--model.{field.replace('_', '-')}={value}" for field, value in sizes.items()] + SHORT
+
+
+def execute(words: list[str], sized, run_command, monkeypatch) -> str:
+    """Run one line of the guide as a shell does, and return what it prints; packages are not installed."""
+    match words:
+        case ["pip", "install", extras]:
+            assert set(re.findall(r"\w+", extras)) <= set(EXTRAS)
+        case ["export", setting]:
+            monkeypatch.setenv(*setting.split("="))
+        case ["unzip", archive, "-d", folder]:
+            zipfile.ZipFile(archive).extractall(folder)
+        case ["unzip", archive, *members]:
+            zipfile.ZipFile(archive).extractall(members=members or None)
+        case ["legenda", *arguments]:
+            expanded = [path for word in arguments for path in (find(word) if "*" in word else [word])]
+            code, out, err = run_command(*expanded, *small(arguments, sized))
+            assert code == 0, f"{' '.join(words)}: {err}"
+            return out
+        case _:
+            pytest.fail(f"this test does not know how to run: {' '.join(words)}")
+    return ""
+
+
+def find(pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path().glob(pattern))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread", "disk")
+def test_all_commands_of_the_guide_run_in_order(sized, run_command, monkeypatch):
+    def link_jars(folder: Path, **_: object) -> list[Path]:
+        """Stand for the download of SPICE's jars, which are used where they are."""
+        if has_jars:
+            folder.symlink_to(os.environ[VARIABLE])
+        return [folder]
+
+    has_jars = bool(os.environ.get(VARIABLE))
+    monkeypatch.setattr("legenda.metrics.spice_jars.download_jars", link_jars)
+    printed = [(words, execute(words, sized, run_command, monkeypatch)) for words in COMMANDS]
+
+    images = {"convert": f"{len(TRAIN) + len(VAL)} images", "extract": f"{len(TRAIN) + len(VAL)} images"}
+    for words, out in printed:
+        expected = "3 images" if "test2014.safetensors" in words else images.get(words[1], "")
+        assert expected in out, (words, out)
+    evaluated = {Path(words[2]) for words, _ in printed if words[1] == "evaluate"}
+    assert {Path("runs") / name for name in ("ngsan", "aoanet", "xlan", "xtransformer", "mdsan")} <= evaluated
+    for run in evaluated:
+        ending = "_ensemble" if run.name == "seed0" else ""
+        scores = json.loads((run / f"evaluation_test{ending}.json").read_text())["scores"]
+        assert set(scores) > {"BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE"}
+        assert scores["METEOR"] is not None
+        assert (scores["SPICE"] is not None) == has_jars
+    parts = {path.name.split("_")[1]: json.loads(path.read_text()) for path in Path("results").iterdir()}
+    numbers = {part: {entry["image_id"] for entry in entries} for part, entries in parts.items()}
+    assert numbers == {"val2014": set(VAL), "test2014": set(TEST)}
+    assert Path("runs/tables/ngsan.table4.md").read_text().count("here") >= 5
+    saved = sum(path.stat().st_size for path in Path("runs/ngsan").glob("*.safetensors"))
+    assert saved == pytest.approx(20 * sum(p.numel() for p in legenda.load("runs/ngsan").parameters()), rel=0.5)
+
+
+PAPERS = {
+    "NG-SAN, Table 6": ("ngsan.table6", None),
+    "AoANet, Table 1": ("aoanet.table1", "aoanet.table1_xe"),
+    "X-LAN, Table 1": ("xlan.table1", "xlan.table1_xe"),
+    "MD-SAN, Table I": ("mdsan.table1", None),
+}
+
+
+def test_hours_are_measured_steps_times_steps_and_scores_are_those_of_the_papers():
+    speed = PAGES["docs/results/speed.md"]
+    sections = [
+        speed.split(f"## A {step}")[1].split("\n## ")[0] for step in ("step of cross-entropy", "self-critical step")
+    ]
+    seconds = [dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \(", part, flags=re.MULTILINE)) for part in sections]
+    rows = [line.split(" | ") for line in GUIDE.splitlines() if line.startswith("| `coco.")]
+    assert len(rows) == 5
+    for name, hours, cider, others, paper in rows:
+        recipe = get_recipe(name.strip("| `"))
+        steps = [113_287 / 10 * stage.epochs for stage in recipe.stages]
+        model = recipe.model.removesuffix("_paper")
+        times = [float(known[model]) * count / 3600 for known, count in zip(seconds, steps, strict=True)]
+        assert hours == ", ".join(f"{time:.0f}" for time in times), name
+        last, first = PAPERS[paper.removesuffix(" |")]
+        after = paper_scores(last, model)
+        before = f"{paper_scores(first, model)['CIDEr-D']}" if first else "–"
+        assert cider == f"{before}, {after['CIDEr-D']}", name
+        assert others == ", ".join(str(after[metric]) for metric in ("BLEU-4", "METEOR", "ROUGE-L", "SPICE")), name
+
+
+def paper_scores(table: str, model: str) -> dict[str, float | None]:
+    found = get_table(table)
+    (row,) = [row for row in found.rows if row.recipe == f"coco.{model}"]
+    return dict(zip(found.metrics, row.scores, strict=True))
