@@ -139,6 +139,8 @@ class LargeSizes(Sizes):
         ({"betas": (0.5, 1.0)}, r"sizes.betas must be in \[0, 1\), not 1.0"),
         ({"rate": float("inf")}, "sizes.rate must be above 0, not inf"),
         ({"rate": float("nan")}, "sizes.rate must be above 0, not nan"),
+        ({"rate": 1e300}, r"sizes.rate must be at most 9223372036854775807, not 1e\+300"),
+        ({"dim": 10**20}, "sizes.dim must be at most 9223372036854775807, not 1"),
         ({"betas": (float("nan"),)}, r"sizes.betas must be in \[0, 1\), not nan"),
     ],
 )

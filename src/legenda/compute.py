@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from legenda.config import Bounded
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComputeOptions:
+class ComputeOptions(Bounded):
     """A device and a precision; torch is imported when they are used.
 
     Raise ConfigError for a name that no machine has.
@@ -29,6 +30,7 @@ class ComputeOptions:
     """float32, or bf16 or fp16 by PyTorch's autocast."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device) is None:
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
         if self.precision not in _DTYPES:

@@ -24,11 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bound:
-    """The bounds of a number with which a field is annotated: the lower ones in words and as a condition."""
+    """The bounds of a number with which a field is annotated: the lower ones in words and as a condition.
+
+    most: by default the largest 64-bit integer, whose products are finite in float32.
+    """
 
     words: str
     holds: Callable[[float], bool]
-    most: float = math.inf
+    most: float = 2**63 - 1
 
 
 PositiveInt = Annotated[int, Bound("at least 1", lambda value: value >= 1)]
@@ -45,7 +48,7 @@ class Bounded:
     """Base class of configurations: raise ConfigError for a number outside the bounds in its field's annotation.
 
     None is within all bounds. A field that a subclass declares anew keeps its bounds. section: what precedes the names
-    of the fields in messages.
+    of the fields in messages; "--" for options of a command.
     """
 
     section: ClassVar[str] = ""
@@ -57,11 +60,12 @@ class Bounded:
     def __post_init__(self) -> None:
         for name, bound in _bounds(type(self)).items():
             value = getattr(self, name)
+            label = self.section + (name.replace("_", "-") if self.section == "--" else name)
             for number in value if isinstance(value, tuple) else (value,):
                 if number is not None and (number == math.inf or not bound.holds(number)):
-                    raise ConfigError(f"{self.section}{name} must be {bound.words}, not {number}")
+                    raise ConfigError(f"{label} must be {bound.words}, not {number}")
                 if number is not None and number > bound.most:
-                    raise ConfigError(f"{self.section}{name} must be at most {bound.most}, not {number}")
+                    raise ConfigError(f"{label} must be at most {bound.most}, not {number}")
 
 
 @cache

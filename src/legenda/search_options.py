@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from legenda.compute import RunOptions
 from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -82,6 +82,4 @@ class SearchOptions(Bounded):
 class RunSearchOptions(RunOptions, SearchOptions):
     """Options of commands that caption with a run."""
 
-    def __post_init__(self) -> None:
-        RunOptions.__post_init__(self)
-        SearchOptions.__post_init__(self)
+    section: ClassVar[str] = "--"

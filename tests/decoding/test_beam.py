@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import legenda
 from legenda.decoding import SupportsGeneration, beam_search, greedy
+from legenda.decoding.generation import check_scores
+from legenda.errors import DataError
 
 EOS = 0
 ALL = 1 + 3 + 9 + 27 + 81
@@ -236,3 +238,8 @@ def test_a_captioner_against_the_enumeration(draw_regions, penalty):
         torch.testing.assert_close(
             output.attention[:, :1, number], state.attention * alive[..., None, None], atol=1e-5, rtol=0
         )
+
+
+def test_a_score_that_is_nan_is_refused_where_others_are_finite():
+    with pytest.raises(DataError, match="the scores of image 1 of the batch are NaN or infinite"):
+        check_scores(torch.tensor([[0.0, -math.inf], [math.nan, 0.0]]))

@@ -365,8 +365,8 @@ def test_images_are_released_when_answered(served):
     [
         ([], "name at least one model, such as photo"),
         (["gone"], "gone"),
-        (["x", "--max-megapixels", "0"], "--rate-limit, --max-upload-mb and --max-megapixels must be 1 or more"),
-        (["x", "--port", "99999"], "--port must lie in 0..65535"),
+        (["x", "--max-megapixels", "0"], "--max-megapixels must be at least 1, not 0"),
+        (["x", "--port", "99999"], "--port must be at most 65535, not 99999"),
     ],
 )
 def test_invalid_options_exit_with_an_error(arguments, message, capsys):

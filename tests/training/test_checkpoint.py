@@ -1,13 +1,14 @@
 """The training state: what is put away comes back, and a damaged file is named."""
 
 import json
+import math
 
 import pytest
 import safetensors.torch
 import torch
 from torch import nn
 
-from legenda.errors import LegendaError
+from legenda.errors import CheckpointError, LegendaError
 from legenda.run_files import HISTORY, STATE
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, save_state
 from legenda.training.history import add_record, open_history, read_history
@@ -66,12 +67,27 @@ def test_a_truncated_file_is_named(folder, keep):
         read_progress(folder)
 
 
+@pytest.mark.parametrize("name", ["model.0.weight", "optimizer.1.exp_avg_sq", "average.0.bias"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_values_that_are_not_finite_are_not_resumed(tmp_path, name, value):
+    model, optimizer = trained()
+    tensors = collect_state(model, optimizer, average={"0.bias": torch.zeros(4)})
+    tensors[name] = tensors[name].clone()
+    tensors[name].view(-1)[1] = value
+    save_state(tmp_path, PROGRESS, tensors)
+    with pytest.raises(CheckpointError, match=rf"{STATE} holds {name} with values that are NaN or infinite"):
+        load_state(tmp_path, *trained(), average={})
+
+
 def test_a_state_of_another_model_is_named(folder):
     with pytest.raises(LegendaError, match=f"{STATE} is not a training state of this run"):
         load_state(folder, *trained(width=5))
 
 
-@pytest.mark.parametrize("metadata", [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}])
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}, {"progress": '{"step": "3"}'}],
+)
 def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
     with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):

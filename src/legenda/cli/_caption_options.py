@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from legenda.compute import ExtractorOptions
+from legenda.config import PositiveInt
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
 from legenda.search_options import RunSearchOptions
@@ -26,13 +27,13 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
     built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
-    num_captions: int = 1
+    num_captions: PositiveInt = 1
     """Captions of each image, best first with their scores, at most the beam size; or samples."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
     """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
     out: Path | None = None
     """A file for the captions instead of the standard output."""
-    batch_size: int = 16
+    batch_size: PositiveInt = 16
     """Images of a batch."""
     allow_urls: bool = False
     """Download images that are named by http and https."""
@@ -43,22 +44,17 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     engine: Literal["local", "ray"] = "local"
     """ray captions any number of images with many processes into shards of JSON lines in the folder --out and resumes a
     stopped job. @names.txt then names a listing of images; see docs/guides/large-scale.md."""
-    workers: int = 2
+    workers: PositiveInt = 2
     """Processes that caption, with --engine ray."""
-    shard_size: int = 1000
+    shard_size: PositiveInt = 1000
     """Images of a shard, with --engine ray."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.reject_unused()
-        if self.num_captions < 1 or (self.num_captions > self.beam_size and not self.do_sample):
-            raise ConfigError(
-                f"--num-captions must lie between 1 and --beam-size {self.beam_size}, not {self.num_captions}"
-            )
+        if self.num_captions > self.beam_size and not self.do_sample:
+            raise ConfigError(f"--num-captions must be at most --beam-size {self.beam_size}, not {self.num_captions}")
         if self.output_format == "coco" and self.num_captions > 1:
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
-        for name in ("batch_size", "workers", "shard_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if self.head is not None and self.save_attention is None:
             raise ConfigError("--head chooses what --save-attention FOLDER draws; name the folder too")

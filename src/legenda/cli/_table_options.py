@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tyro
 
 from legenda.cli.options import parse
+from legenda.config import Bounded, PositiveInt
 from legenda.errors import ConfigError
 
 ROW_OPTIONS = ("--model.", "--data.", "--training.", "--fine-tuning.")
@@ -15,7 +16,7 @@ ROW_OPTIONS = ("--model.", "--data.", "--training.", "--fine-tuning.")
 
 
 @dataclass(frozen=True)
-class TableOptions:
+class TableOptions(Bounded):
     """Train and evaluate the rows of a paper's table, and print their scores with the paper's.
 
     The table comes first: legenda table ngsan.table2 --data.annotations dataset_coco.json --data.features
@@ -27,19 +28,21 @@ class TableOptions:
     Without a table it lists all tables. A row that fails does not affect the others and is named at the end.
     """
 
+    section: ClassVar[str] = "--"
+
     name: tyro.conf.Positional[str | None] = None
     """A table such as ngsan.table2."""
     out: Path | None = None
     """The folder of the runs and the tables; by default runs/tables, with --scenes runs/scenes.tables."""
     rows: tuple[str, ...] = ()
     """Rows, by the ends of their recipes' names; by default all."""
-    seeds: int = 1
+    seeds: PositiveInt = 1
     """Runs of each row."""
-    processes: int | None = None
+    processes: PositiveInt | None = None
     """Rows trained at once; by default the number of CUDA devices, or 1 without any."""
     split: Literal["val", "test"] = "test"
     """The split that is captioned and scored."""
-    beam_size: int = 3
+    beam_size: PositiveInt = 3
     """Number of beams."""
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
@@ -65,10 +68,6 @@ def parse_table(arguments: Sequence[str]) -> tuple[TableOptions, list[str]]:
     options = parse(TableOptions, for_table, "table")
     if options.name is None and arguments:
         raise ConfigError("the table comes first, as in legenda table ngsan.table2; legenda table lists them")
-    for name in ("seeds", "processes", "beam_size"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
     if options.seeds > 1 and any(part.startswith(("--training.seed", "--fine-tuning.seed")) for part in for_rows):
         raise ConfigError("--seeds sets the seed of every run; leave out --training.seed and --fine-tuning.seed")
     return options, for_rows

@@ -11,7 +11,6 @@ from legenda.cli._train_command import CommandOptions, TrainOptions
 from legenda.cli._train_help import hide_options
 from legenda.cli.options import parse
 from legenda.compute import ComputeOptions
-from legenda.errors import ConfigError
 from legenda.recipes import Recipe
 from legenda.recipes.overrides import RecipeOptions, apply_schedules, continue_from, option_value, select_stages
 
@@ -40,9 +39,6 @@ def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
     )
     markers = (tyro.conf.AvoidSubcommands,)  # --training.schedule names a class, not a subcommand
     given: Any = parse(options, arguments, f"train {recipe.name}", config=markers, help_option="--help-all")
-    for name in ("seeds", "devices", "nodes"):
-        if getattr(given, name) < 1:
-            raise ConfigError(f"--{name} must be at least 1, not {getattr(given, name)}")
     ComputeOptions(device=given.device)  # raises for a name that no machine has
     recipe = select_stages(recipe_options.apply(given), given.stages)
     names = ("init_from", "device", "precision", "devices", "nodes", "strategy")

@@ -3,22 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tyro
 
 from legenda.cli.options import parse
-from legenda.errors import ConfigError
+from legenda.config import Bounded, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Bounded):
     """Compare the predictions of two runs, as legenda evaluate wrote them, or two files of captions.
 
     Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
     interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. Of
     tasks other than captioning, scores that are means over examples are compared.
     """
+
+    section: ClassVar[str] = "--"
 
     first: tyro.conf.Positional[Path]
     """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
@@ -30,20 +32,14 @@ class Options:
     """The split whose evaluation_SPLIT.json is read from run folders."""
     metrics: Literal["fast", "auto"] = "fast"
     """Of captions, fast: metrics without Java; auto: METEOR and SPICE too, where their programs are installed."""
-    num_examples: int = 10
+    num_examples: NonNegativeInt = 10
     """The number of examples to list, those with the largest differences."""
-    resamples: int = 1000
+    resamples: PositiveInt = 1000
     """Number of draws of the bootstrap and of rounds of the randomization."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of the resampling."""
     out: Path | None = None
     """A JSON file for all results, with the scores of each image."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("num_examples", 0), ("resamples", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                option = name.replace("_", "-")
-                raise ConfigError(f"--{option} must be at least {least}, not {getattr(self, name)}")
 
 
 def run(arguments: Sequence[str]) -> None:

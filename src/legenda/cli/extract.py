@@ -4,11 +4,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
 from legenda.cli.options import parse
 from legenda.compute import ComputeOptions
+from legenda.config import PositiveInt
 from legenda.terminal import escape_controls
 
 
@@ -27,17 +29,19 @@ class Options(ComputeOptions):
     are skipped and listed. Called again after a stop, it resumes.
     """
 
+    section: ClassVar[str] = "--"
+
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders or patterns such as "photos/*.jpg"."""
     extractor: str
     """The Python file of an extractor, a name, or "scenes" for images of colored things on a plain ground."""
     out: Path = Path("features.safetensors")
     """The file to write."""
-    num_regions: int | None = None
+    num_regions: PositiveInt | None = None
     """A fixed number of regions of each image, such as 36, for detectors; by default 10 to 100, as they are sure."""
-    batch_size: int = 32
+    batch_size: PositiveInt = 32
     """Images of a batch."""
-    workers: int = 2
+    workers: PositiveInt = 2
     """Threads that read images in advance."""
 
 

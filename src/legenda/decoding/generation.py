@@ -77,8 +77,8 @@ def check_temperature(temperature: float) -> None:
 
 
 def check_scores(scores: Float[Tensor, "B K"]) -> None:
-    """Raise DataError where no sequence of an image has a finite score."""
-    finite = scores.isfinite().any(dim=1)
+    """Raise DataError where a score of an image is NaN, or none is finite."""
+    finite = scores.isfinite().any(dim=1) & ~scores.isnan().any(dim=1)
     if not bool(finite.all()):
         raise DataError(
             f"the scores of image {int((~finite).nonzero()[0])} of the batch are NaN or infinite; look for extreme "

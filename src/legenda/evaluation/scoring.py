@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from legenda.config import Bounded, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -18,8 +19,10 @@ Captions = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class ScoringOptions:
+class ScoringOptions(Bounded):
     """Which captions to score against which references, and how."""
+
+    section: ClassVar[str] = "--"
 
     predictions: Path
     """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""
@@ -29,7 +32,7 @@ class ScoringOptions:
     """Use only the references of this split, in Karpathy's layout."""
     only_predicted: bool = False
     """Leave out references of images without a prediction; otherwise every image must have one."""
-    references_per_image: int | None = None
+    references_per_image: PositiveInt | None = None
     """Use at most this many references of each image, the first ones; COCO's c5 has 5."""
     c40: Path | None = None
     """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
@@ -41,9 +44,9 @@ class ScoringOptions:
     """A second file of predictions for the same images, to compare with."""
     train_captions: Path | None = None
     """Training references, to report the share of captions that are not among them."""
-    resamples: int = 1000
+    resamples: PositiveInt = 1000
     """Number of draws of the bootstrap and of rounds of the randomization."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """Seed of the resampling."""
     spice_jars: Path | None = None
     """The folder of SPICE's jars; default: the environment variable LEGENDA_SPICE_JARS."""
@@ -70,7 +73,6 @@ def score_files(options: ScoringOptions) -> ScoringReport:
     from legenda.evaluation.caption_files import read_predictions, read_references
     from legenda.metrics import novel_fraction, vocabulary_size
 
-    _check_options(options)
     predictions = read_predictions(options.predictions)
     several = any(len(captions) > 1 for captions in predictions.values())
     report = (_score_samples if several else _score_captions)(options, predictions)
@@ -161,15 +163,6 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
         oracle_table(oracles),
     ]
     return ScoringReport(tables, results, [])
-
-
-def _check_options(options: ScoringOptions) -> None:
-    if options.resamples < 1:
-        raise ConfigError(f"--resamples must be at least 1, not {options.resamples}")
-    if options.seed < 0:
-        raise ConfigError(f"--seed must be at least 0, not {options.seed}")
-    if options.references_per_image is not None and options.references_per_image < 1:
-        raise ConfigError(f"--references-per-image must be at least 1, not {options.references_per_image}")
 
 
 def _read_references(options: ScoringOptions) -> dict[str, list[str]]:

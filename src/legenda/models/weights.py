@@ -127,7 +127,13 @@ def load_weights(model: nn.Module, path: Path) -> None:
         found = tensors[name]
         if found.dtype != tensor.dtype and not (found.is_floating_point() and tensor.is_floating_point()):
             raise CheckpointError(f"{path} holds {name} as {found.dtype}, where the model has {tensor.dtype}; {_HINT}")
-        tensors[name] = found = found.to(tensor.dtype)
-        if found.is_floating_point() and found.numel() and not torch.stack(torch.aminmax(found)).isfinite().all():
-            raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {_HINT}")
+        tensors[name] = found.to(tensor.dtype)
+    check_finite(tensors, path, _HINT)
     model.load_state_dict(tensors)
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path, hint: str) -> None:
+    """Raise CheckpointError where a tensor of a file has values that are NaN or infinite."""
+    for name, found in tensors.items():
+        if found.is_floating_point() and found.numel() and not torch.stack(torch.aminmax(found)).isfinite().all():
+            raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {hint}")

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from legenda.compute import ExtractorOptions
-from legenda.errors import ConfigError
+from legenda.config import Bound, PositiveInt
 from legenda.search_options import RunSearchOptions
 
 
@@ -28,18 +29,11 @@ class ServeOptions(RunSearchOptions, ExtractorOptions):
     they are found next to the annotations of a model. Models of scenes have drawn scenes."""
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 admits the whole network."""
-    port: int = 8000
+    port: Annotated[int, Bound("0 or more", lambda value: value >= 0, most=65535)] = 8000
     """The port; 0 selects a free one."""
-    rate_limit: int = 600
+    rate_limit: PositiveInt = 600
     """Requests per minute from one address."""
-    max_upload_mb: int = 12
+    max_upload_mb: PositiveInt = 12
     """The largest accepted image, in MB."""
-    max_megapixels: int = 50
+    max_megapixels: PositiveInt = 50
     """The largest accepted image, in millions of pixels; three such images may wait at a time."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.rate_limit, self.max_upload_mb, self.max_megapixels) < 1 or not 0 <= self.port < 65536:
-            raise ConfigError(
-                "--rate-limit, --max-upload-mb and --max-megapixels must be 1 or more, and --port must lie in 0..65535"
-            )

@@ -13,8 +13,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from legenda.errors import CheckpointError
+from legenda.config import merge
+from legenda.errors import CheckpointError, ConfigError
 from legenda.io import atomic_write, verified
+from legenda.models.weights import check_finite
 from legenda.run_files import STATE
 from legenda.training.distributed import full_tensors, shard_like
 
@@ -93,11 +95,13 @@ def load_state(
 ) -> Progress:
     """Restore model, optimizer, the random states of process `rank`, and the dict `average`, in place.
 
-    Raise CheckpointError when the file is truncated, or of another model or fewer processes.
+    Raise CheckpointError when the file is truncated, has values that are not finite, or is of another model or fewer
+    processes.
     """
     path = folder / STATE
     progress = read_progress(folder)
     tensors = verified(lambda: safetensors.torch.load_file(path), path, _HINT)
+    check_finite(tensors, path, _HINT)
     try:
         weights = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, tensors[f"model.{name}"]) for name, tensor in weights.items()})
@@ -123,8 +127,8 @@ def read_progress(folder: Path) -> Progress:
     """Return the progress of a saved run; raise CheckpointError when its file is damaged."""
     path = folder / STATE
     try:
-        return Progress(**json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]))
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        return merge(Progress, json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]), "progress")
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
 
 

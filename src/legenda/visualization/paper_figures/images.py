@@ -71,8 +71,6 @@ def find_figure_images(runs: Mapping[str, CaptionerRun], options: ImageOptions, 
 
     Raise an error for missing files, for runs with different images, and for regions without boxes.
     """
-    if count < 1:
-        raise ConfigError(f"--count must be 1 or more, not {count}")
     if options.image_files:
         data_options = ("split", "image_ids", "image_folder", "annotations", "features")
         reject_options(options, data_options, "selects images of the runs' data; leave it out with --image-files")

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tyro
 
 from legenda.compute import ComputeOptions, ExtractorOptions
+from legenda.config import NonNegativeInt, PositiveInt
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 
@@ -38,6 +39,8 @@ class SurfaceOptions(ComputeOptions):
     key-dependent geometry (gsan, ngsan) phi is the mean over the regions of images of the run's data.
     """
 
+    section: ClassVar[str] = "--"
+
     runs: Runs
     """Run folders; a row each."""
     layer: int | None = None
@@ -46,7 +49,7 @@ class SurfaceOptions(ComputeOptions):
     """Heads to draw, counted from 0, a row each; by default their mean."""
     split: Literal["train", "val", "test"] = "test"
     """The split of the images over whose regions the mean is taken."""
-    count: int = 100
+    count: PositiveInt = 100
     """The number of images."""
     annotations: Path | None = None
     """Annotations to use instead of the run's; required for imported models."""
@@ -59,6 +62,8 @@ class SurfaceOptions(ComputeOptions):
 @dataclass(frozen=True)
 class ImageOptions(ExtractorOptions):
     """Common options of figures with images."""
+
+    section: ClassVar[str] = "--"
 
     runs: Runs
     """Run folders; a row each."""
@@ -84,9 +89,9 @@ class ImageOptions(ExtractorOptions):
 class CaptionOptions(ImageOptions):
     """Common options of figures with captions."""
 
-    count: int = 2
+    count: PositiveInt = 2
     """The number of images of the split, if none is named."""
-    beam_size: int = 3
+    beam_size: PositiveInt = 3
     """Hypotheses kept by beam search."""
 
 
@@ -133,7 +138,7 @@ class PositionOptions(ImageOptions):
     """The layer of the encoder, counted from 1."""
     branch: int = 1
     """The branch of that layer, counted from 1."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     """The seed of the weights of untrained models."""
 
 
@@ -151,5 +156,5 @@ class HeadOptions(CaptionOptions):
     """The branch of that layer, counted from 1; by default all."""
     cell: int | None = None
     """A query region, or a grid cell, counted from 1 row by row."""
-    count: int = 1
+    count: PositiveInt = 1
     """The number of images of the split, if none is named."""

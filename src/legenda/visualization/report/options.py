@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
 from legenda.compute import RunOptions
+from legenda.config import NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError
 
 
@@ -21,13 +23,15 @@ class ReportOptions(RunOptions):
     For other tasks each question, expression or sentence has a card with its reference and the predictions of all runs.
     """
 
+    section: ClassVar[str] = "--"
+
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, each evaluated on its training data set; all must have the same images."""
     split: str = "val"
     """The split: train, val, test, or another of the data set, such as testA of RefCOCO."""
     out: Path = Path("report.html")
     """The HTML file to write."""
-    num_images: int = 100
+    num_images: NonNegativeInt = 100
     """The number of examples on the page; of more, those with the best, the worst and the most different scores, and
     some in between."""
     image_folder: Path | None = None
@@ -36,7 +40,7 @@ class ReportOptions(RunOptions):
     """Annotations to use instead of the runs', in any supported layout; required for imported models."""
     features: Path | None = None
     """The features of the images in --annotations."""
-    beam_size: int = 3
+    beam_size: PositiveInt = 3
     """Hypotheses kept by beam search."""
     overlays: Path | None = None
     """A folder for the attention as PNG too: a sheet for each image and run, one tile for each word."""
@@ -45,7 +49,5 @@ class ReportOptions(RunOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_images < 0:
-            raise ConfigError(f"--num-images must be 0 or more, not {self.num_images}")
         if self.head is not None and self.overlays is None:
             raise ConfigError("--head selects what --overlays FOLDER draws; name the folder too")
