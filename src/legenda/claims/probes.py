@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
+import torch
+
+from legenda.attention.distance import DistanceRescale
+from legenda.claims.gradient import gradient_noise
 from legenda.claims.runs import ClaimRun
 from legenda.evaluation.results_file import evaluation_path
 from legenda.io import read_json
+from legenda.models.checkpoint import load_any
 
 
 def _captions(run: ClaimRun) -> list[list[str]]:
@@ -27,8 +32,17 @@ def distinct_captions(run: ClaimRun) -> float:
     return len({tuple(words) for words in captions}) / len(captions)
 
 
-PROBES: Mapping[str, Callable[[ClaimRun], float]] = {
+def near_heads(run: ClaimRun) -> float:
+    """Return the share of the encoder's heads whose factor falls with distance: w < 0 in Eq. 7 of MD-SAN."""
+    model = load_any(run.folder)
+    weights = [module.weight.detach() for module in model.modules() if isinstance(module, DistanceRescale)]
+    return float((torch.cat(weights) < 0).float().mean())
+
+
+PROBES: Mapping[str, Callable[[ClaimRun], float | None]] = {
     "mean_length": mean_length,
     "distinct_captions": distinct_captions,
+    "near_heads": near_heads,
+    "gradient_noise": gradient_noise,
 }
 """Functions from a run to a number, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Iterable, Mapping
@@ -82,7 +83,7 @@ def _value(measure: Measure, run: ClaimRun, scores: Mapping[str, float | None]) 
         value = steps_to_reach(read_history(run.folder), measure.name, measure.reaches)
     else:
         value = scores[measure.name]
-    return None if value is None else round(value, 5)
+    return None if value is None or not math.isfinite(value) else round(value, 5)
 
 
 def steps_to_reach(history: Iterable[Mapping[str, Any]], score: str, threshold: float) -> int | None:

@@ -34,10 +34,11 @@ def draw_scene(scene: Scene) -> Image.Image:
         left, top = (round(edge * SIDE) for edge in thing.box[:2])
         pixels = round(thing.size * SIDE)
         mask = _stencil(thing.shape).resize((pixels, pixels), Image.Resampling.NEAREST)
-        image.paste(COLORS[thing.color], (left, top), mask)
+        color = tuple(min(max(part + tint, 0), 255) for part, tint in zip(COLORS[thing.color], thing.tint, strict=True))
+        image.paste(color, (left, top), mask)
         if thing.striped:
             stripes = ImageChops.multiply(_stencil(thing.shape), _stripes())
-            dark = tuple(round(channel * _DARK) for channel in COLORS[thing.color])
+            dark = tuple(round(part * _DARK) for part in color)
             image.paste(dark, (left, top), stripes.resize((pixels, pixels), Image.Resampling.NEAREST))
     return image
 

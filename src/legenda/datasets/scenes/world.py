@@ -9,6 +9,7 @@ Two families, for claims about attention, need no boxes:
 
 absent: nine things; of CHECKED shapes each is there once or, half of the time, not at all.
 parity: a circle and a square, each of a warm or cool color and plain or striped, all four equally often, and others.
+In both, no two things have quite the same color.
 """
 
 import math
@@ -41,6 +42,8 @@ NUM_ABSENT = 9
 """Things of a scene of that family."""
 WARM, COOL = ("red", "orange", "yellow", "pink"), ("green", "blue", "purple", "black")
 """The colors of the family parity."""
+MAX_TINT = 25
+"""The largest change of red, green and blue in the families absent and parity."""
 PARITY_SHAPES = ("circle", "square")
 """The shapes that its captions are about."""
 
@@ -52,7 +55,10 @@ APART = 0.09
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing: its kind, its center and size (both sides of its box) in sides of the image, and its texture."""
+    """One thing: its kind, and its center and size (both sides of its box) in sides of the image.
+
+    striped: with darker lines. tint: what is added to the red, green and blue of its color.
+    """
 
     shape: str
     color: str
@@ -60,6 +66,7 @@ class Thing:
     y: float
     size: float
     striped: bool = False
+    tint: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -174,11 +181,13 @@ def _try_kinds(rng: random.Random, identity: str, family: Family) -> Scene | Non
         shapes = [*PARITY_SHAPES, *rng.sample(others, rng.randint(2, 4))]
         colors = rng.choices(WARM + COOL, k=len(shapes))
         striped = [rng.random() < 0.5 for _ in shapes]
+    tints = [tuple(rng.randint(-MAX_TINT, MAX_TINT) for _ in range(3)) for _ in shapes]
     sizes = [rng.uniform(0.06, 0.14) for _ in shapes]
     centers: list[tuple[float, float]] = []
     if not _place_others(rng, centers, sizes):
         return None
-    things = [Thing(*kind) for kind in zip(shapes, colors, *zip(*centers, strict=True), sizes, striped, strict=True)]
+    columns = (shapes, colors, *zip(*centers, strict=True), sizes, striped, tints)
+    things = [Thing(*thing) for thing in zip(*columns, strict=True)]
     return _in_random_order(rng, identity, family, things)
 
 

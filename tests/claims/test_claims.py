@@ -1,0 +1,135 @@
+"""The claims of the package, their runs, and the page that is made from numbers alone."""
+
+import json
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from legenda import ConfigError, DataError
+from legenda.claims import claim_runs, get_claim, list_claims, write_page
+from legenda.claims.gradient import noise_of
+from legenda.claims.results import steps_to_reach
+from legenda.claims.runs import arm_recipe, count_steps
+from legenda.cli.main import main
+from legenda.models import create_model
+
+SIZES = {"vocab_size": 20, "feature_dim": 192}
+CLAIM = "absent"
+
+
+def results(truth: dict[str, list[float]], absent: float = 0.5) -> dict:
+    """Return the numbers of the claim `absent`: the truth of each seed by arm."""
+    arms = {
+        arm: {
+            "steps": 320,
+            "parameters": 1000,
+            "seeds": {str(n): {"truth": v, "absent": absent, "present": 0.5} for n, v in enumerate(values)},
+        }
+        for arm, values in truth.items()
+    }
+    return {
+        "claim": CLAIM,
+        "date": "2026-01-01",
+        "machine": "a processor",
+        "beam_size": 3,
+        "core_hours": 1.5,
+        "arms": arms,
+    }
+
+
+@pytest.mark.parametrize("name", list_claims())
+def test_every_claim_compares_models_of_equal_size_and_budget(name):
+    claim = get_claim(name)
+    recipes = {key: arm_recipe(arm) for key, arm in claim.arms.items()}
+    with torch.device("meta"):
+        models = {key: create_model(r.model, **r.model_overrides, **SIZES) for key, r in recipes.items()}
+    for comparison in claim.comparisons:
+        if isinstance(comparison.against, str):
+            first, second = (models[key].parameter_count for key in (comparison.arm, comparison.against))
+            assert max(first, second) <= 1.10 * min(first, second), comparison
+            assert count_steps(recipes[comparison.arm]) == count_steps(recipes[comparison.against])
+            assert recipes[comparison.arm].data == recipes[comparison.against].data
+    assert claim.title
+    assert claim.question.endswith("?")
+    assert not claim.source.endswith(".")
+
+
+def test_runs_of_one_configuration_are_shared_and_shorter_trainings_are_others(tmp_path):
+    first = {run.arm.key: run for run in claim_runs(get_claim("geometry_kinds"), tmp_path, 1)}
+    second = {run.arm.key: run for run in claim_runs(get_claim("distances"), tmp_path, 1)}
+    assert first["none"].folder == second["none"].folder
+    assert len({run.folder for run in (*first.values(), *second.values())}) == len(first) + len(second) - 1
+    short = next(claim_runs(get_claim("geometry_kinds"), tmp_path, 1, steps=376))
+    assert short.folder != first["none"].folder
+    assert (short.steps, short.recipe.stages[0].epochs) == (376, 4)
+    assert short.recipe.stages[0].schedule.decay_after == (2, 3, 4)
+
+
+def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, capsys):
+    path = tmp_path / "absent.json"
+    low, high = [0.1, 0.2, 0.3, 0.2, 0.1], [0.5, 0.6, 0.8, 0.6, 0.5]
+    numbers = results({"base": low, "decoder_aoa": high, "encoder": high, "encoder_aoa": low})
+    path.write_text(json.dumps(numbers), encoding="utf-8")
+    main(["claim", "--page", str(path)])
+    page = (tmp_path / "absent.md").read_text(encoding="utf-8")
+    assert "**Refuted:" in page
+    # differences 0.4, 0.4, 0.5, 0.4, 0.4: mean 0.42, half of the interval t * sqrt(0.002 / 5)
+    row = "| `decoder_aoa` − `base` | truth | above 0 | 0.400, 0.400, 0.500, 0.400, 0.400 | 0.420 |"
+    assert f"{row} 0.364 to 0.476 | confirmed |" in page
+    assert "| -0.420 | -0.476 to -0.364 | refuted |" in page
+    assert page.count("not confirmed |") == 2  # no difference in absent
+    assert "1.5 core-hours" in page
+    assert str(path) in capsys.readouterr().out
+    figure = ElementTree.parse(tmp_path / "absent.svg").getroot()
+    assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
+
+
+def test_a_page_with_few_seeds_or_models_has_no_verdict(tmp_path):
+    path = tmp_path / "absent.json"
+    path.write_text(json.dumps(results({"base": [0.1], "decoder_aoa": [0.5]})), encoding="utf-8")
+    assert "**No verdict" in write_page(path).read_text(encoding="utf-8")
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="no results of a claim"):
+        write_page(path)
+
+
+def test_a_score_that_is_not_reached_counts_with_the_whole_training(tmp_path):
+    arm = {"steps": 1000, "parameters": 1}
+    keys = ("none", "in_q", "in_k", "in_qk", "ln_q", "bn_q")
+    arms = {key: {**arm, "seeds": {"0": {"steps": 400, "early_steps": 100, "truth": 0.5}}} for key in keys}
+    arms["none"]["seeds"]["0"]["steps"] = None
+    path = tmp_path / "n.json"
+    path.write_text(json.dumps({**results({}), "claim": "normalized_queries", "arms": arms}), encoding="utf-8")
+    page = write_page(path).read_text(encoding="utf-8")
+    assert "| `in_q` − `none` | steps to truth 0.9 | below 0 | -600 | -600 | – | no verdict |" in page
+    assert "| `none` | 0 | over 1,000 | 100 | 0.500 |" in page
+
+
+def test_steps_count_from_where_the_score_stays():
+    scores = [0.2, 0.9, 0.8, None, 0.95, 0.9]
+    history = [{"step": 10 * n, "validation": {"truth": value}} for n, value in enumerate(scores, start=1)]
+    assert steps_to_reach([{"step": 5, "loss": 1.0}, *history], "truth", 0.9) == 50
+    assert steps_to_reach(history[:3], "truth", 0.9) is None
+
+
+def test_the_noise_of_gradients_is_that_of_their_distribution():
+    generator = np.random.default_rng(0)
+    mean, deviation = np.full(50, 0.2), 0.5  # variance 50 * 0.25, squared norm 50 * 0.04
+    gradients = torch.from_numpy(mean + deviation * generator.standard_normal((4000, 50)))
+    assert noise_of(gradients) == pytest.approx(6.25, rel=0.05)
+    assert noise_of(torch.tensor([[1.0], [-1.0]])) == float("inf")
+
+
+def test_unknown_claims_and_numbers_out_of_range_are_errors(capsys):
+    with pytest.raises(ConfigError, match="relations"):
+        get_claim("relation")
+    with pytest.raises(SystemExit) as stopped:
+        main(["claim", "relations", "--seeds", "0"])
+    assert stopped.value.code == 2
+    assert "--seeds must be at least 1" in capsys.readouterr().err
+    claim = get_claim("relations")
+    with pytest.raises(ConfigError, match="gsan"):
+        replace(claim, comparisons=(replace(claim.comparisons[0], arm="gsa"),))
