@@ -22,6 +22,7 @@ from legenda.datasets.captions import ScenesData
 from legenda.serving import http_server
 
 _POST = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n"
+_LARGE, _PARTS = 16_000_000, 16
 
 
 async def _echo(scope: Any, receive: Any, send: Any) -> None:
@@ -30,7 +31,12 @@ async def _echo(scope: Any, receive: Any, send: Any) -> None:
         return
     while (message := await receive()).get("more_body"):
         pass
-    if message["type"] == "http.request":
+    if scope["path"] == "/large":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % _LARGE)]})
+        for _ in range(_PARTS):
+            await send({"type": "http.response.body", "body": bytes(_LARGE // _PARTS), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    elif message["type"] == "http.request":
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
@@ -67,6 +73,23 @@ def test_connections_that_send_slowly_are_closed(port, sent, answers):
         while data := connection.recv(1000):
             received += data
     assert received.count(b"200 OK") == answers
+
+
+@pytest.mark.parametrize("parts", [1, 16])
+def test_connections_that_take_a_response_slowly_are_closed(port, monkeypatch, parts):
+    monkeypatch.setattr(http_server, "_DELIVERY_S", 0.5)
+    monkeypatch.setitem(globals(), "_PARTS", parts)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+        slow.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        received = len(slow.recv(1))
+        threading.Event().wait(1.0)
+        while data := slow.recv(1 << 20):
+            received += len(data)
+    assert received < _LARGE
+    fast = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    fast.request("GET", "/large")
+    assert len(fast.getresponse().read()) == _LARGE
+    fast.close()
 
 
 def test_a_connection_with_complete_requests_is_kept(port):

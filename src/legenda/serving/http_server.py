@@ -23,13 +23,19 @@ _SHUTDOWN_S = 10
 _M_MMAP_THRESHOLD = -3
 _SECONDS: dict[Any, float] = {h11.IDLE: 15.0, h11.SEND_BODY: 75.0}
 """Seconds for the head of a request and for its body; the application has answered slow bodies by then."""
+_DELIVERY_S = 60.0
+"""Seconds in which a client must take a response."""
 
 
 class TimedProtocol(H11Protocol):
-    """Close connections on which a request arrives too slowly; Uvicorn limits only the time between requests."""
+    """Close connections on which a request arrives, or a response is taken, too slowly.
+
+    Uvicorn limits only the time between requests.
+    """
 
     _timed: Any = None
     _deadline: asyncio.TimerHandle | None = None
+    _delivery: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
@@ -45,11 +51,31 @@ class TimedProtocol(H11Protocol):
         """Go on to the next request, which may have arrived."""
         super().on_response_complete()
         self._set_deadline()
+        self._limit_delivery()
+
+    def pause_writing(self) -> None:
+        """Let the application wait until the client has taken a part of the response."""
+        super().pause_writing()
+        self._limit_delivery()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the connection."""
         super().connection_lost(exc)
         self._cancel_deadline()
+        if self._delivery is not None:
+            self._delivery.cancel()
+
+    def _limit_delivery(self) -> None:
+        if self._delivery is None and self.transport.get_write_buffer_size():
+            self._delivery = self.loop.call_later(_DELIVERY_S, self._abort, self.cycle)
+
+    def _abort(self, cycle: Any) -> None:
+        """Drop the connection, with what is not sent, unless another response is being sent by now."""
+        self._delivery = None
+        if self.cycle is not cycle:
+            self._limit_delivery()
+        elif self.transport.get_write_buffer_size():
+            self.transport.abort()
 
     def _set_deadline(self) -> None:
         state = self.conn.their_state
