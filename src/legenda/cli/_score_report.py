@@ -23,4 +23,4 @@ def print_report(report: ScoringReport, out: Path | None) -> None:
         console.print(table)
     if out is not None:
         write_json(out, report.results)
-        print(f"all scores of all images are in {out}")
+        print(f"all results are in {out}")

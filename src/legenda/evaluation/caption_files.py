@@ -43,6 +43,14 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
     return found
 
 
+def read_single_predictions(path: str | Path) -> dict[str, str]:
+    """Return the caption of each image as `read_predictions` does; raise DataError for an image with several."""
+    groups = read_predictions(path)
+    if several := [image for image, group in groups.items() if len(group) > 1]:
+        raise DataError(f"{path} has several captions for image {several[0]}; only one can be compared")
+    return {image: group[0] for image, group in groups.items()}
+
+
 def read_references(path: str | Path, *, split: str | None = None) -> dict[str, list[str]]:
     """Return the references of each image in a file, JSON or gzipped JSON, in the file's order.
 

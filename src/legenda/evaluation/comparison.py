@@ -11,7 +11,7 @@ from typing import Any
 
 from legenda.datasets.captions import Scorer
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_files import read_predictions, read_references
+from legenda.evaluation.caption_files import read_references, read_single_predictions
 from legenda.evaluation.results_file import evaluation_path
 from legenda.evaluation.runs import data_settings
 from legenda.evaluation.score_tables import comparison_table, disagreement_table, score_table
@@ -55,7 +55,7 @@ def compare_predictions(
     for those of the runs' data. Raise LegendaError for files that cannot be read, without references, or of different
     examples.
     """
-    paths = [_find_predictions(name, split) for name in (first, second)]
+    paths = [find_predictions(name, split) for name in (first, second)]
     contents = [read_json(path, "name a run folder or a file of captions") for path in paths]
     tasks = [content.get("task") if isinstance(content, dict) else None for content in contents]
     if tasks[0] != tasks[1]:
@@ -116,7 +116,7 @@ def _find_disagreements(a: _Scored, b: _Scored, count: int) -> list[tuple[str, f
     return sorted((row for row in rows if row[1]), key=lambda row: -abs(row[1]))[:count]
 
 
-def _find_predictions(name: Path, split: str) -> Path:
+def find_predictions(name: Path, split: str) -> Path:
     """Return the file of predictions: a file as it is, of a run folder the evaluation of the split."""
     if name.is_file():
         return name
@@ -137,12 +137,9 @@ def _score_captions(paths: Sequence[Path], references: Path | None, metrics: str
     known, score = _read_references(paths) if references is None else (read_references(references), None)
     scored = []
     for path in paths:
-        groups = read_predictions(path)
-        if several := [image for image, group in groups.items() if len(group) > 1]:
-            raise DataError(f"{path} has several captions for image {several[0]}; only one can be compared")
-        if missing := [image for image in groups if not known.get(image)]:
+        captions = read_single_predictions(path)
+        if missing := [image for image in captions if not known.get(image)]:
             raise DataError(f"there are no references of image {missing[0]}; name some that have with --references")
-        captions = {image: group[0] for image, group in groups.items()}
         scores = score_per_image(captions, known, score, metrics=metrics)
         values = {image: values[RANKING_METRIC] or 0.0 for image, values in scores.per_image.items()}
         scored.append(_Scored(path, captions, scores, values))

@@ -113,6 +113,22 @@ def compare(
     return found
 
 
+def interval_of_ratio(
+    numerators: np.ndarray,
+    denominators: np.ndarray,
+    *,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Return the bootstrap interval of a ratio of sums over images, from both values of each image, (images,)."""
+    _check_settings(resamples, confidence)
+    drawn = np.empty(resamples)
+    for rows, weights in _bootstrap(len(numerators), resamples, seed):
+        drawn[rows] = (weights @ numerators) / (weights @ denominators)
+    return _interval(drawn, confidence)
+
+
 def _interval_of_mean(values: np.ndarray, resamples: int, confidence: float, seed: int) -> Interval:
     from scipy.stats import bootstrap  # late: it takes a second
 

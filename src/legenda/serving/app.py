@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import Depends, FastAPI, File, Form, HTTPException, Request, Response, UploadFile
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, FastAPI, File, Form, HTTPException, Response, UploadFile
 from fastapi.responses import HTMLResponse
 from PIL import Image
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from legenda import __version__
-from legenda.errors import ConfigError, LegendaError, did_you_mean
+from legenda.errors import ConfigError, did_you_mean
 from legenda.extractors import read_image
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
-from legenda.extractors.images import ImageTooLargeError, count_pixels
+from legenda.extractors.images import count_pixels
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.search_options import SearchOptions
 from legenda.serving.engine import Engine, LoadedModel
-from legenda.serving.guard import Guard, error_response
+from legenda.serving.guarded_app import create_guarded_app, send_image
 from legenda.serving.limits import BusyError, Limits, MemoryBudget
 from legenda.serving.request_settings import RequestSettings, read_settings
 from legenda.serving.schemas import Caption, Captions, ErrorMessage, Health, ModelInfo
@@ -39,13 +37,6 @@ _SCRIPTS = ("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.
 _SWAGGER_UI = resources.files("fastapi_offline") / "static"
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
 _SHEET_SIDE = 320
-_NO_TELEMETRY: Any = {
-    "auto_configure": False,  # else environment variables can make FastAPI send telemetry
-    "tracing": False,
-    "metrics": False,
-    "logs": False,
-    "operation_spans": False,
-}
 
 
 def create_app(
@@ -62,41 +53,10 @@ def create_app(
         yield
         await asyncio.to_thread(app.state.engine.close)
 
-    app = FastAPI(
-        title="Legenda",
-        version=__version__,
-        summary="Captions of images with the attention of each word.",
-        docs_url=None,
-        redoc_url=None,
-        lifespan=lifespan,
-        telemetry=_NO_TELEMETRY,
-    )
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(limits.hosts))
-    app.add_middleware(Guard, limits=limits)
-    _add_error_handlers(app)
+    app = create_guarded_app(limits, summary="Captions of images with the attention of each word.", lifespan=lifespan)
     _add_pages(app, models, samples, search)
     _add_captions(app, models, limits, search)
     return app
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(LegendaError)
-    async def unprocessable(_: Request, error: Exception) -> Response:
-        return error_response(422, str(error))
-
-    @app.exception_handler(BusyError)
-    async def busy(_: Request, error: Exception) -> Response:
-        return error_response(503, str(error), retry_after=5)
-
-    @app.exception_handler(ImageTooLargeError)
-    async def too_large(_: Request, error: Exception) -> Response:
-        return error_response(413, str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
 
 
 def _add_pages(
@@ -159,12 +119,7 @@ def _add_pages(
         """One sample image, as JPEG or PNG."""
         if name not in samples:
             raise HTTPException(404, f"there is no sample {name!r}")
-        try:
-            data = samples[name].read_bytes()
-            kind = Image.open(io.BytesIO(data)).format or "PNG"
-        except OSError as error:
-            raise HTTPException(404, f"the sample {name!r} can no longer be read") from error
-        return Response(data, media_type=str(Image.MIME[kind]))
+        return send_image(samples[name], f"the sample {name!r}")
 
 
 _Image = Annotated[UploadFile, File(description="the image: JPEG, PNG, WebP, GIF, BMP or TIFF")]

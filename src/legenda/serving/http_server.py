@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from legenda.errors import ConfigError
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MAX_CONNECTIONS = 512
 _SHUTDOWN_S = 10
 _M_MMAP_THRESHOLD = -3
@@ -110,6 +111,19 @@ class Server(uvicorn.Server):
         """Start to accept connections."""
         await super().startup(sockets)
         self.ready()
+
+
+def allowed_hosts(host: str) -> tuple[str, ...]:
+    """Return the Host headers to answer at an address: this machine's names for a local one, else all."""
+    return (*_LOOPBACK, "[::1]") if host in _LOOPBACK else ("*",)
+
+
+def run_server(app: Any, host: str, port: int, title: str, announce: Callable[[str], None]) -> None:
+    """Serve an application until the process is stopped; announce title and address when it answers."""
+    name = f"[{host}]" if ":" in host else host
+    with listen(host, port) as sock:
+        address = f"http://{name}:{sock.getsockname()[1]}"
+        Server(app, lambda: announce(f"{title} at {address} (stop with Ctrl+C)")).run(sockets=[sock])
 
 
 def listen(host: str, port: int) -> socket.socket:

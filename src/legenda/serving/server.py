@@ -6,12 +6,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from legenda.errors import LegendaError, import_extra
+from legenda.errors import LegendaError
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images
-from legenda.serving.options import ServeOptions
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+from legenda.serving.options import ServeOptions, require_packages
 
 
 def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
@@ -19,12 +17,10 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
 
     Raise ConfigError where a package of the extra `serve` is missing.
     """
-    import_extra("multipart", "serve")  # forms need it
-    import_extra("fastapi", "serve")
-    import_extra("uvicorn", "serve")
+    require_packages()
     from legenda.serving.app import create_app
     from legenda.serving.engine import LoadedModel
-    from legenda.serving.http_server import Server, exit_on_sigterm, listen, return_freed_memory
+    from legenda.serving.http_server import allowed_hosts, exit_on_sigterm, return_freed_memory, run_server
     from legenda.serving.limits import Limits
     from legenda.serving.samples import default_photographs, sample_images
 
@@ -32,23 +28,17 @@ def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     models = {name: LoadedModel(run, _load_extractor(run, options)) for name, run in runs.items()}
     photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
-    local = options.host in _LOOPBACK
-    hosts = (*_LOOPBACK, "[::1]") if local else ("*",)
     limits = Limits(
         max_bytes=options.max_upload_mb * 1_000_000,
         per_minute=options.rate_limit,
-        hosts=hosts,
+        hosts=allowed_hosts(options.host),
         max_pixels=options.max_megapixels * 1_000_000,
     )
     scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
     with exit_on_sigterm(), tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
         samples = sample_images(Path(folder), photographs, scenes=scenes)
         app = create_app(models, samples, limits, options.select())
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        with listen(options.host, options.port) as socket:
-            address = f"http://{host}:{socket.getsockname()[1]}"
-            server = Server(app, lambda: announce(f"{', '.join(models)} at {address} (stop with Ctrl+C)"))
-            server.run(sockets=[socket])
+        run_server(app, options.host, options.port, ", ".join(models), announce)
 
 
 def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:

@@ -120,6 +120,12 @@ def find_images_by_name(
     return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
 
 
+def match_photographs(names: Collection[str], folder: Path) -> dict[str, Path]:
+    """Return the image files of a folder, and one folder below, by name, as `find_images_by_name` finds them."""
+    _check_folder(folder)
+    return _match_names(names, [folder])
+
+
 def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:
     """Return the scene at this position of a split; captions of it can be checked."""
     scene = make_scene(split, position, seed, families)
@@ -154,17 +160,17 @@ def find_photographs(
 
 def _check_folder(folder: Path | None) -> None:
     if folder is not None and not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; name the folder of the photographs with --image-folder")
+        raise DataError(f"{folder} is not a folder; name the folder of the photographs")
 
 
 def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
-    """Return the files whose name without suffix is one of the names, or ends with a COCO number among them."""
+    """Return the files that have one of the names, perhaps with a suffix, or end with a COCO number among them."""
     found: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
     for path in (path for root in roots for path in _photographs(root)):
         digits = path.stem.rpartition("_")[2]
-        if path.stem in names:
-            found.setdefault(path.stem, path)
+        if name := next((name for name in (path.name, path.stem) if name in names), None):
+            found.setdefault(name, path)
         elif digits.isdecimal() and str(int(digits)) in names:
             numbered.setdefault(str(int(digits)), path)
     return numbered | found

@@ -1,0 +1,182 @@
+"""Rank correlation of the metrics with published human ratings of captions.
+
+As in the evaluations of SPICE (Anderson et al., 2016) and CLIPScore (Hessel et al., 2021): of several raters, each
+rating is one observation, and captions that are references of their image are not scored against themselves.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose, isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from legenda.errors import DataError
+from legenda.evaluation.caption_files import read_references
+from legenda.evaluation.comparison import score_per_image
+from legenda.evaluation.score_tables import correlation_table
+from legenda.evaluation.scoring import ScoringReport
+from legenda.io import parse_json, read_text, verified
+
+_HINT = (
+    "name Flickr8k's ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, or a table (.csv, .json) of image_id, "
+    "caption, rating"
+)
+_TOKENS = "name Flickr8k.token.txt with --references"
+_SCALE = (1, 2, 3, 4)  # of the experts
+
+
+@dataclass(frozen=True)
+class _Rated:
+    """A caption of an image with the ratings of it."""
+
+    image: str
+    caption: str
+    ratings: tuple[float, ...]
+
+
+def correlate(path: Path, references: Path, *, metrics: str = "auto") -> ScoringReport:
+    """Return Kendall's tau-b and tau-c and Spearman's rho of every metric with the ratings of a file.
+
+    path: Flickr8k's ExpertAnnotations.txt or CrowdFlowerAnnotations.txt, or a table of image_id, caption and rating
+    (CSV, or a JSON list). references: Flickr8k.token.txt, or a file as `read_references` reads it. metrics: "fast" or
+    "auto". Captions that are references of their image are left out; CrowdFlower's stay, and are taken from the
+    references, as in CLIPScore's release. Raise DataError for files that cannot be read or do not match.
+    """
+    flickr = references.suffix == ".txt"
+    captions, known = _read_tokens(references) if flickr else ({}, read_references(references))
+    crowd, rated = _read_flickr(path, captions) if path.suffix == ".txt" else (False, _read_table(path, flickr))
+    if missing := next((entry.image for entry in rated if not known.get(entry.image)), None):
+        raise DataError(f"{references} has no references of image {missing}; name a file that has with --references")
+    taken = {(entry.image, entry.caption) for entry in rated} if crowd else set()
+    groups = {
+        image: [text for text in group if (image, _normalize(text)) not in taken] for image, group in known.items()
+    }
+    kept = [
+        entry for entry in rated if groups[entry.image] and entry.caption not in map(_normalize, groups[entry.image])
+    ]
+    if len(kept) < 2:
+        raise DataError(f"{path} rates fewer than two captions that are no references of their image; {_HINT}")
+    scores = score_per_image(
+        {str(number): entry.caption for number, entry in enumerate(kept)},
+        {str(number): groups[entry.image] for number, entry in enumerate(kept)},
+        None,
+        metrics=metrics,
+    )
+    ratings = np.array([rating for entry in kept for rating in entry.ratings])
+    repeats = [len(entry.ratings) for entry in kept]
+    found = {}
+    for name in (name for name, value in scores.corpus.items() if value is not None):
+        values = np.array([scores.per_image[str(number)][name] for number in range(len(kept))], dtype=float)
+        found[name] = _correlate(np.repeat(values, repeats), ratings)
+    rule = "taken from the references" if crowd else "left out"
+    sizes = {"captions": len(kept), "ratings": len(ratings), "left_out": len(rated) - len(kept)}
+    return ScoringReport(
+        [
+            f"{len(ratings)} ratings of {len(kept)} captions, each rating one observation; rated captions that are "
+            f"references of their image are {rule} ({sizes['left_out']} of {len(rated)} left out)",
+            correlation_table(found),
+        ],
+        {**sizes, "metrics": found},
+        list(scores.notices),
+    )
+
+
+def _correlate(values: np.ndarray, ratings: np.ndarray) -> dict[str, float | None]:
+    """Return the coefficients of scores with ratings; None where scores or ratings are all the same."""
+    from scipy.stats import kendalltau, spearmanr  # late: it takes a second
+
+    scored = ~np.isnan(values)
+    values, ratings = values[scored], ratings[scored]
+    if len({*values}) < 2 or len({*ratings}) < 2:
+        return dict.fromkeys(("tau_b", "tau_c", "rho"))
+    found = {
+        "tau_b": kendalltau(values, ratings, variant="b").statistic,
+        "tau_c": kendalltau(values, ratings, variant="c").statistic,
+        "rho": spearmanr(values, ratings).statistic,
+    }
+    return {name: float(value) for name, value in found.items()}
+
+
+def _normalize(caption: str) -> str:
+    return " ".join(caption.split())
+
+
+def _image(name: str) -> str:
+    """Return Flickr8k's image without suffixes: Flickr8k.token.txt has .jpg, and once .jpg.1."""
+    return name.partition(".")[0]
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty, with their numbers."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line)
+
+
+def _read_tokens(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the captions by id and the references by image of Flickr8k.token.txt."""
+    captions: dict[str, str] = {}
+    references: dict[str, list[str]] = {}
+    for number, line in _lines(read_text(path, _TOKENS)):
+        name, tab, caption = line.partition("\t")
+        if not tab or "#" not in name:
+            raise DataError(f"{path}: line {number} is no caption id with a caption after a tab; {_TOKENS}")
+        captions[name] = caption
+        references.setdefault(_image(name), []).append(caption)
+    return captions, references
+
+
+def _read_flickr(path: Path, captions: Mapping[str, str]) -> tuple[bool, list[_Rated]]:
+    """Return whether a file is CrowdFlower's, with shares and numbers of yes and no, and its rated captions."""
+    rows = []
+    for number, line in _lines(read_text(path, _HINT)):
+        image, *cells = line.split("\t")
+        if len(cells) != 4:
+            raise DataError(f"{path}: line {number} does not have five columns separated by tabs; {_HINT}")
+        if cells[0] not in captions:
+            raise DataError(f"{path}: line {number} names the caption {cells[0]}, which is not known; {_TOKENS}")
+        rows.append(_Rated(_image(image), _normalize(captions[cells[0]]), tuple(_numbers(path, number, cells[1:]))))
+    if all(rating in _SCALE for row in rows for rating in row.ratings):
+        return False, rows
+    for number, row in enumerate(rows, start=1):
+        share, yes, no = row.ratings
+        if min(row.ratings) < 0 or not isclose(share * (yes + no), yes, abs_tol=1e-4):
+            raise DataError(
+                f"{path}: line {number} has neither three ratings of 1 to 4 nor a share with the numbers of yes and no;"
+                f" {_HINT}"
+            )
+    return True, [_Rated(row.image, row.caption, row.ratings[:1]) for row in rows]
+
+
+def _read_table(path: Path, flickr: bool) -> list[_Rated]:
+    """Return the rated captions of a CSV or JSON table; rows of one caption of an image are several ratings of it."""
+    text = read_text(path, _HINT)
+    json = path.name.removesuffix(".gz").endswith(".json")
+    rows: Any = (
+        parse_json(text, path, _HINT)
+        if json
+        else verified(lambda: list(csv.DictReader(io.StringIO(text, newline=""))), path, _HINT)
+    )
+    found: dict[tuple[str, str], list[float]] = {}
+    for number, row in enumerate(rows if isinstance(rows, list) else [None], start=1):
+        if not isinstance(row, dict) or any(row.get(name) is None for name in ("image_id", "caption", "rating")):
+            raise DataError(f"{path}: row {number} lacks image_id, caption or rating; {_HINT}")
+        name = str(row["image_id"])
+        key = (_image(name) if flickr else name, _normalize(str(row["caption"])))
+        found.setdefault(key, []).extend(_numbers(path, number, [row["rating"]]))
+    return [_Rated(*key, tuple(ratings)) for key, ratings in found.items()]
+
+
+def _numbers(path: Path, number: int, cells: Sequence[Any]) -> Iterator[float]:
+    for cell in cells:
+        try:
+            value = float(cell)
+        except (TypeError, ValueError):
+            value = float("nan")
+        if not isfinite(value):
+            raise DataError(f"{path}: the rating {cell!r} of row {number} is no number; {_HINT}")
+        yield value

@@ -1,0 +1,226 @@
+"""Judgments of pairs of captions of an image, kept in a file of JSON lines.
+
+The first line holds the pairs, where they are from, and a random key from which order and sides of the pairs follow
+for each judge. Every further line is a judgment, {"judge", "image", "verdict", "left", "time"}: whose caption is better
+("first", "second", "equal"; null takes the judge's verdict back), and whose caption was shown on the left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+
+from legenda.errors import ConfigError, DataError
+from legenda.io import get_field, parse_json, read_text, write_text
+
+VERDICTS = ("first", "equal", "second")
+_HINT = "name a file that legenda judge wrote"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two captions of an image."""
+
+    image: str
+    first: str
+    second: str
+
+    @property
+    def identical(self) -> bool:
+        """Whether the captions differ in nothing but white space, so that no judge is asked."""
+        return self.first.split() == self.second.split()
+
+
+@dataclass(frozen=True)
+class Judgments:
+    """What a file of judgments holds.
+
+    first, second: the files of the captions. key: the random key. verdicts: by judge and image, in the order given.
+    """
+
+    first: str
+    second: str
+    key: str
+    pairs: tuple[Pair, ...]
+    verdicts: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The images whose captions differ."""
+        return frozenset(pair.image for pair in self.pairs if not pair.identical)
+
+
+def choose_pairs(
+    first: Mapping[str, str], second: Mapping[str, str], images: Collection[str], count: int | None, seed: int
+) -> list[Pair]:
+    """Return the pairs of `count` images drawn by `seed` (None: of all) among those in both files and in `images`.
+
+    Raise DataError where there is none or all captions are identical, and ConfigError where there are fewer.
+    """
+    pairs = [Pair(image, first[image], second[image]) for image in first if image in second and image in images]
+    if not pairs:
+        raise DataError("no image file has captions of both; check which files belong together")
+    if count is not None and not 1 <= count <= len(pairs):
+        raise ConfigError(f"--num-images must lie in 1..{len(pairs)}, the number of images found, not at {count}")
+    chosen = pairs if count is None else random.Random(seed).sample(pairs, count)
+    if all(pair.identical for pair in chosen):
+        raise DataError(f"the captions of all {len(chosen)} images are identical; there is nothing to ask")
+    return chosen
+
+
+def read_judgments(path: Path) -> Judgments:
+    """Return the pairs and the verdicts of a file; an unfinished last line, which a crash may leave, does not count.
+
+    Raise DataError, naming the line, for what is not a judgment.
+    """
+    start, *lines = read_text(path, _HINT).split("\n")[:-1] or [""]
+    content = parse_json(start, path, _HINT)
+    first, second, key = (
+        get_field(content, name, str, f"{path}: line 1", _HINT) for name in ("first", "second", "key")
+    )
+    entries = get_field(content, "pairs", list, f"{path}: line 1", _HINT)
+    pairs = tuple(
+        Pair(*(get_field(entry, name, str, f"{path}: pairs[{number}]", _HINT) for name in ("image", "first", "second")))
+        for number, entry in enumerate(entries)
+    )
+    found = Judgments(first, second, key, pairs)
+    images = {pair.image for pair in pairs}
+    for number, line in enumerate(lines, start=2):
+        where = f"{path}: line {number}"
+        entry = parse_json(line, where, _HINT)
+        judge, image = (get_field(entry, name, str, where, _HINT) for name in ("judge", "image"))
+        verdict = get_field(entry, "verdict", str | None, where, _HINT)
+        if image not in images or verdict not in (*VERDICTS, None):
+            raise DataError(f"{where} is no judgment of a pair of the file; {_HINT}")
+        given = found.verdicts.setdefault(judge, {})
+        given.pop(image, None)
+        if verdict is not None:
+            given[image] = verdict
+    return found
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a judge sees next; pair: its number in the file, None at the end."""
+
+    done: int
+    total: int
+    pair: int | None = None
+    left: str = ""
+    right: str = ""
+
+
+class JudgmentFile:
+    """A file of judgments that is written: each judgment is on the disk when `answer` or `undo` returns.
+
+    Pairs with identical captions are not shown: they are written as equal when a judge comes to them.
+    """
+
+    def __init__(self, path: Path, first: str, second: str, pairs: Sequence[Pair]) -> None:
+        """Create the file, or continue one of the same pairs; raise ConfigError for one of other pairs."""
+        self.path, self._lock = path, Lock()
+        if not path.exists():
+            head = {"first": first, "second": second, "key": secrets.token_hex(8), "pairs": [*map(asdict, pairs)]}
+            write_text(path, json.dumps(head) + "\n")
+        self.judgments = read_judgments(path)
+        if self.judgments.pairs != tuple(pairs):
+            raise ConfigError(
+                f"{path} has judgments of other pairs; name another --out, or captions and sample of then"
+            )
+        content = path.read_bytes()
+        self._size = content.rfind(b"\n") + 1  # an unfinished line is overwritten
+        self._layouts: dict[str, list[tuple[int, bool]]] = {}
+
+    def next_question(self, judge: str) -> Question:
+        """Return the first pair in the judge's order without a verdict."""
+        with self._lock:
+            return self._next_question(judge)
+
+    def answer(self, judge: str, pair: int, choice: str) -> Question:
+        """Keep "left", "right" or "equal" for a pair and return the next one; a pair that has a verdict keeps it."""
+        with self._lock:
+            layout = dict(self._layout(judge))
+            image = self.judgments.pairs[pair].image
+            if image in self.judgments.asked and image not in self._given(judge):
+                chosen_first = layout[pair] == (choice == "left")
+                verdict = "equal" if choice == "equal" else "first" if chosen_first else "second"
+                lines = [(pair, verdict)]
+                for other in layout:  # identical pairs up to the next question
+                    name = self.judgments.pairs[other].image
+                    if name not in self._given(judge) and other != pair:
+                        if name in self.judgments.asked:
+                            break
+                        lines.append((other, "equal"))
+                self._append(judge, lines)
+            return self._next_question(judge)
+
+    def undo(self, judge: str) -> Question:
+        """Take back the judge's last verdict, if there is one, and return its pair."""
+        with self._lock:
+            last = next((image for image in reversed(self._given(judge)) if image in self.judgments.asked), None)
+            if last is not None:
+                images = [pair.image for pair in self.judgments.pairs]
+                self._append(judge, [(images.index(last), None)])
+            return self._next_question(judge)
+
+    def _given(self, judge: str) -> dict[str, str]:
+        return self.judgments.verdicts.get(judge, {})
+
+    def _layout(self, judge: str) -> list[tuple[int, bool]]:
+        """Return the pairs in the judge's order, each with whether the first model's caption is on the left."""
+        if judge not in self._layouts:
+            generator = random.Random(f"{self.judgments.key} {judge}")
+            numbers = range(len(self.judgments.pairs))
+            order = generator.sample(numbers, len(numbers))
+            self._layouts[judge] = [(number, generator.random() < 0.5) for number in order]
+        return self._layouts[judge]
+
+    def _next_question(self, judge: str) -> Question:
+        given, asked = self._given(judge), self.judgments.asked
+        done, total = sum(image in asked for image in given), len(asked)
+        for number, first_left in self._layout(judge):
+            pair = self.judgments.pairs[number]
+            if pair.image in asked and pair.image not in given:
+                left, right = (pair.first, pair.second) if first_left else (pair.second, pair.first)
+                return Question(done, total, number, left, right)
+        return Question(done, total)
+
+    def _append(self, judge: str, verdicts: Sequence[tuple[int, str | None]]) -> None:
+        """Write verdicts of pairs to the disk, then take them over."""
+        layout, time = dict(self._layout(judge)), datetime.now(UTC).isoformat(timespec="seconds")
+        entries = [
+            {
+                "judge": judge,
+                "image": self.judgments.pairs[pair].image,
+                "verdict": verdict,
+                "left": "first" if layout[pair] else "second",
+                "time": time,
+            }
+            for pair, verdict in verdicts
+        ]
+        data = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+        try:
+            with self.path.open("r+b") as file:
+                file.truncate(self._size)  # what a failed write has left
+                file.seek(self._size)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(
+                f"the judgment could not be written ({error.strerror}); free some space and answer again"
+            ) from error
+        self._size += len(data)
+        given = self.judgments.verdicts.setdefault(judge, {})
+        for (_, verdict), entry in zip(verdicts, entries, strict=True):
+            given.pop(entry["image"], None)
+            if verdict is not None:
+                given[entry["image"]] = verdict

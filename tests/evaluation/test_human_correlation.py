@@ -1,0 +1,132 @@
+"""Correlation of metrics with human ratings, in files of Flickr8k's layout and in tables."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.errors import DataError
+from legenda.evaluation.human_correlation import correlate
+from legenda.metrics import evaluate
+
+REFERENCES = {
+    "a": ["a dog runs on grass", "the dog is running outside", "a brown dog runs"],
+    "b": ["two boys play football", "children play with a ball", "boys kick a ball in a park"],
+    "c": ["a woman rides a red bicycle", "a lady on a bike", "a cyclist in the street"],
+}
+EXPERT = """\
+a.jpg\tb.jpg#0\t1\t1\t2
+a.jpg\tc.jpg#1\t1\t2\t2
+a.jpg\ta.jpg#1\t4\t4\t4
+b.jpg\ta.jpg#2\t2\t1\t1
+b.jpg\tc.jpg#0\t1\t1\t1
+c.jpg\ta.jpg#0\t3\t2\t1
+c.jpg\tb.jpg#2\t1\t3\t4
+"""
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{image}.jpg#{n}\t{caption} ." for image, group in REFERENCES.items() for n, caption in enumerate(group)]
+    Path("Flickr8k.token.txt").write_text("\n".join(lines) + "\n")
+    Path("ExpertAnnotations.txt").write_text(EXPERT)
+    Path("references.json").write_text(json.dumps(REFERENCES))
+
+
+def correlations(name: str, references: str = "Flickr8k.token.txt") -> dict:
+    return correlate(Path(name), Path(references), metrics="fast").results
+
+
+def tau(values, ratings) -> tuple[float, float]:
+    """Return Kendall's tau-b and tau-c by their definitions, from all pairs of observations."""
+    x, y = (np.sign(np.subtract.outer(v, v))[np.triu_indices(len(v), 1)] for v in map(np.array, (values, ratings)))
+    classes, n = min(len(set(values)), len(set(ratings))), len(values)
+    return (
+        (x * y).sum() / np.sqrt((x != 0).sum() * (y != 0).sum()),
+        2 * (x * y).sum() / (n**2 * (classes - 1) / classes),
+    )
+
+
+def test_each_of_the_experts_ratings_is_an_observation_and_own_references_are_left_out():
+    found = correlations("ExpertAnnotations.txt")
+    assert (found["captions"], found["ratings"], found["left_out"]) == (6, 18, 1)
+    rows = [line.split("\t") for line in EXPERT.splitlines() if "a.jpg#1" not in line]
+    captions = {str(n): REFERENCES[row[1][0]][int(row[1][-1])] for n, row in enumerate(rows)}
+    scores = evaluate(captions, {str(n): REFERENCES[row[0][0]] for n, row in enumerate(rows)}, metrics="fast")
+    ratings = [int(cell) for row in rows for cell in row[2:]]
+    for name in ("BLEU-1", "ROUGE-L", "CIDEr-D"):
+        values = [scores.per_image[str(n)][name] for n in range(len(rows)) for _ in range(3)]
+        b, c = tau(values, ratings)
+        assert found["metrics"][name]["tau_b"] == pytest.approx(b)
+        assert found["metrics"][name]["tau_c"] == pytest.approx(c)
+        ranks = [np.array([sorted(v).index(x) + v.count(x) / 2 for x in v]) for v in (values, ratings)]
+        assert found["metrics"][name]["rho"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+
+
+def test_the_coefficients_of_a_worked_example():
+    """Two concordant pairs, none discordant, ties in both: tau-b 2 / sqrt(5 * 3), tau-c 2 * 2 / (16 / 2)."""
+    b, c = tau([0.1, 0.1, 0.2, 0.3], [1, 2, 2, 2])
+    assert (b, c) == pytest.approx((2 / np.sqrt(5 * 3), 2 * 2 / 8))
+
+
+def test_crowdflower_has_shares_and_rated_references_leave_the_references():
+    rows = ["a.jpg\ta.jpg#1\t1\t3\t0", "a.jpg\tb.jpg#0\t0\t0\t3", "c.jpg\tb.jpg#2\t0.3333333333\t1\t2"]
+    Path("CrowdFlowerAnnotations.txt").write_text("\n".join(rows) + "\n")
+    found = correlations("CrowdFlowerAnnotations.txt")
+    assert (found["captions"], found["ratings"], found["left_out"]) == (3, 3, 0)
+    groups = {"0": [REFERENCES["a"][0], REFERENCES["a"][2]]} | {"1": [REFERENCES["a"][0], REFERENCES["a"][2]]}
+    captions = {"0": REFERENCES["a"][1], "1": REFERENCES["b"][0], "2": REFERENCES["b"][2]}
+    scores = evaluate(captions, groups | {"2": REFERENCES["c"]}, metrics="fast")
+    b, _ = tau([values["ROUGE-L"] for values in scores.per_image.values()], [1, 0, 1 / 3])
+    assert found["metrics"]["ROUGE-L"]["tau_b"] == pytest.approx(b)
+
+
+@pytest.mark.parametrize("references", ["references.json", "Flickr8k.token.txt"])
+def test_tables_of_ratings_are_read(references):
+    rows = [("a", "a dog runs", 5), ("a", "a dog runs", 4), ("b", "boys play", 3.5)]
+    rows += [("c", "a  lady on a bike", 5), ("c", "a cat", 1)]
+    keys = ("image_id", "caption", "rating")
+    Path("ratings.json").write_text(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
+    Path("ratings.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in [keys, *rows]))
+    found = correlations("ratings.csv", references)
+    assert found == correlations("ratings.json", references)
+    assert found["ratings"] == found["captions"] + 1
+    # token.txt ends each caption with a period, so that the lady is no verbatim reference there
+    assert found["left_out"] == (references == "references.json")
+    assert found["metrics"]["ROUGE-L"]["tau_b"] > 0.8
+
+
+def test_constant_scores_have_no_correlation():
+    Path("ratings.csv").write_text("image_id,caption,rating\na,x y,1\nb,z,2\n")
+    found = correlations("ratings.csv", "references.json")["metrics"]["ROUGE-L"]
+    assert found == dict.fromkeys(("tau_b", "tau_c", "rho"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.txt", "a.jpg\tb.jpg#0\t1\t2", "line 1 does not have five columns"),
+        ("x.txt", "a.jpg\tb.jpg#9\t1\t2\t3", "names the caption b.jpg#9, which is not known"),
+        ("x.txt", "a.jpg\tb.jpg#0\t0.5\t3\t0", "line 1 has neither three ratings of 1 to 4 nor a share"),
+        ("x.txt", "a.jpg\tb.jpg#0\t1\tx\t3", "the rating 'x' of row 1 is no number"),
+        ("x.csv", "image_id,caption\na,b", "row 1 lacks image_id, caption or rating"),
+        ("x.csv", "image_id,caption,rating\nz,b,1", "no references of image z"),
+        ("x.csv", "image_id,caption,rating\na,b,1", "fewer than two captions"),
+        ("x.json", "{}", "row 1 lacks image_id"),
+        ("x.json", '[{"image_id": "a", "caption": "b", "rating": NaN}]', "the rating nan of row 1 is no number"),
+    ],
+)
+def test_bad_files_are_refused_in_a_sentence(name, content, message):
+    Path(name).write_text(content + "\n")
+    with pytest.raises(DataError, match=message):
+        correlations(name)
+
+
+def test_references_that_are_no_caption_ids_are_refused():
+    Path("bad.txt").write_text("a dog\n")
+    with pytest.raises(DataError, match="line 1 is no caption id"):
+        correlations("ExpertAnnotations.txt", "bad.txt")
+    with pytest.raises(DataError, match=r"the caption b\.jpg#0, which"):
+        correlations("ExpertAnnotations.txt", "references.json")

@@ -1,0 +1,246 @@
+"""Files of judgments: what judges see, what is kept, resuming, and the numbers that follow."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.judgments import JudgmentFile, Pair, choose_pairs, read_judgments
+from legenda.evaluation.preference import fleiss_kappa, summarize_judgments
+
+PAIRS = [Pair(str(number), f"first {number}", f"second {number}") for number in range(6)]
+SAME = Pair("same", "a dog  runs", "a dog runs ")
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "judgments.jsonl"
+
+
+def open_file(path: Path, pairs=PAIRS) -> JudgmentFile:
+    return JudgmentFile(path, "a.json", "b.json", pairs)
+
+
+def answer_all(file: JudgmentFile, judge: str, prefer) -> None:
+    """Answer every pair; prefer: the choice for what is shown on the left."""
+    question = file.next_question(judge)
+    while question.pair is not None:
+        question = file.answer(judge, question.pair, prefer(question))
+
+
+def first_is_better(question) -> str:
+    return "left" if question.left.startswith("first") else "right"
+
+
+def test_choices_of_sides_become_verdicts_on_models(path):
+    file = open_file(path)
+    answer_all(file, "Ann", first_is_better)
+    answer_all(file, "Bob", lambda _: "left")
+    found = read_judgments(path)
+    assert set(found.verdicts["Ann"].values()) == {"first"}
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    bob = [line for line in lines if line["judge"] == "Bob"]
+    assert all(line["verdict"] == line["left"] for line in bob)
+    assert len(bob) == 6
+
+
+def test_order_and_sides_are_random_for_each_pair_and_judge(path):
+    pairs = [Pair(str(number), "first", "second") for number in range(200)]
+    file = open_file(path, pairs)
+    layouts = [file._layout(judge) for judge in ("Ann", "Bob")]
+    assert [sorted(number for number, _ in layout) for layout in layouts] == [list(range(200))] * 2
+    assert layouts[0] != layouts[1]
+    sides = np.array([[dict(layout)[number] for number in range(200)] for layout in layouts])
+    assert (abs(sides.mean(1) - 0.5) < 0.15).all()
+    assert 0.3 < (sides[0] != sides[1]).mean() < 0.7
+    other = open_file(path.with_name("other.jsonl"), pairs)
+    assert other._layout("Ann") != layouts[0]  # the key is drawn anew, so nobody can derive the sides
+
+
+def test_a_judge_continues_where_the_last_process_stopped(path):
+    file = open_file(path)
+    for _ in range(2):
+        file.answer("Ann", file.next_question("Ann").pair, "equal")
+    resumed = open_file(path)
+    assert resumed.next_question("Ann") == file.next_question("Ann")
+    assert resumed.next_question("Ann").done == 2
+    assert resumed.next_question("Bob").done == 0
+    with pytest.raises(ConfigError, match="judgments of other pairs"):
+        open_file(path, PAIRS[:3])
+
+
+def test_undo_returns_the_last_pair_and_goes_back_further(path):
+    file = open_file(path)
+    shown = []
+    for _ in range(3):
+        shown.append(file.next_question("Ann").pair)
+        file.answer("Ann", shown[-1], "left")
+    for pair in reversed(shown):
+        assert file.undo("Ann").pair == pair
+        assert open_file(path).next_question("Ann") == file.next_question("Ann")
+    assert file.undo("Ann").done == 0
+    assert not read_judgments(path).verdicts["Ann"]
+
+
+def test_a_second_answer_to_a_pair_does_not_count(path):
+    file = open_file(path)
+    pair = file.next_question("Ann").pair
+    file.answer("Ann", pair, "equal")
+    assert file.answer("Ann", pair, "left").done == 1
+    assert list(read_judgments(path).verdicts["Ann"].values()) == ["equal"]
+
+
+def test_identical_captions_count_as_equal_when_a_judge_comes_to_them(path):
+    file = open_file(path, [*PAIRS, SAME])
+    assert file.next_question("Ann").total == 6
+    answer_all(file, "Ann", first_is_better)
+    assert Counter(read_judgments(path).verdicts["Ann"].values()) == {"first": 6, "equal": 1}
+    undone = file.undo("Ann")
+    assert PAIRS[undone.pair].image not in read_judgments(path).verdicts["Ann"]
+    report = summarize_judgments(path)
+    assert report.results["equal_unasked"] == 1
+    assert "1 of them are equal unasked: the captions of 1 images are identical" in report.tables[1]
+
+
+def test_a_cut_last_line_does_not_count_and_is_overwritten(path):
+    file = open_file(path)
+    answer_all(file, "Ann", first_is_better)
+    complete = path.read_bytes()
+    lines = complete.splitlines(keepends=True)
+    for cut in (len(complete) - 1, len(complete) - 20):
+        path.write_bytes(complete[:cut])
+        assert len(read_judgments(path).verdicts["Ann"]) == 5
+        resumed = open_file(path)
+        resumed.answer("Ann", resumed.next_question("Ann").pair, "equal")
+        assert path.read_bytes().startswith(b"".join(lines[:-1]))
+        assert len(read_judgments(path).verdicts["Ann"]) == 6
+
+
+def test_a_failed_write_leaves_the_file_whole(path, monkeypatch):
+    file = open_file(path)
+    file.answer("Ann", file.next_question("Ann").pair, "left")
+    before = path.read_bytes()
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(DataError, match=r"could not be written \(No space left on device\)"):
+            file.answer("Ann", file.next_question("Ann").pair, "left")
+    assert file.next_question("Ann").done == 1
+    file.answer("Ann", file.next_question("Ann").pair, "left")
+    assert path.read_bytes().startswith(before)
+    assert len(read_judgments(path).verdicts["Ann"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2 is not valid JSON"),
+        ('{"judge": "Ann", "image": "9", "verdict": "first"}', "line 2 is no judgment of a pair"),
+        ('{"judge": "Ann", "image": "1", "verdict": "left"}', "line 2 is no judgment of a pair"),
+        ('{"image": "1", "verdict": "first"}', "line 2 has no 'judge'"),
+    ],
+)
+def test_lines_that_are_no_judgments_are_named(path, line, message):
+    open_file(path)
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(DataError, match=message):
+        read_judgments(path)
+
+
+def test_pairs_are_drawn_among_the_images_of_both_with_a_file():
+    first = {str(number): "a" for number in range(9)}
+    second = {str(number): "b" for number in range(1, 10)}
+    images = set("02468")
+    assert {pair.image for pair in choose_pairs(first, second, images, None, 0)} == set("2468")
+    drawn = [choose_pairs(first, second, images, 2, seed) for seed in (0, 0, 1, 2, 3)]
+    assert drawn[0] == drawn[1]
+    assert len({tuple(pair.image for pair in pairs) for pairs in drawn}) > 1
+    with pytest.raises(ConfigError, match=r"--num-images must lie in 1\.\.4"):
+        choose_pairs(first, second, images, 5, 0)
+    with pytest.raises(DataError, match="no image file has captions of both"):
+        choose_pairs(first, second, {"77"}, None, 0)
+    with pytest.raises(DataError, match="all 4 images are identical"):
+        choose_pairs(second, second, images, None, 0)
+
+
+# Ten psychological subjects, 14 raters, 5 categories: a worked example with kappa 0.210.
+_TEN_SUBJECTS = """
+0 0 0 0 14 | 0 2 6 4 2 | 0 0 3 5 6 | 0 3 9 2 0 | 2 2 8 1 1 | 7 7 0 0 0 | 3 2 6 3 0 | 2 5 3 2 2 | 6 5 2 1 0 | 0 2 2 3 7
+"""
+# Fleiss, 1971, Table 1: 30 patients, 6 psychiatrists, 5 diagnoses; the paper has kappa 0.430.
+_DIAGNOSES = """
+00060 03003 01401 00006 03030 20400 00402 20310 20040 00006 10050 11040 03300 10050 02031 00501 30012 51000 02040 10203
+00006 01050 02013 20040 10041 05010 40002 02040 10500 00006
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ([[int(cell) for cell in row.split()] for row in _TEN_SUBJECTS.split("|")], 0.210),
+        ([[int(cell) for cell in row] for row in _DIAGNOSES.split()], 0.430),
+        ([[2, 0], [1, 1], [0, 2]], 1 / 3),  # observed (1 + 0 + 1) / 3, expected 1/2
+        ([[1, 1], [1, 1]], -1.0),
+    ],
+)
+def test_kappa_of_worked_examples(table, expected):
+    assert fleiss_kappa(table) == pytest.approx(expected, abs=5e-4)
+
+
+def test_kappa_is_undefined_for_one_judge_or_one_verdict():
+    assert fleiss_kappa([]) is fleiss_kappa([[1, 0], [0, 1]]) is fleiss_kappa([[3, 0], [3, 0]]) is None
+
+
+def test_the_summary_has_shares_preference_and_agreement(path):
+    file = open_file(path)
+    answer_all(file, "Ann", first_is_better)
+    answer_all(file, "Bob", lambda q: first_is_better(q) if int(PAIRS[q.pair].image) < 3 else "equal")
+    question = file.next_question("Cy")
+    file.answer("Cy", question.pair, {"left": "right", "right": "left"}[first_is_better(question)])
+    found = summarize_judgments(path).results
+    assert found["judgments"] == {"first": 9, "equal": 3, "second": 1}
+    assert found["shares"]["first"] == pytest.approx(9 / 13)
+    assert found["shares"]["preference"] == pytest.approx(8 / 13)
+    assert found["judges"] == 3
+    # by hand, of the five images with two judges: the image that Cy saw has three
+    agreed = 3 - (question.pair < 3)
+    observed, first = agreed / 5, (2 * agreed + (5 - agreed)) / 10
+    expected = first**2 + (1 - first) ** 2
+    assert found["agreement"]["images"] == 5
+    assert found["agreement"]["kappa"] == pytest.approx((observed - expected) / (1 - expected))
+    bounds = found["intervals"]["preference"]
+    assert bounds["low"] <= 8 / 13 <= bounds["high"]
+
+
+def test_the_interval_keeps_the_judgments_of_an_image_together(path):
+    """With judges who copy each other, more of them do not narrow it."""
+    pairs = [Pair(str(number), f"first {number}", f"second {number}") for number in range(40)]
+    widths = []
+    for judges in (1, 5):
+        path.unlink(missing_ok=True)
+        file = open_file(path, pairs)
+        given = [
+            {"judge": str(judge), "image": pair.image, "verdict": "first" if int(pair.image) % 4 else "second"}
+            for pair in pairs
+            for judge in range(judges)
+        ]
+        path.write_text(path.read_text() + "".join(json.dumps(line) + "\n" for line in given))
+        bounds = summarize_judgments(path).results["intervals"]["preference"]
+        widths.append(bounds["high"] - bounds["low"])
+        assert file.judgments.verdicts == {}
+    assert widths[0] == pytest.approx(widths[1])
+    normal = 2 * 1.96 * np.sqrt(0.25 * 0.75 * 4 / 40)  # differences of 1 and -1
+    assert widths[0] == pytest.approx(normal, rel=0.1)
+
+
+def test_a_file_without_judgments_is_refused(path):
+    open_file(path)
+    with pytest.raises(DataError, match="no judgments yet"):
+        summarize_judgments(path)
