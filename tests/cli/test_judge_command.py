@@ -69,7 +69,7 @@ def test_an_evaluation_of_a_run_is_read(run_command):
         (CALL.replace("photos", "gone"), "gone is not a folder"),
         (CALL.replace("photos", "photos/val2014") + " --num-images 2", "--num-images must lie in 1..1"),
         (CALL.replace("second", "first"), "the captions of all 3 images are identical"),
-        (CALL.replace("--port 0", "--port 70000"), "--port must lie in 0..65535"),
+        (CALL.replace("--port 0", "--port 70000"), "--port must be at most 65535"),
         ("judge first.json --images photos --out x", "SECOND"),
         ("judge --summarize gone.jsonl", "gone.jsonl cannot be read"),
         ("judge --summarize first.json", "name a file that legenda judge wrote"),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -40,6 +40,8 @@ class JudgeOptions(AddressOptions):
     legenda judge --summarize FILE prints shares, preference and agreement; legenda judge --correlate RATINGS
     --references REFERENCES prints the rank correlation of every metric with published human ratings. Both take --out.
     """
+
+    section: ClassVar[str] = "--"
 
     first: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FIRST")]]
     """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
