@@ -3,14 +3,13 @@
 Image ids are strings here, whatever they are in a file: COCO's 42 becomes "42".
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from legenda.datasets.karpathy import parse_karpathy
 from legenda.errors import DataError
-from legenda.io import read_text, verified
+from legenda.io import parse_json, read_text
 
 _RESULTS = 'give a list of {"image_id", "caption"} as for COCO, or an object {id: caption}'
 _REFERENCES = "give COCO's or Karpathy's annotations, or an object {id: [captions]}"
@@ -83,17 +82,16 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
 
 
 def _content(path: Path, hint: str) -> Any:
-    text = read_text(path, hint)
-    return verified(lambda: json.loads(text, object_pairs_hook=_unique), path, hint)
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return a JSON object as a dict; raise DataError for a repeated key, which `json` itself ignores."""
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise DataError(f"{path} cannot be read ({twice} occurs twice); {hint}")
+        return found
 
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dict; raise ValueError for a repeated key, which `json` itself ignores."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} occurs twice")
-    return found
+    return parse_json(read_text(path, hint), path, hint, object_pairs_hook=unique)
 
 
 def _captions(path: Path, name: str, value: Any, hint: str) -> list[str]:

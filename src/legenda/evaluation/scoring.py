@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Captions = Mapping[str, Sequence[str]]
 
 
+_SETS = (("auto",), ("fast",))
+"""Values of --metrics that name several metrics."""
+
+
 @dataclass(frozen=True)
 class ScoringOptions(Bounded):
     """Which captions to score against which references, and how."""
@@ -37,7 +41,7 @@ class ScoringOptions(Bounded):
     c40: Path | None = None
     """COCO's second set of references, 40 an image for some of the images; scored in a table of its own."""
     metrics: tuple[str, ...] = ("auto",)
-    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr."""
+    """Names such as BLEU ROUGE-L CIDEr-D CIDEr METEOR SPICE; auto is all but CIDEr, fast those of auto without Java."""
     document_frequencies: Path | None = None
     """References to count CIDEr-D's document frequencies in, such as captions_val2014.json; default: those scored."""
     compare_with: Path | None = None
@@ -147,7 +151,7 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
     references = {image: references[image] for image in images}
     frequencies = _count_document_frequencies(options.document_frequencies)
     diversity = measure_diversity(samples, df=references if frequencies is None else frequencies)
-    metrics = WITHOUT_JAVA if options.metrics == ("auto",) else options.metrics
+    metrics = WITHOUT_JAVA if options.metrics in _SETS else options.metrics
     oracles = score_oracle(samples, references, metrics=metrics, df=frequencies)
     source = str(options.document_frequencies or options.references)
     results = {
@@ -221,7 +225,7 @@ def _evaluate(
 ) -> Scores:
     from legenda.metrics import evaluate
 
-    metrics = "auto" if options.metrics == ("auto",) else options.metrics
+    metrics = options.metrics[0] if options.metrics in _SETS else options.metrics
     references = {image: references[image] for image in captions}
     with warnings.catch_warnings(action="ignore"):
         scores = evaluate(captions, references, metrics=metrics, df=frequencies, spice_jars=options.spice_jars)
