@@ -121,6 +121,7 @@ def test_values_without_json_form_write_nothing(tmp_path):
         (b"[" * 200_000 + b"]" * 200_000, "holds JSON that is nested too deep"),
         (b'{"a": ' + b"[" * 200_000, "holds JSON that is nested too deep"),
         (b'{"image_id": ' + b"1" * 5000 + b"}", "holds a number of too many digits"),
+        (rb'["a", {"\uD83d\u0041": 1}]', "holds half of a surrogate pair, which is no character"),
     ],
 )
 def test_damaged_json_raises_with_the_hint(tmp_path, content, message):
@@ -132,6 +133,11 @@ def test_damaged_json_raises_with_the_hint(tmp_path, content, message):
     assert str(path) in str(caught.value)
     assert str(caught.value).endswith("; write it again")
     assert "\n" not in str(caught.value)
+
+
+def test_characters_in_two_halves(tmp_path):
+    (tmp_path / "a.json").write_bytes(rb'["\ud83d\ude00", "\\ud800"]')
+    assert read_json(tmp_path / "a.json") == ["\U0001f600", r"\ud800"]
 
 
 @pytest.mark.parametrize(

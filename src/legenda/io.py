@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from legenda.errors import DataError
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""A character outside Unicode's first plane as JSON may write it, in two halves; one alone cannot be written."""
 
 
 @contextmanager
@@ -102,10 +106,15 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
     return parse_json(read_text(path, hint), path, hint)
 
 
-def parse_json(text: str, path: str | Path, hint: str) -> Any:
-    """Parse JSON; `path` names its source in errors."""
+def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
+    """Parse JSON; `path` names its source in errors. options: of json.loads."""
     try:
-        return json.loads(text)
+        value = json.loads(text, **options)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path} holds half of a surrogate pair, which is no character; {hint}") from error
     except json.JSONDecodeError as error:
         raise DataError(f"{path} is not valid JSON (line {error.lineno}: {error.msg}); {hint}") from error
     except RecursionError as error:

@@ -86,7 +86,7 @@ def test_the_real_annotations(shared):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[", "cannot be read"),
+        ("[", "is not valid JSON"),
         ("3", "holds a JSON int"),
         ("[]", "holds no captions"),
         ("{}", "holds no captions"),
