@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import struct
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -57,6 +58,17 @@ def test_an_image_that_fails_does_not_affect_its_batch(run, images, run_command,
     assert code == 2
     assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(5)]
     assert "1a.png" in err.splitlines()[0]
+
+
+@pytest.mark.filterwarnings("error:Tag data")
+def test_damaged_metadata_print_no_warning(run, images, run_command, tmp_path):
+    with Image.open(next(images.iterdir())) as image:
+        image.save(tmp_path / "a.tif", tiffinfo={270: "x" * 50})
+    data = (tmp_path / "a.tif").read_bytes()
+    entry = data.index(struct.pack("<HHI", 270, 2, 51))
+    (tmp_path / "a.tif").write_bytes(data[: entry + 4] + struct.pack("<I", 2**31 - 1) + data[entry + 8 :])
+    code, _, err = run_command(f"caption {tmp_path / 'a.tif'} --model {run}")
+    assert (code, err) == (0, "")
 
 
 def test_several_captions_are_sorted_by_score(run, images, run_command):

@@ -62,3 +62,16 @@ def test_names_that_are_no_text_are_refused(tmp_path):
         file.create_dataset(b"\xff_features", data=np.ones((3, 8)))
     with pytest.raises(DataError, match=r"f\.hdf5 cannot be read"):
         open_features(tmp_path / "f.hdf5")
+
+
+def test_the_extractor_is_text(tmp_path):
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file["1_features"] = np.ones((3, 8))
+        file.attrs["extractor"] = np.nan
+    with pytest.raises(DataError, match=r"f\.hdf5 has an 'extractor' that is not text"):
+        open_features(tmp_path / "f.hdf5")
+    (tmp_path / "f").mkdir()
+    np.save(tmp_path / "f" / "1.npy", np.ones((3, 8)))
+    (tmp_path / "f" / "legenda.json").write_text('{"extractor": NaN}')
+    with pytest.raises(DataError, match=r"'extractor' of .*legenda\.json is of type float, not str"):
+        open_features(tmp_path / "f")

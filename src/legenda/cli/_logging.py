@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import warnings
 from typing import TextIO
 
 from legenda.terminal import escape_controls
@@ -19,7 +20,11 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def log_to_stderr() -> None:
-    """Write messages of the logger "legenda" from the level INFO on, as they are, unless it has a handler already."""
+    """Write messages of the logger "legenda" from the level INFO on, as they are, unless it has a handler already.
+
+    Pillow's warnings of damaged metadata are not printed.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
     logger = logging.getLogger("legenda")
     if not logger.handlers:
         logger.setLevel(logging.INFO)

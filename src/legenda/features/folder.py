@@ -19,7 +19,7 @@ from legenda.errors import DataError
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, Sizes, scale_boxes
 from legenda.features.validate import grid_boxes
-from legenda.io import read_json, verified
+from legenda.io import get_field, read_json, verified
 from legenda.npz import load_arrays
 
 NOTE = "legenda.json"
@@ -40,8 +40,8 @@ class FolderStore(PerImageStore):
         box_folder = path.with_name(path.name.removesuffix("_att") + "_box")
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
-        note = read_json(path / NOTE) if (path / NOTE).is_file() else {}
-        extractor = str(note.get("extractor", UNNAMED)) if isinstance(note, dict) else UNNAMED
+        note = read_json(path / NOTE) if (path / NOTE).is_file() else {"extractor": UNNAMED}
+        extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
         super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:

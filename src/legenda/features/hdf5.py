@@ -49,7 +49,9 @@ class Hdf5Store(PerImageStore):
             kind = held[0] if held else KINDS[1]
         self._kind = kind
         self._boxed, self._sized = (frozenset(_with_ending(names, ending)) for ending in ("_boxes", "_size"))
-        extractor = verified(lambda: str(self._file.attrs.get("extractor", UNNAMED)), file_path, _WANTED)
+        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED), file_path, _WANTED)
+        if not isinstance(extractor, str):
+            raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
         super().__init__(path, found[kind], extractor=extractor, sizes_file=sizes_file, wanted=_WANTED)
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
