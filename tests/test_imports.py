@@ -20,6 +20,7 @@ _ORDER = (
     "locks",
     "plain_pickle",
     "npz",
+    "torch_pickle",
     "lazy",
     "progress",
     "run_files",

@@ -113,6 +113,9 @@ BOMBS = {
     + b"lq\x000]("
     + b"h\x01h\x00\x85\x81" * 300
     + b"e.",
+    "colliding keys": b"\x80\x02}("
+    + b"".join(b"\x8a\x10" + (n * (2**61 - 1)).to_bytes(16, "little") + b"N" for n in range(20_000))
+    + b"u.",
     "frame": b"\x80\x04\x95" + (2**33).to_bytes(8, "little") + b"N.",
 }
 

@@ -1,6 +1,7 @@
 """NumPy's files, read without pickles and without more memory than their size explains."""
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,11 +22,16 @@ def load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
     if isinstance(loaded, np.ndarray):
         return loaded
     with loaded:
-        size = sum(entry.file_size for entry in loaded.zip.infolist())
-        if size > max(MAX_BYTES, _MAX_RATIO * loaded.zip.fp.seek(0, os.SEEK_END)):
-            raise ValueError(f"uncompressed it has {size / 2**20:,.0f} MiB, which is over {_MAX_RATIO} times its size")
+        check_inflation(loaded.zip)
         arrays = {name: loaded[name] for name in loaded.files}
     other = next((name for name, array in arrays.items() if not isinstance(array, np.ndarray)), None)
     if other is not None:
         raise ValueError(f"{other} is no array")
     return arrays
+
+
+def check_inflation(archive: zipfile.ZipFile) -> None:
+    """Raise ValueError for an archive whose members are much larger than its file."""
+    size = sum(entry.file_size for entry in archive.infolist())
+    if size > max(MAX_BYTES, _MAX_RATIO * archive.fp.seek(0, os.SEEK_END)):  # type: ignore[union-attr]
+        raise ValueError(f"uncompressed it has {size / 2**20:,.0f} MiB, which is over {_MAX_RATIO} times its size")

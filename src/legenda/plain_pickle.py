@@ -15,6 +15,10 @@ _MAX_TUPLE_DEPTH = 100
 """Nesting of tuples, whose hash is recursive: deeper ones overflow the stack of the process."""
 
 
+_MAX_LONG_INTEGERS = 1_000
+"""Integers of more than 64 bits, whose hashes are as equal as the file's author wants, so that dicts become slow."""
+
+
 class Opaque:
     """A stand-in for an object of another class, without any of its data."""
 
@@ -54,8 +58,11 @@ class Unpickler(_Base):
 
     def __init__(self, file: Any, **options: Any) -> None:
         super().__init__(file, **options)
-        self._budget = os.fstat(file.fileno()).st_size
+        start = file.tell()
+        self._budget = file.seek(0, os.SEEK_END)
+        file.seek(start)
         self._depth: dict[int, int] = {}
+        self._long_integers = 0
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what replaces a global; raise DataError for one that is not allowed."""
@@ -107,6 +114,13 @@ class Unpickler(_Base):
             raise DataError("its tuples are nested too deep")
         self._depth[id(self.stack[-1])] = depth
 
+    def append_integer(self, load: Callable[[Any], None]) -> None:
+        """Load an integer, unless there are many long ones."""
+        load(self)
+        self._long_integers += isinstance(self.stack[-1], int) and self.stack[-1].bit_length() > 64
+        if self._long_integers > _MAX_LONG_INTEGERS:
+            raise DataError("it holds many integers of more than 64 bits")
+
     dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build
     dispatch[pickle.NEWOBJ[0]] = load_newobj
@@ -114,6 +128,8 @@ class Unpickler(_Base):
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
     for _code in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3):
         dispatch[_code[0]] = lambda self, load=dispatch[_code[0]]: self.append_tuple(load)
+    for _code in (pickle.INT, pickle.LONG, pickle.LONG1, pickle.LONG4):
+        dispatch[_code[0]] = lambda self, load=dispatch[_code[0]]: self.append_integer(load)
 
 
 def read_plain_pickle(path: Path, hint: str, unpickler: type[Unpickler] = Unpickler) -> Any:

@@ -18,6 +18,7 @@ from legenda.extractors.selection import MAX_REGIONS, select_regions
 from legenda.extractors.torchvision_grids import GRIDS, load_grid
 from legenda.extractors.weights import load_published
 from legenda.io import verified
+from legenda.torch_pickle import load_checkpoint
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
@@ -39,7 +40,7 @@ def load_torchvision(name: str, weights: Path | None, device: torch.device, allo
         model = load_published(build, name, allow_download)
     else:
         hint = f"name weights of {name}"
-        state = verified(lambda: torch.load(weights, map_location="cpu", weights_only=True), weights, hint)
+        state = load_checkpoint(weights, hint)
         model = build(weights=None, weights_backbone=None)
         verified(lambda: model.load_state_dict(state) and None, weights, hint)
     model = model.eval().to(device)

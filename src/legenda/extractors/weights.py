@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors.base import DOWNLOAD_HINT
 from legenda.io import verified
+from legenda.torch_pickle import load_checkpoint
 
 
 def read_weights(path: Path, hint: str) -> dict[str, Tensor]:
@@ -23,7 +24,7 @@ def read_weights(path: Path, hint: str) -> dict[str, Tensor]:
         from safetensors.torch import load_file
 
         return verified(lambda: load_file(path), path, hint)
-    state = verified(lambda: torch.load(path, map_location="cpu", weights_only=True), path, hint)
+    state = load_checkpoint(path, hint)
     found = state.get("model", state) if isinstance(state, dict) else None
     return found if isinstance(found, dict) else {}
 

@@ -24,6 +24,7 @@ from legenda.plain_pickle import Opaque
 from legenda.plugins import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.torch_pickle import load_checkpoint
 
 IMPORTERS: Registry[Callable[..., Model]] = Registry(
     "kind of weights",
@@ -101,7 +102,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         case ".pth" | ".pt" | ".pkl" | ".bin":
             # training checkpoints also contain the state of NumPy's random number generator
             with torch.serialization.safe_globals([(Opaque, name) for name in NUMPY_GLOBALS]):
-                content = verified(lambda: torch.load(path, map_location="cpu", weights_only=True), path, hint)
+                content = load_checkpoint(path, hint)
             return _state_dict(content, path, hint)
         case _:
             raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
