@@ -11,6 +11,8 @@ from pathlib import Path
 from legenda.claims.claim import Arm, Claim
 from legenda.config import merge
 from legenda.datasets.captions import ScenesData
+from legenda.datasets.splits import SplitSizes
+from legenda.errors import ConfigError
 from legenda.evaluation.row_runs import RowRun
 from legenda.io import write_json
 from legenda.recipes import Recipe, get_recipe, recipe_to_json
@@ -74,7 +76,9 @@ def arm_recipe(arm: Arm, steps: int | None = None) -> Recipe:
 
 
 def count_steps(recipe: Recipe) -> int:
-    """Return the steps of all stages of a recipe on scenes."""
+    """Return the steps of all stages of a recipe; raise ConfigError where its data are no generated ones."""
+    if not isinstance(recipe.data, SplitSizes):
+        raise ConfigError(f"{recipe.name} is no recipe on scenes; claims are tested on scenes")
     size = recipe.data.train
     return sum(stage.epochs * -(-size // stage.batch_size) for stage in recipe.stages)
 

@@ -47,7 +47,7 @@ def make_split(
         arrays = _draw(scenes)
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as partial, partial.open("wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, features=arrays["features"], boxes=arrays["boxes"], mask=arrays["mask"])
     return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
 
 

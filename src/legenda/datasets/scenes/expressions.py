@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from legenda.datasets.scenes.world import Scene, Thing
+from legenda.errors import DataError
 
 ExpressionKind = Literal["near", "size", "plain"]
 
@@ -50,6 +51,10 @@ def refer(scene: Scene) -> tuple[SceneExpression, ...]:
             ]
         case "bind":
             about = []
+        case _:
+            raise DataError(
+                f"there are no expressions about scenes of the family {scene.family}; choose near, size or bind"
+            )
     controls = rng.sample(scene.things, PER_SCENE - len(about))
     return *about, *(_plain(rng, thing, scene) for thing in controls)
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from legenda.datasets.scenes.language import AXIS_WORDS, shuffled_pair
 from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.errors import DataError
 
 QuestionType = Literal["near", "size", "stand", "count", "existence", "colour", "shape"]
 
@@ -53,6 +54,10 @@ def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
             about = _size(rng, scene)
         case "bind":
             about = _stand(rng, scene)
+        case _:
+            raise DataError(
+                f"there are no questions about scenes of the family {scene.family}; choose near, size or bind"
+            )
     return *about, _control(rng, scene)
 
 

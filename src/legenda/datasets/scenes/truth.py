@@ -114,11 +114,11 @@ _PARITIES = {True: "odd", False: "even", None: "not there"}
 
 
 def _checked_colors(scene: Scene) -> tuple[str | None, ...]:
-    return tuple(thing and thing.color for thing in (of_shape(scene, shape) for shape in CHECKED))
+    return tuple(thing.color if thing else None for thing in (of_shape(scene, shape) for shape in CHECKED))
 
 
 def _odd(scene: Scene) -> tuple[bool | None, ...]:
-    return tuple(thing and is_odd(thing) for thing in (of_shape(scene, shape) for shape in PARITY_SHAPES))
+    return tuple(is_odd(thing) if thing else None for thing in (of_shape(scene, shape) for shape in PARITY_SHAPES))
 
 
 def _find_pair_fault(first: tuple[str, str], second: tuple[str, str], axis: Axis | None, scene: Scene) -> str:
