@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ from legenda.compute import ExtractorOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search, seeded_generator
-from legenda.errors import CheckpointError, ConfigError, DataError, LegendaError
+from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
-from legenda.extractors import Extractor, read_image, run_extractor, to_image
+from legenda.extractors import Extractor, run_extractor, to_image
+from legenda.extractors.image_files import ImageFile, extract_files
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
-from legenda.terminal import escape_controls
 from legenda.text import Vocabulary
 
 ImageInput = str | Path | Image.Image | np.ndarray
@@ -79,27 +78,6 @@ def extract_captions(
         log_prob = float(output.log_probs[image, row].sum())
         captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, weights, boxes))
     return captions
-
-
-@dataclass
-class ImageFile:
-    """An image on the way to its captions.
-
-    name: what messages and outputs call it; path: its file. `image` and `regions` are None where `error` is a message.
-    """
-
-    name: str
-    path: Path
-    image: Image.Image | None = None
-    regions: Regions | None = None
-    error: str | None = None
-
-    def fail(self, error: LegendaError) -> None:
-        """Keep the message of an error, which names the image by its name."""
-        message = str(error)
-        path = escape_controls(self.path)
-        named = message if path in message else f"{path}: {message}"
-        self.error = named.replace(path, self.name)
 
 
 BatchCallback = Callable[[Sequence[ImageFile], Regions, GenerationOutput], None]
@@ -179,12 +157,12 @@ class Pipeline:
         generator = seeded_generator(options, self.model.device)
         for start in range(0, len(files), batch_size):
             batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
-            self._read(batch)
+            extract_files(batch, self._run_extractor)
             readable = [file for file in batch if file.regions is not None]
             found: dict[int, ImageCaptions] = {}
             if readable:
-                regions = Regions.stack([file.regions for file in readable if file.regions is not None])
-                regions = regions.to(self.model.device)
+                arrays = [Regions.from_numpy(*file.regions) for file in readable if file.regions is not None]
+                regions = Regions.stack(arrays).to(self.model.device)
                 need_attention = callback is not None
                 output = self._search(regions, options, num_captions, generator, need_attention=need_attention)
                 if callback is not None:
@@ -230,30 +208,6 @@ class Pipeline:
     def _run_extractor(self, images: list[Image.Image], paths: Sequence[Path]) -> list[Any]:
         with self._lock:
             return run_extractor(self.extractor, images, paths)
-
-    def _read(self, batch: Sequence[ImageFile]) -> None:
-        """Read the images and extract their regions; where a batch fails, one image at a time."""
-        for file in batch:
-            try:
-                file.image = read_image(file.path)
-            except LegendaError as error:
-                file.fail(error)
-        readable = [file for file in batch if file.image is not None]
-        if len(readable) > 1:
-            with suppress(LegendaError):
-                self._extract(readable)
-                return
-        for file in readable:
-            try:
-                self._extract([file])
-            except LegendaError as error:
-                file.fail(error)
-
-    def _extract(self, batch: Sequence[ImageFile]) -> None:
-        images = [file.image for file in batch if file.image is not None]
-        extracted = self._run_extractor(images, [file.path for file in batch])
-        for file, (features, boxes) in zip(batch, extracted, strict=True):
-            file.regions = Regions.from_numpy(features, boxes)
 
 
 def open(

@@ -236,7 +236,9 @@ def test_the_number_of_workers_does_not_change_features(run_command, images, tmp
     [
         ("bottom-up@12345678", "name its file, as in --extractor bottom-up:FILE"),
         ("hf:mine@12345678", "name its file, as in --extractor hf:FILE"),
-        ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
+        ("bottom-up@12345678@36regions@bf16", "name its file, as in --extractor bottom-up:FILE@36regions@bf16"),
+        ("hf:x@28frames", "captions videos, by features of their frames, and takes no images"),
+        ("hf:nobody/no-model", "hf:nobody/no-model is not complete on this machine; add --allow-download"),
     ],
 )
 def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, monkeypatch, extractor, message):

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_formats import ImageCaptions
+from legenda.scale.captions import CaptionTask
 from legenda.scale.job import Job, JobStats, ShardResult, collect_stats, fingerprint, open_job
 from legenda.scale.listing import index_listing, names_of_shard, write_sorted
-from legenda.scale.shards import caption_shard
+from legenda.scale.shards import process_shard
 
 SETTINGS = {"model": "abc", "beam_size": 3}
 
@@ -66,7 +67,9 @@ def images(tmp_path) -> Path:
 
 def caption_all(job: Job, captioner: StubCaptioner, shards: Sequence[int] | None = None) -> JobStats:
     order = range(job.shards) if shards is None else shards
-    return collect_stats(job, (caption_shard(job, shard, captioner, 3) for shard in order), lambda *_: None)
+    return collect_stats(
+        job, (process_shard(job, shard, CaptionTask(captioner), 3) for shard in order), lambda *_: None
+    )
 
 
 def entries(job: Job) -> list[dict[str, Any]]:
@@ -106,8 +109,8 @@ def test_an_image_that_kills_its_worker_repeatedly_gets_an_error(start, images):
     job, captioner = start(str(images), shard_size=10), StubCaptioner(deadly="5.png")
     for _ in range(4):
         with pytest.raises(Killed):
-            caption_shard(job, 0, captioner, 3)
-    assert caption_shard(job, 0, captioner, 3) == ShardResult(0, 10, 3, cached=False)
+            process_shard(job, 0, CaptionTask(captioner), 3)
+    assert process_shard(job, 0, CaptionTask(captioner), 3) == ShardResult(0, 10, 3, cached=False)
     (deadly,) = [entry for entry in entries(job) if entry["image"].endswith("5.png")]
     assert "has killed its worker" in deadly["error"]
 
@@ -201,7 +204,7 @@ def test_stores_are_read_where_urls_are_allowed(start, images, tmp_path):
             contents.append(path.read_bytes())
             yield ImageCaptions(name, (("a caption", 0.0),))
 
-    result = caption_shard(job, 0, caption_files, 100)
+    result = process_shard(job, 0, CaptionTask(caption_files), 100)
     assert (result.images, result.failed) == (job.images, 1)
     assert b"content" in contents
     (missing,) = [entry for entry in entries(job) if "error" in entry]

@@ -16,6 +16,7 @@ from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
 from legenda.extractors.fingerprint import find_mismatch
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file, split_name
+from legenda.extractors.video import is_of_frames
 from legenda.features.base import UNNAMED
 from legenda.features.identity import ExtractorIdentity
 from legenda.io import read_json
@@ -124,6 +125,8 @@ class CaptionerRun(Run):
                     "--extractor my_extractor.py"
                 )
             return load_extractor(given, on_device)
+        if is_of_frames(expected.name):
+            raise ConfigError(f"{self.folder} captions videos, by features of their frames, and takes no images")
         self._check_plugins("extractor")
         if given is None and not needs_no_file(expected.name):
             raise ConfigError(

@@ -1,23 +1,25 @@
-"""Extraction of many images into a feature store: prefetched by threads, cached in shards, resumed after a stop."""
+"""Extraction of many images or videos into a feature store: cached in shards, resumed after a stop."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.extractors.base import Extractor, run_extractor
+from legenda.errors import ConfigError, DataError
+from legenda.extractors.base import Extractor
+from legenda.extractors.batches import extract_batches
 from legenda.extractors.fingerprint import identify
-from legenda.extractors.images import read_image
+from legenda.extractors.images import check_ids, image_id
+from legenda.extractors.processes import ExtractorProcesses
 from legenda.extractors.resume import ShardCache, StoredImage
-from legenda.features.validate import as_floats, largest_feature, validate_values
+from legenda.extractors.video import FrameSampling
+from legenda.features.identity import ExtractorIdentity
+from legenda.features.validate import find_unstorable
 from legenda.features.writer import write_store
 
 _SHARD_SIZE = 1_024
@@ -39,9 +41,10 @@ class ExtractionReport:
 
 def extract_store(
     images: Sequence[str | Path],
-    extractor: Extractor,
+    extractor: Extractor | ExtractorProcesses,
     out: str | Path,
     *,
+    sampling: FrameSampling | None = None,
     batch_size: int = 32,
     workers: int = 2,
     shard_size: int = _SHARD_SIZE,
@@ -50,6 +53,7 @@ def extract_store(
     """Run the extractor over all images and write the feature store `out`, in the given order.
 
     The id of an image is its file name without suffix. Images that cannot be read are skipped and reported.
+    sampling: for videos in place of images, whose frames are stored as vectors without boxes.
     workers: threads that read the next batches while the extractor runs.
     shard_size: images after which the finished ones are written to a hidden folder next to `out`. When called again
     after a stop, even with other images, only those are extracted that are not cached or have changed. The folder is
@@ -65,27 +69,27 @@ def extract_store(
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")
     paths = [Path(image) for image in images]
-    _check_ids(paths)
+    check_ids(paths)
     start = time.monotonic()
-    identity = str(identify(extractor))
+    identity = str(sampled_identity(extractor, sampling))
     cache = ShardCache(out, identity)
     todo = [path for path in paths if path not in cache]
     cached = done = len(paths) - len(todo)
     skipped: list[tuple[Path, str]] = []
     pending: list[tuple[Path, StoredImage]] = []
     layout = cache.layout
-    for batch in _prefetch(todo, batch_size, workers):
-        readable = [(path, image) for path, image in batch if isinstance(image, Image.Image)]
-        skipped += [(path, reason) for path, reason in batch if isinstance(reason, str)]
-        if readable:
-            regions = run_extractor(extractor, [image for _, image in readable], [path for path, _ in readable])
-            for (path, _), (features, boxes) in zip(readable, regions, strict=True):
-                layout = layout or (features.shape[1], boxes is not None)
-                fault = _find_fault(features, boxes, layout)
-                if fault is not None:
-                    where = f"image '{path.stem}' of extractor {extractor.name}"
-                    raise DataError(f"{out} is not written: {where} has {fault}; correct the extractor")
-                pending.append((path, (path.stem, features, boxes)))
+    batches = extractor.batches if isinstance(extractor, ExtractorProcesses) else partial(extract_batches, extractor)
+    for batch in batches(todo, batch_size, workers, sampling):
+        for path, regions in batch:
+            if isinstance(regions, str):
+                skipped.append((path, regions))
+                continue
+            layout = layout or (regions[0].shape[1], regions[1] is not None)
+            fault = _find_fault(*regions, layout)
+            if fault is not None:
+                where = f"image '{image_id(path)}' of extractor {extractor.name}"
+                raise DataError(f"{out} is not written: {where} has {fault}; correct the extractor")
+            pending.append((path, (image_id(path), *regions)))
         done += len(batch)
         if len(pending) >= shard_size:
             cache.add([image for _, image in pending], [path for path, _ in pending])
@@ -97,19 +101,19 @@ def extract_store(
         raise DataError(f"{out} is not written: none of the {len(paths)} images can be read{reason}")
     in_memory = {image[0]: image for _, image in pending}
     unreadable = {path for path, _ in skipped}
-    ids = [path.stem for path in paths if path not in unreadable]
+    ids = [image_id(path) for path in paths if path not in unreadable]
     stored = (in_memory[name] if name in in_memory else cache.read(name) for name in ids)
     write_store(out, stored, extractor=identity)
     cache.remove()
     return ExtractionReport(len(ids), tuple(skipped), time.monotonic() - start, cached)
 
 
-def _check_ids(paths: Sequence[Path]) -> None:
-    seen: dict[str, Path] = {}
-    for path in paths:
-        if path.stem in seen:
-            raise DataError(f"{seen[path.stem]} and {path} would share the id '{path.stem}'; rename one of them")
-        seen[path.stem] = path
+def sampled_identity(
+    extractor: Extractor | ExtractorProcesses, sampling: FrameSampling | None = None
+) -> ExtractorIdentity:
+    """Return the identity that is stored with the features; that of frames ends in their sampling."""
+    identity = extractor.identity if isinstance(extractor, ExtractorProcesses) else identify(extractor)
+    return identity if sampling is None else replace(identity, name=identity.name + sampling.ending)
 
 
 def _find_fault(features: np.ndarray, boxes: np.ndarray | None, layout: tuple[int, bool]) -> str | None:
@@ -118,29 +122,4 @@ def _find_fault(features: np.ndarray, boxes: np.ndarray | None, layout: tuple[in
         return f"features of width {features.shape[1]}, but those before {layout[0]}"
     if (boxes is not None) != layout[1]:
         return f"{'no ' if boxes is None else ''}boxes, unlike those before"
-    return validate_values(as_floats(features), None, largest_feature(np.dtype(np.float16)))
-
-
-def _prefetch(paths: Sequence[Path], batch_size: int, workers: int) -> Iterator[list[tuple[Path, Image.Image | str]]]:
-    """Yield batches of images, or of the reason why one cannot be read; read the next batch in the background."""
-    remaining = iter(paths)
-    with ThreadPoolExecutor(workers) as pool:
-
-        def submit() -> list[tuple[Path, Future[Image.Image | str]]]:
-            return [(path, pool.submit(_try_to_read, path)) for path in islice(remaining, batch_size)]
-
-        following = submit()
-        try:
-            while following:
-                batch, following = following, submit()
-                yield [(path, future.result()) for path, future in batch]
-        finally:
-            for _, future in following:
-                future.cancel()
-
-
-def _try_to_read(path: Path) -> Image.Image | str:
-    try:
-        return read_image(path)
-    except LegendaError as error:
-        return str(error)
+    return find_unstorable(features)

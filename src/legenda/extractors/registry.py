@@ -86,6 +86,15 @@ def load_extractor(
     return _load_file(Path(name))
 
 
+def absolute_name(name: str) -> str:
+    """Return the name with the absolute path of its file or folder, for processes in other folders."""
+    if not is_registered(name):
+        return str(Path(name).resolve()) if Path(name).exists() else name
+    given = split_name(name)
+    backend, colon, file = given.model.rpartition(":")
+    return f"{backend}{colon}{Path(file).resolve()}{given.ending}" if colon and file and Path(file).exists() else name
+
+
 def _load_file(path: Path) -> Extractor:
     try:
         source = path.read_bytes()

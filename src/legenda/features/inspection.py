@@ -20,6 +20,7 @@ _LAYOUTS = {
     "TsvStore": "Bottom-Up TSV",
     "FolderStore": "folder of .npz or .npy files",
     "LmdbStore": "LMDB",
+    "ShardedStore": "shards of packed safetensors",
 }
 _SAMPLE = 100
 """Images that are read without `verify`."""

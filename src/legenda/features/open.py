@@ -9,6 +9,7 @@ from legenda.features.folder import FolderStore
 from legenda.features.hdf5 import Hdf5Store, split_kind
 from legenda.features.lmdb import LmdbStore
 from legenda.features.packed import PackedFeatureStore
+from legenda.features.sharded import MANIFEST, ShardedStore
 from legenda.features.tsv import TsvStore
 from legenda.plugins import Registry
 
@@ -19,7 +20,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStore:
-    """Open a feature store: our packed safetensors, HDF5, Bottom-Up TSV, a folder of .npz or .npy files, or LMDB.
+    """Open a feature store: our packed safetensors or shards, HDF5, Bottom-Up TSV, a folder of .npz or .npy, or LMDB.
 
     An HDF5 file that holds grids and regions is chosen from by `file.hdf5:grids` or `file.hdf5:features`.
     sizes: COCO's annotations or a folder of them, with the sizes of images where boxes are in pixels and the
@@ -41,7 +42,7 @@ def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | No
     if (file_path / "data.mdb").is_file() or (file_path.suffix == ".lmdb" and file_path.is_file()):
         return LmdbStore
     if file_path.is_dir():
-        return FolderStore
+        return ShardedStore if (file_path / MANIFEST).is_file() else FolderStore
     if file_path.suffix in (".h5", ".hdf5", ".he5") or _starts_with(file_path, _HDF5_MAGIC):
         return Hdf5Store
     if ".tsv" in file_path.suffixes:

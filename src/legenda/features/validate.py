@@ -23,6 +23,11 @@ def largest_feature(dtype: np.dtype) -> float:
     return min(float(np.finfo(dtype).max), _LARGEST)
 
 
+def find_unstorable(features: np.ndarray) -> str | None:
+    """Return why the features (n, D) of an extractor cannot be stored in float16, or None."""
+    return validate_values(as_floats(features), None, largest_feature(np.dtype(np.float16)))
+
+
 def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
     """Return what is wrong with types and shapes of one image's features (n, D) and boxes (n, 4), or None."""
     for values in (features, boxes):

@@ -26,19 +26,21 @@ def write_store(
     extractor: str,
     dtype: Literal["float16", "float32"] = "float16",
     name_in_errors: Path | None = None,
+    sync: bool = False,
 ) -> None:
     """Write a store image by image, in constant memory, atomically.
 
     images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
-    extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`.
+    extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`; sync:
+    write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
     Raises DataError, naming the image, for features or boxes that are not valid.
     """
     path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
     if path.is_dir():
         raise DataError(f"{path} is a folder; name the feature file to write")
     with (
-        atomic_write(path) as partial,
+        atomic_write(path, sync=sync) as partial,
         tempfile.TemporaryFile(dir=path.parent) as all_boxes,
         tempfile.TemporaryFile(dir=path.parent) as all_features,
     ):

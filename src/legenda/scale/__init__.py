@@ -1,1 +1,1 @@
-"""Captioning of millions of images, in shards, on one machine or a Ray cluster."""
+"""Captioning and feature extraction of millions of images, in shards, on one machine or a Ray cluster."""

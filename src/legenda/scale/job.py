@@ -1,9 +1,10 @@
-"""A job that captions any number of images in shards: its folder, its settings, its progress.
+"""A job that captions any number of images, or extracts their features, in shards: its folder, settings, progress.
 
 The folder holds `manifest.json` (the images and the settings), the listing and its index, and for every shard one file
 `captions-00000123.jsonl` with a line for each image: {"image", "captions": [{"caption", "score"}]}, or
-{"image", "error"} for one that cannot be captioned. A shard is complete when its file exists, so a stopped job resumes
-when it is called again.
+{"image", "error"} for one that cannot be captioned. Of features, `features-00000123.jsonl` has {"image", "regions"},
+their number, or {"image", "error"}, and `features-00000123.safetensors` is the store of its images. A shard is complete
+when its .jsonl file, which is written last, exists, so a stopped job resumes when it is called again.
 """
 
 import hashlib
@@ -13,31 +14,35 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, Literal
 
 from legenda.errors import ConfigError, DataError
+from legenda.extractors.images import Medium
+from legenda.features.sharded import MANIFEST
 from legenda.io import atomic_write, read_json, write_json
 from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 from legenda.scale.listing import index_listing, is_url, list_images, reject_url, write_sorted
 
-MANIFEST = "manifest.json"
+Kind = Literal["captions", "features"]
+"""What a job makes of images."""
 LISTING = "names.txt"
 INDEX = "index.bin"
 
 
 @dataclass(frozen=True)
 class Job:
-    """A folder of shards to caption; relative names in its listing are relative to `base`."""
+    """A folder of shards of captions or features; relative names in its listing are relative to `base`."""
 
     folder: Path
     listing: Path
     base: Path
     images: int
     shards: int
+    kind: Kind = "captions"
 
     def shard(self, number: int) -> Path:
-        """Return the file of a shard's captions."""
-        return self.folder / f"captions-{number:08d}.jsonl"
+        """Return the file with the lines of a shard."""
+        return self.folder / f"{self.kind}-{number:08d}.jsonl"
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,21 @@ def fingerprint(run: Path) -> str:
 
 
 def open_job(
-    folder: Path, sources: Sequence[str], settings: Mapping[str, Any], *, shard_size: int, allow_urls: bool
+    folder: Path,
+    sources: Sequence[str],
+    settings: Mapping[str, Any],
+    *,
+    shard_size: int,
+    allow_urls: bool,
+    kind: Kind = "captions",
+    medium: Medium = "image",
 ) -> Job:
     """Start a job in a folder, or resume it.
 
     sources: files, folders, patterns, URLs and "-", whose images are listed, sorted, once, when the job starts; or one
-    "@names.txt", a listing with one image a line, which is not copied or sorted. settings: what the captions depend on,
-    JSON values by name. Raise ConfigError when the folder holds a job of other images, settings or shards.
+    "@names.txt", a listing with one image a line, which is not copied or sorted. settings: what the output depends on,
+    JSON values by name. medium: whether folders are searched for images or for videos, which then are what is listed.
+    Raise ConfigError when the folder holds a job of other images, settings or shards.
     """
     folder, cwd = folder.resolve(), Path.cwd()
     user_listing = _user_listing(sources)
@@ -85,7 +98,7 @@ def open_job(
         for source in sources:
             reject_url(source)
     resolved = [source if source == "-" or is_url(source) else _absolute(source, cwd) for source in sources]
-    expected = {"sources": resolved, "shard_size": shard_size, **settings}
+    expected = {"kind": kind, "sources": resolved, "shard_size": shard_size, **settings}
     manifest: dict[str, Any] | None = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None
     if manifest is not None:
         _check_manifest(folder, manifest, expected)
@@ -97,7 +110,7 @@ def open_job(
             names = listing
             if user_listing is None:
                 names = files.enter_context(atomic_write(listing))
-                write_sorted(list_images(sources, allow_urls=allow_urls), names, folder)
+                write_sorted(list_images(sources, allow_urls=allow_urls, medium=medium), names, folder)
             counts = asdict(index_listing(names, index, shard_size, allow_urls=allow_urls))
             if manifest is not None:
                 _check_manifest(folder, manifest, counts)
@@ -105,7 +118,7 @@ def open_job(
             manifest = {**expected, "base": str(cwd), **counts}
             write_json(folder / MANIFEST, manifest)
     images = int(manifest["images"])
-    return Job(folder, listing, Path(manifest["base"]), images, -(-images // shard_size))
+    return Job(folder, listing, Path(manifest["base"]), images, -(-images // shard_size), kind)
 
 
 def collect_stats(job: Job, results: Iterable[ShardResult], progress: Callable[[int, int], None]) -> JobStats:
@@ -127,7 +140,7 @@ def collect_stats(job: Job, results: Iterable[ShardResult], progress: Callable[[
             f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
             "the same command again, or name another folder if the files were changed"
         )
-    for path in job.folder.glob(".captions-*"):
+    for path in job.folder.glob(f".{job.kind}-*"):
         path.unlink(missing_ok=True)
     for path in job.folder.glob(".sorting-*"):
         rmtree(path, ignore_errors=True)
@@ -152,6 +165,6 @@ def _check_manifest(folder: Path, manifest: Mapping[str, Any], expected: Mapping
     for name, value in expected.items():
         if manifest.get(name) != value:
             raise ConfigError(
-                f"{folder} holds captions made with {name} {manifest.get(name)}, not {value}; name another folder for "
-                "--out"
+                f"{folder} holds {manifest.get('kind')} made with {name} {manifest.get(name)}, not {value}; name "
+                "another folder for --out"
             )

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.images import is_image_name, iterate_images, require_images
+from legenda.extractors.images import Medium, is_image_name, iterate_images, require_images
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _SORT_SIZE = 100_000
@@ -126,7 +126,7 @@ def names_of_shard(listing: Path, index: Path, shard: int) -> list[str]:
     return [os.fsdecode(name) for line in lines if (name := line.strip(b"\r"))]
 
 
-def list_images(sources: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
+def list_images(sources: Sequence[str], *, allow_urls: bool, medium: Medium = "image") -> Iterator[str]:
     """Yield the images of files, folders, patterns, URLs and "-" (the lines of the standard input).
 
     The images are those of `legenda.extractors.find_images`, in no order, possibly repeated. A URL is an image where it
@@ -135,7 +135,7 @@ def list_images(sources: Sequence[str], *, allow_urls: bool) -> Iterator[str]:
     """
     for source in _with_standard_input(sources):
         try:
-            yield from _list_source(source, allow_urls=allow_urls)
+            yield from _list_source(source, medium, allow_urls=allow_urls)
         except OSError as error:
             raise DataError(
                 f"{source} cannot be listed ({error.strerror or error}); check the name and the permission to read it"
@@ -154,18 +154,18 @@ def _with_standard_input(sources: Iterable[str]) -> Iterator[str]:
         yield from chain([first], lines)
 
 
-def _list_source(source: str, *, allow_urls: bool) -> Iterator[str]:
+def _list_source(source: str, medium: Medium, *, allow_urls: bool) -> Iterator[str]:
     if not allow_urls:
         reject_url(source)
     if not is_url(source):
-        yield from iterate_images(source)
-    elif source.startswith(("http://", "https://")) or is_image_name(source.split("?")[0]):
+        yield from iterate_images(source, medium)
+    elif source.startswith(("http://", "https://")) or is_image_name(source.split("?")[0], medium):
         yield source
     else:
-        yield from require_images(source, _in_store(source))
+        yield from require_images(source, _in_store(source, medium), medium)
 
 
-def _in_store(url: str) -> Iterator[str]:
+def _in_store(url: str, medium: Medium) -> Iterator[str]:
     """Yield the images of a folder tree in an object store; the names of one folder are held in memory."""
     import fsspec
 
@@ -173,7 +173,7 @@ def _in_store(url: str) -> Iterator[str]:
         system, root = fsspec.core.url_to_fs(url)
         for folder, _, files in system.walk(root, on_error="raise"):
             for name in files:
-                if is_image_name(name):
+                if is_image_name(name, medium):
                     yield system.unstrip_protocol(f"{folder}/{name}")
     except Exception as error:  # fsspec's stores have no common base class of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]

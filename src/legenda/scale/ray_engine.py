@@ -1,10 +1,11 @@
-"""Caption the shards of a job with processes that Ray runs on this machine or on a cluster."""
+"""Process the shards of a job with processes that Ray runs on this machine or on a cluster."""
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,9 @@ import numpy as np
 
 from legenda.compute import Precision
 from legenda.errors import ConfigError, LegendaError, import_extra
-from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.plugins import load_plugin
 from legenda.scale.job import Job, ShardResult
-from legenda.scale.shards import caption_shard
-from legenda.search_options import SearchOptions
+from legenda.scale.shards import ShardTask, process_shard
 
 MAX_CHUNKS = 256
 CHUNKS_PER_WORKER = 8
@@ -27,23 +26,19 @@ _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
 """Set for Ray unless the user's environment sets them."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a worker needs to caption shards of a job; paths are absolute, those of `plugins` included.
-
-    permissions: further arguments of `legenda.open`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Work(ABC):
+    """What a worker needs to process shards of a job; paths are absolute, those of `plugins` included."""
 
     job: Job
-    run: Path
-    extractor: str | None
     device: str
     precision: Precision
-    search: SearchOptions
-    num_captions: int
     batch_size: int
     plugins: tuple[Path, ...] = ()
-    permissions: Mapping[str, bool] = field(default_factory=dict)
+
+    @abstractmethod
+    def load(self) -> ShardTask:
+        """Load the models; called once in each worker."""
 
 
 def require_ray() -> None:
@@ -85,7 +80,7 @@ def start_ray(workers: int) -> None:
                 ) from error
 
 
-def caption_shards(work: Work, workers: int) -> Iterator[ShardResult]:
+def process_shards(work: Work, workers: int) -> Iterator[ShardResult]:
     """Yield the results of all shards of the job, each when it is complete.
 
     A worker that dies is restarted and repeats its chunk without the complete shards. Raise LegendaError when the
@@ -128,34 +123,19 @@ def _legenda_error(error: BaseException | None) -> LegendaError | None:
 
 
 class _Worker:
-    """Loads the model once and captions shards, with one thread, and by default on the GPU where Ray assigns one."""
+    """Loads the models once and processes shards, with one thread, and by default on the GPU where Ray assigns one."""
 
     def __init__(self, work: Work) -> None:
         import torch
 
-        from legenda.pipeline import open as open_pipeline
-
         for file in work.plugins:
             load_plugin(file)
         torch.set_num_threads(1)
-        self._work = work
-        self._pipeline = open_pipeline(
-            work.run,
-            work.extractor,
-            work.device,
-            work.precision,
-            **work.permissions,
-        )
+        self._work, self._task = work, work.load()
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        work = self._work
-        results = [caption_shard(work.job, int(shard), self._caption, work.batch_size) for shard in batch["data"]]
+        job, batch_size = self._work.job, self._work.batch_size
+        results = [process_shard(job, int(shard), self._task, batch_size) for shard in batch["data"]]
         return {
             field.name: np.array([getattr(result, field.name) for result in results]) for field in fields(ShardResult)
         }
-
-    def _caption(self, files: Sequence[tuple[str, Path]]) -> Iterable[ImageCaptions]:
-        work = self._work
-        return self._pipeline.caption_files(
-            files, work.search, num_captions=work.num_captions, batch_size=work.batch_size
-        )

@@ -1,52 +1,73 @@
-"""Caption one shard of a job: its file is written atomically, once, by any worker, in any order."""
+"""Process one shard of a job: its files are written atomically, once, by any worker, in any order."""
 
 import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import sleep
-from typing import Any
+from typing import Any, Protocol, TextIO
 
 from legenda.errors import DataError, LegendaError
-from legenda.evaluation.caption_formats import ImageCaptions, json_entry
+from legenda.extractors.base import ImageRegions
 from legenda.io import atomic_write
 from legenda.scale.job import INDEX, Job, ShardResult
 from legenda.scale.listing import is_url, names_of_shard
 
-CaptionFiles = Callable[[Sequence[tuple[str, Path]]], Iterable[ImageCaptions]]
-"""Returns captions, or an error, for each image, given by name and path."""
-
 MAX_DOWNLOAD_BYTES = 64 << 20
 MAX_DOWNLOAD_ATTEMPTS = 3
 MAX_BATCHED_ATTEMPTS = 2
-"""Attempts at a shard that caption whole batches; later attempts caption single images, to find what kills a worker."""
+"""Attempts at a shard with whole batches; later attempts process single images, to find what kills a worker."""
 
 
-def caption_shard(job: Job, shard: int, caption_files: CaptionFiles, batch_size: int) -> ShardResult:
-    """Caption the images of a shard and write its file, unless the file exists.
+@dataclass(frozen=True)
+class ImageResult:
+    """What a shard holds of an image: its line, with an "error" where it failed, and the regions of features."""
+
+    image: str
+    line: Mapping[str, Any]
+    regions: ImageRegions | None = None
+
+
+class ShardTask(Protocol):
+    """What is made of images."""
+
+    def process(self, files: Sequence[tuple[str, Path]]) -> Iterable[ImageResult]:
+        """Return a result for each image, given by name and path."""
+        ...
+
+    def save(self, results: Iterator[ImageResult], path: Path) -> None:
+        """Write what the lines do not hold to `path`; the lines are written as the results are taken, all of them."""
+        ...
+
+
+def process_shard(job: Job, shard: int, task: ShardTask, batch_size: int) -> ShardResult:
+    """Process the images of a shard and write its files, unless they exist.
 
     A shard whose worker was killed is repeated from its first image. After `MAX_BATCHED_ATTEMPTS` its images are
-    captioned one at a time, and an image at which two workers were killed gets an error.
+    processed one at a time, and an image at which two workers were killed gets an error.
     """
     path = job.shard(shard)
     if path.exists():
         return _read_result(path, shard, cached=True)
     names = names_of_shard(job.listing, job.folder / INDEX, shard)
     attempts = _AttemptLog(job.folder / f".{path.stem}.attempts")
-    with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as lines:
-        if attempts.count < MAX_BATCHED_ATTEMPTS:
-            batches = (names[start : start + batch_size] for start in range(0, len(names), batch_size))
-            entries = (entry for batch in batches for entry in _caption_batch(job, batch, caption_files))
-        else:
-            entries = _caption_singly(job, names, caption_files, attempts)
-        for entry in entries:
-            lines.write(json.dumps(entry) + "\n")
-        lines.flush()
-        os.fsync(lines.fileno())  # the renamed file is complete even after a power failure
+    if attempts.count < MAX_BATCHED_ATTEMPTS:
+        batches = (names[start : start + batch_size] for start in range(0, len(names), batch_size))
+        results = (result for batch in batches for result in _process_batch(job, batch, task))
+    else:
+        results = _process_singly(job, names, task, attempts)
+    with atomic_write(path, sync=True) as partial, partial.open("w", encoding="utf-8") as lines:
+        task.save(_write_lines(results, lines), path.with_suffix(".safetensors"))
     attempts.delete()
     return _read_result(path, shard, cached=False)
+
+
+def _write_lines(results: Iterable[ImageResult], lines: TextIO) -> Iterator[ImageResult]:
+    for result in results:
+        lines.write(json.dumps(result.line) + "\n")
+        yield result
 
 
 def _read_result(path: Path, shard: int, *, cached: bool) -> ShardResult:
@@ -58,7 +79,7 @@ def _read_result(path: Path, shard: int, *, cached: bool) -> ShardResult:
 class _AttemptLog:
     """The attempts at a shard, and the images at which attempts of single images ended.
 
-    The file has a line "start" for each attempt and, before an image is captioned singly, a line with its index.
+    The file has a line "start" for each attempt and, before an image is processed singly, a line with its index.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,31 +98,32 @@ class _AttemptLog:
         self._path.unlink(missing_ok=True)
 
 
-def _caption_singly(
-    job: Job, names: Sequence[str], caption_files: CaptionFiles, attempts: _AttemptLog
-) -> Iterator[dict[str, Any]]:
+def _process_singly(job: Job, names: Sequence[str], task: ShardTask, attempts: _AttemptLog) -> Iterator[ImageResult]:
     for index, name in enumerate(names):
         if index in attempts.failed_items:
-            yield {"image": name, "error": f"{name} has killed its worker more than once; check it or leave it out"}
+            yield failure(name, f"{name} has killed its worker more than once; check it or leave it out")
             continue
         attempts.append(str(index))
-        yield from _caption_batch(job, [name], caption_files)
+        yield from _process_batch(job, [name], task)
 
 
-def _caption_batch(job: Job, names: Sequence[str], caption_files: CaptionFiles) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each name, in order."""
+def _process_batch(job: Job, names: Sequence[str], task: ShardTask) -> Iterator[ImageResult]:
+    """Yield one result for each name, in order."""
     paths: dict[str, Path] = {}
-    results: dict[str, ImageCaptions] = {}
+    results: dict[str, ImageResult] = {}
     with TemporaryDirectory(prefix="legenda-") as folder:
         for index, name in enumerate(names):
             try:
                 paths[name] = _download(name, Path(folder, str(index))) if is_url(name) else job.base / name
             except LegendaError as error:
-                results[name] = ImageCaptions(name, error=str(error))
-        results |= {result.image: result for result in caption_files(list(paths.items()))}
-    for name in names:
-        error = results[name].error
-        yield json_entry(results[name]) if error is None else {"image": name, "error": error}
+                results[name] = failure(name, str(error))
+        results |= {result.image: result for result in task.process(list(paths.items()))}
+    yield from (results[name] for name in names)
+
+
+def failure(name: str, error: str) -> ImageResult:
+    """Return the result of an image that failed."""
+    return ImageResult(name, {"image": name, "error": error})
 
 
 def _download(url: str, path: Path) -> Path:

@@ -17,9 +17,10 @@ from legenda.errors import ConfigError, DataError
 from legenda.evaluation.generate import generate
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
+from legenda.extractors.image_files import ImageFile
 from legenda.io import atomic_write
 from legenda.models.eval_mode import eval_mode
-from legenda.pipeline import GeneratedCaption, ImageFile, extract_captions
+from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary

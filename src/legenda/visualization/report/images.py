@@ -182,7 +182,7 @@ def _with_subfolders(root: Path) -> list[Path]:
 
 def _photographs(root: Path) -> Iterator[Path]:
     for folder in _with_subfolders(root):
-        yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES["image"])
 
 
 def _data_folders(data: Any) -> list[Path]:
