@@ -52,7 +52,7 @@ def test_order_and_sides_are_random_for_each_pair_and_judge(path):
     pairs = [Pair(str(number), "first", "second") for number in range(200)]
     file = open_file(path, pairs)
     layouts = [file._layout(judge) for judge in ("Ann", "Bob")]
-    assert [sorted(number for number, _ in layout) for layout in layouts] == [list(range(200))] * 2
+    assert [sorted(dict(layout)) for layout in layouts] == [list(range(200))] * 2
     assert layouts[0] != layouts[1]
     sides = np.array([[dict(layout)[number] for number in range(200)] for layout in layouts])
     assert (abs(sides.mean(1) - 0.5) < 0.15).all()
@@ -164,7 +164,7 @@ def test_pairs_are_drawn_among_the_images_of_both_with_a_file():
     assert len({tuple(pair.image for pair in pairs) for pairs in drawn}) > 1
     with pytest.raises(ConfigError, match=r"--num-images must lie in 1\.\.4"):
         choose_pairs(first, second, images, 5, 0)
-    with pytest.raises(DataError, match="no image file has captions of both"):
+    with pytest.raises(DataError, match="no image in the folder has captions of both"):
         choose_pairs(first, second, {"77"}, None, 0)
     with pytest.raises(DataError, match="all 4 images are identical"):
         choose_pairs(second, second, images, None, 0)

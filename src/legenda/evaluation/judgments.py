@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 
@@ -67,7 +67,7 @@ def choose_pairs(
     """
     pairs = [Pair(image, first[image], second[image]) for image in first if image in second and image in images]
     if not pairs:
-        raise DataError("no image file has captions of both; check which files belong together")
+        raise DataError("no image in the folder has captions of both; check the ids and the names of the files")
     if count is not None and not 1 <= count <= len(pairs):
         raise ConfigError(f"--num-images must lie in 1..{len(pairs)}, the number of images found, not at {count}")
     chosen = pairs if count is None else random.Random(seed).sample(pairs, count)
@@ -118,6 +118,13 @@ class Question:
     right: str = ""
 
 
+@lru_cache(maxsize=100)
+def _layout(key: str, judge: str, count: int) -> tuple[tuple[int, bool], ...]:
+    """Return the pairs in the judge's order, each with whether the first model's caption is on the left."""
+    generator = random.Random(f"{key} {judge}")
+    return tuple((number, generator.random() < 0.5) for number in generator.sample(range(count), count))
+
+
 class JudgmentFile:
     """A file of judgments that is written: each judgment is on the disk when `answer` or `undo` returns.
 
@@ -137,7 +144,6 @@ class JudgmentFile:
             )
         content = path.read_bytes()
         self._size = content.rfind(b"\n") + 1  # an unfinished line is overwritten
-        self._layouts: dict[str, list[tuple[int, bool]]] = {}
 
     def next_question(self, judge: str) -> Question:
         """Return the first pair in the judge's order without a verdict."""
@@ -174,14 +180,8 @@ class JudgmentFile:
     def _given(self, judge: str) -> dict[str, str]:
         return self.judgments.verdicts.get(judge, {})
 
-    def _layout(self, judge: str) -> list[tuple[int, bool]]:
-        """Return the pairs in the judge's order, each with whether the first model's caption is on the left."""
-        if judge not in self._layouts:
-            generator = random.Random(f"{self.judgments.key} {judge}")
-            numbers = range(len(self.judgments.pairs))
-            order = generator.sample(numbers, len(numbers))
-            self._layouts[judge] = [(number, generator.random() < 0.5) for number in order]
-        return self._layouts[judge]
+    def _layout(self, judge: str) -> tuple[tuple[int, bool], ...]:
+        return _layout(self.judgments.key, judge, len(self.judgments.pairs))
 
     def _next_question(self, judge: str) -> Question:
         given, asked = self._given(judge), self.judgments.asked
