@@ -14,13 +14,6 @@ from legenda.claims.verdict import MIN_SEEDS, Interval, Verdict, decide, overall
 from legenda.errors import DataError
 from legenda.io import write_text
 
-_SENTENCES: Mapping[Verdict, str] = {
-    "confirmed": "Confirmed: each 95 % interval lies on the predicted side of 0.",
-    "refuted": "Refuted: a 95 % interval lies wholly on the side that was not predicted.",
-    "not confirmed": "Not confirmed: a 95 % interval contains 0.",
-    "no verdict": f"No verdict: it takes at least {MIN_SEEDS} seeds of every model.",
-}
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -80,7 +73,7 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
     found = {key: results["arms"][key] for key in arms}
     yield f"# {claim.title}\n"
     yield f"{claim.question} {claim.source}.\n"
-    yield f"**{_SENTENCES[overall_verdict(part.verdict for part in compared)]}**\n"
+    yield f"**{_sentence([part.verdict for part in compared])}**\n"
     yield "## Paired differences\n"
     yield from _difference_table(claim, compared)
     yield f"\n![Every seed, and the mean with its 95 % interval]({figure})\n"
@@ -95,7 +88,8 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
     yield "\n## Every seed\n"
     yield from _seed_table(claim, found)
     seeds = max((len(arm["seeds"]) for arm in found.values()), default=0)
-    yield f"\n```bash\nlegenda claim {claim.name} --seeds {max(seeds, 1)}\n```\n"
+    steps = f" --steps {results['steps']}" if results.get("steps") else ""
+    yield f"\n```bash\nlegenda claim {claim.name} --seeds {max(seeds, 1)}{steps}\n```\n"
     yield (
         f"{results['core_hours']:.1f} core-hours of training and evaluation ({results['machine']}; one thread a run, "
         f"{results['date']}). Scores are those of the test scenes by beam search, beam {results['beam_size']}. "
@@ -103,6 +97,15 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
         "and choice of captions. Intervals are Student's t intervals of the mean "
         "of the paired differences, not corrected for their number."
     )
+
+
+def _sentence(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdict on the claim in one sentence."""
+    verdict = overall_verdict(verdicts)
+    if verdict == "no verdict":
+        return f"No verdict: it takes at least {MIN_SEEDS} seeds of every model."
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
+    return f"{verdict.capitalize()}: of the 95 % intervals of {len(verdicts)} differences, {counts}."
 
 
 def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:

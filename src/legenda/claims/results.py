@@ -21,11 +21,12 @@ from legenda.training.history import read_history
 _HINT = "run legenda claim NAME to write it again"
 
 
-def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float) -> dict[str, Any]:
+def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: int | None = None) -> dict[str, Any]:
     """Return the numbers of the runs that are finished and evaluated.
 
     arms: by key, with the number of parameters, the steps of the training, and the measures of each seed; null where a
-    score was not reached, or has no value. core_hours: those that training and evaluation took.
+    score was not reached, or has no value. core_hours: those that training and evaluation took. steps: those of each
+    run where they are not those of the claim.
     """
     arms: dict[str, Any] = {}
     for run in runs:
@@ -39,6 +40,7 @@ def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float) -> dict[s
         "machine": describe_machine(),
         "beam_size": BEAM_SIZE,
         "core_hours": round(core_hours, 3),
+        "steps": steps,
         "arms": arms,
     }
 

@@ -72,7 +72,7 @@ def _run_claim(name: str, options: ClaimOptions) -> None:
         failed = run_parallel(work, process_environments(options.processes)) if work else {}
     finally:
         hours = add_core_hours(options.out, name, (sum(os.times()[2:4]) - before) / 3600)
-    write_json(path, collect(get_claim(name), runs, hours))
+    write_json(path, collect(get_claim(name), runs, hours, options.steps))
     print(f"{write_page(path)}: the page; {path}: its numbers")
     if failed:
         reasons = "; ".join(f"{run} ({reason})" for run, reason in failed.items())
