@@ -1,15 +1,19 @@
 """NumPy's files: arrays, and files that would fill memory."""
 
+import gzip
 import io
 import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 from legenda.errors import DataError
 from legenda.features.detections import DetectionStore
 from legenda.features.open import open_features
-from legenda.npz import MAX_BYTES, load_arrays
+from legenda.importers.load import read_tensors
+from legenda.io import MAX_BYTES, read_json
+from legenda.npz import load_arrays
 
 
 def test_arrays_are_those_of_numpy(tmp_path):
@@ -39,6 +43,22 @@ def test_a_bomb_is_refused_before_it_is_decompressed(tmp_path, options):
         open_features(tmp_path / "folder").check()
     with pytest.raises(DataError, match=r"1\.npz cannot be read \(uncompressed"):
         DetectionStore(tmp_path / "folder" / "1.npz")
+
+
+def test_gzipped_text_and_checkpoints_that_fill_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("legenda.io.MAX_BYTES", 1 << 20)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(bytes(1 << 22)))
+    with pytest.raises(
+        DataError, match=r"a\.json\.gz cannot be read \(uncompressed it has over 1 MiB, which is over 20"
+    ):
+        read_json(tmp_path / "a.json.gz")
+    torch.save({"weight": torch.zeros(1 << 20)}, tmp_path / "plain.pth")
+    assert read_tensors(tmp_path / "plain.pth").keys() == {"weight"}
+    with zipfile.ZipFile(tmp_path / "plain.pth") as plain, zipfile.ZipFile(tmp_path / "a.pth", "w", 8) as packed:
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    with pytest.raises(DataError, match=r"a\.pth cannot be read \(uncompressed it has 4 MiB, which is over 20"):
+        read_tensors(tmp_path / "a.pth")
 
 
 def test_entries_that_are_no_arrays_are_refused(tmp_path):

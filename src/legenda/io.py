@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from types import UnionType
 from typing import Any
@@ -20,6 +20,10 @@ from legenda.errors import DataError
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """A character outside Unicode's first plane as JSON may write it, in two halves; one alone cannot be written."""
+MAX_BYTES = 1 << 28
+"""Bytes that a file may always hold, however well it is compressed."""
+MAX_RATIO = 20
+"""Bytes for every byte of a larger file; arrays of floats, annotations and text compress less."""
 
 
 @contextmanager
@@ -95,7 +99,21 @@ def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
-    return verified(lambda: gzip.decompress(content), path, hint) if path.suffix == ".gz" else content
+    return verified(lambda: _decompress(content), path, hint) if path.suffix == ".gz" else content
+
+
+def _decompress(content: bytes) -> bytes:
+    limit = decompression_limit(len(content))
+    with gzip.open(BytesIO(content)) as file:
+        found = file.read(limit + 1)
+    if len(found) > limit:
+        raise ValueError(f"uncompressed it has over {limit / 2**20:,.0f} MiB, which is over {MAX_RATIO} times its size")
+    return found
+
+
+def decompression_limit(size: int) -> int:
+    """Return how many bytes a compressed file of a size may hold."""
+    return max(MAX_BYTES, MAX_RATIO * size)
 
 
 def read_json(path: str | Path, hint: str = "check the path") -> Any:

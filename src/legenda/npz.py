@@ -7,10 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-MAX_BYTES = 1 << 28
-"""Bytes that arrays may always have, however well they are compressed."""
-_MAX_RATIO = 20
-"""Bytes of arrays for every byte of a larger file; arrays of floats compress less."""
+from legenda.io import MAX_RATIO, decompression_limit
 
 
 def load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
@@ -33,5 +30,5 @@ def load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
 def check_inflation(archive: zipfile.ZipFile) -> None:
     """Raise ValueError for an archive whose members are much larger than its file."""
     size = sum(entry.file_size for entry in archive.infolist())
-    if size > max(MAX_BYTES, _MAX_RATIO * archive.fp.seek(0, os.SEEK_END)):  # type: ignore[union-attr]
-        raise ValueError(f"uncompressed it has {size / 2**20:,.0f} MiB, which is over {_MAX_RATIO} times its size")
+    if size > decompression_limit(archive.fp.seek(0, os.SEEK_END)):  # type: ignore[union-attr]
+        raise ValueError(f"uncompressed it has {size / 2**20:,.0f} MiB, which is over {MAX_RATIO} times its size")

@@ -128,6 +128,7 @@ def test_word_vectors(tmp_path, heading):
     [
         ("red 1 2\nblue 1\n", "line 2 has 1 numbers, those before it 2"),
         ("red 1 2\nblue 1 x\n", "line 2: could not convert"),
+        ("red 1 2\nblue 1 nan\n", "line 2 holds numbers that are NaN or infinite"),
         ("green 1 2\n", "holds no vector of any word"),
         ("", "holds no vector of any word"),
     ],

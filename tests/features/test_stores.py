@@ -3,12 +3,14 @@
 import base64
 import json
 import pickle
+from multiprocessing import get_context
 from pathlib import Path
 
 import h5py
 import lmdb
 import numpy as np
 import pytest
+import torch
 
 from legenda.errors import DataError
 from legenda.features import write_store
@@ -125,6 +127,45 @@ def test_every_kind_gives_the_same_regions_without_boxes(tmp_path, kind):
     assert (store.has_boxes, store.extractor) == (False, "unnamed")
     np.testing.assert_array_equal(store.read(["25"]).features[0], features_of("25"))
     np.testing.assert_array_equal(store.read([store.index("25")]).features[0], features_of("25"))
+
+
+class Reads(torch.utils.data.Dataset):
+    """The same images of several stores; top-level, for processes that are spawned."""
+
+    def __init__(self, stores):
+        self.stores = stores
+
+    def __len__(self):
+        return len(self.stores)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(self.stores[index].read(list(IDS)).features)
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_path, method):
+    stores = []
+    for number, make in enumerate([*BOXED.values(), *BARE.values()]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path, sizes = found if isinstance(found := make(folder), tuple) else (found, None)
+        stores += [open_features(path, sizes=sizes), open_features(path, sizes=sizes)]
+    data = Reads(stores)
+    expected = [data[index] for index in range(len(data))]
+    workers = 2 if method == "fork" else 1
+    options = {"num_workers": workers, "multiprocessing_context": method, "timeout": 30}
+    loaded = list(torch.utils.data.DataLoader(data, batch_size=None, **options))
+    torch.testing.assert_close(loaded, expected, rtol=0, atol=0)
+
+
+def test_a_fork_reads_while_a_thread_of_its_parent_does(tmp_path):
+    store = open_features(write_hdf5(tmp_path / "f.hdf5"))
+    with store._lock:
+        child = get_context("fork").Process(target=store.read, args=(IDS,))
+        child.start()
+        child.join(20)
+        child.kill()
+    assert child.exitcode == 0
 
 
 def test_images_with_fewer_regions_are_padded_and_masked(tmp_path):

@@ -116,6 +116,8 @@ def read_daquar(path: str | Path) -> list[Question]:
 
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}
 """What MCAN's code looks up for its special words."""
+_MAX_LINE = 1 << 20
+"""Characters of a line."""
 
 
 def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
@@ -141,6 +143,8 @@ def read_word_vectors(path: str | Path, words: Sequence[str]) -> np.ndarray:
                     vectors[wanted[word]] = [float(value) for value in values]
                 except ValueError as error:
                     raise ValueError(f"line {number}: {error}") from error
+                if not np.isfinite(vectors[wanted[word]]).all():
+                    raise ValueError(f"line {number} holds numbers that are NaN or infinite")
         return vectors
 
     vectors = verified(read, path, hint)
@@ -154,7 +158,7 @@ def _vector_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", newline="\n") as file:
         width = 0
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), ""), start=1):
             parts = line.rstrip().split(" ")
             if number == 1 and len(parts) == 2:
                 continue

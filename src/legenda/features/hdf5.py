@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,7 @@ from legenda.errors import DataError, import_extra
 from legenda.features.base import UNNAMED
 from legenda.features.per_image import PerImageStore, scale_boxes
 from legenda.features.validate import grid_boxes
-from legenda.io import verified
-from legenda.npz import MAX_BYTES
+from legenda.io import MAX_BYTES, verified
 
 KINDS = ("grids", "features")
 WRITTEN_BY_LEGENDA = "legenda"
@@ -39,7 +39,7 @@ class Hdf5Store(PerImageStore):
 
         file_path, kind = split_kind(path)
         self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, _WANTED)
-        self._lock = threading.Lock()
+        self._locks: dict[int, threading.Lock] = {}
         names = verified(lambda: _find_names(self._file), file_path, _WANTED)
         found = {kind: _with_ending(names, f"_{kind}") for kind in KINDS}
         if kind is None:
@@ -53,6 +53,11 @@ class Hdf5Store(PerImageStore):
         if not isinstance(extractor, str):
             raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
         super().__init__(path, found[kind], extractor=extractor, sizes_file=sizes_file, wanted=_WANTED)
+
+    @property
+    def _lock(self) -> threading.Lock:
+        """The lock of this process; that of its parent may be held at the fork."""
+        return self._locks.setdefault(os.getpid(), threading.Lock())
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         features = self._array(image, self._kind)

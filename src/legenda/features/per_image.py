@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ class PerImageStore(FeatureStore):
     ) -> None:
         super().__init__(path, ids, extractor)
         self._sizes_file = sizes_file
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         if not self.ids:
             raise DataError(f"{path} holds no features of any image; {wanted}")
 
@@ -72,9 +74,13 @@ class PerImageStore(FeatureStore):
             return pack(list(self._pool.map(self._read_matching, names)), self.feature_dim, self.has_boxes)
         return pack([self._read_matching(name) for name in names], self.feature_dim, self.has_boxes)
 
-    @cached_property
+    @property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.threads)
+        """The threads of this process; a process that is forked does not have those of its parent."""
+        process = os.getpid()
+        if process not in self._pools:
+            self._pools[process] = ThreadPoolExecutor(self.threads)
+        return self._pools[process]
 
     def _read_matching(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         features, boxes = self._read_valid(image)
