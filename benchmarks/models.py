@@ -7,7 +7,8 @@
 A batch is 10 images (36 regions of 2,048 channels, or 49 cells for MD-SAN) with 5 rows of 17 tokens. The end token is
 suppressed, so every search runs to its maximum length. Each model and task runs in its own process, which also measures
 the peak of matrix products: times of different or busy machines are compared as fractions of it. FLOPs are those that
-the task executes, counted by torch; CPU seconds are those of the process.
+the task executes, counted by torch; CPU seconds are those of the process. On CPUs
+searches compute with packed weights, as the commands do.
 """
 
 import json
@@ -26,6 +27,7 @@ import torch
 import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
+from legenda.compute import ComputeOptions
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy
 from legenda.errors import LegendaError
@@ -121,8 +123,11 @@ def measure(
     captioner, regions = make_captioner(model), make_regions(model, images)
     peak = _peak(precision, device)
 
+    trains = task in ("xe", "self_critical")
+    autocasts = precision == "bf16" and (trains or device != "cpu")
+
     def run(call: Callable[[], None], device: str = device) -> None:
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=autocasts):
             call()
         if device != "cpu":
             torch.cuda.synchronize()
@@ -133,7 +138,9 @@ def measure(
         run(call, "cpu")
     if device != "cpu":
         call = make_task(captioner.to(device), task, regions.to(device))
-        run(call)
+    elif not trains:
+        ComputeOptions(device=device, precision=precision).apply(captioner)
+    run(call)
     times = [timed(lambda: run(call)) for _ in range(repeats)]
     cpu, wall = (min(kind) for kind in zip(*times, strict=True))
     seconds = cpu if device == "cpu" else wall

@@ -28,6 +28,7 @@ _ORDER = (
     "plugin_records",
     "register",
     "config",
+    "packed",
     "compute",
     "search_options",
     "hub",

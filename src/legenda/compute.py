@@ -27,7 +27,7 @@ class ComputeOptions(Bounded):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""
     precision: Precision = "float32"
-    """float32, or bf16 or fp16 by PyTorch's autocast."""
+    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by packed weights on CPUs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,11 +57,18 @@ class ComputeOptions(Bounded):
         return device
 
     def apply(self, model: Any) -> None:
-        """Move a model to the device; `eval_mode` then runs it in the precision."""
+        """Move a model to the device for inference in the precision: packed weights on CPUs, elsewhere autocast."""
         import torch
 
-        model.to(self.resolve_for_models())
-        model.autocast_dtype = None if self.precision == "float32" else getattr(torch, _DTYPES[self.precision])
+        from legenda.packed import pack_weights
+
+        device = self.resolve_for_models()
+        model.to(device)
+        dtype = getattr(torch, _DTYPES[self.precision])
+        if device.type == "cpu":
+            pack_weights(model, dtype)
+        elif dtype != torch.float32:
+            model.autocast_dtype = dtype  # of `eval_mode`
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return PyTorch's autocast to the precision on the device."""

@@ -6,33 +6,28 @@ from collections.abc import Sequence
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from legenda.errors import DataError
+from legenda.packed import LinearMap, SplitLinear
 
 
-class WordLSTM(nn.LSTMCell):
-    """An LSTM cell whose input is a token's embedding, concatenated with an input that depends on the previous step.
+class WordLSTM(nn.LSTMCell, SplitLinear):
+    """An LSTM cell whose input is a token's embedding, concatenated with inputs that depend on the image or the step.
 
-    The gates are linear in both, so the part of the embeddings is one product for all positions of all rows
-    (`input_gates`), and `step` computes the rest. Weights are those of `nn.LSTMCell` with the embedding first.
+    The gates are linear in all of them, so the part of the embeddings is one product for all positions of all rows, and
+    `step` computes the rest. Weights are those of `nn.LSTMCell` with the embedding first.
     """
 
-    def __init__(self, word_dim: int, other_dim: int, hidden_dim: int) -> None:
-        super().__init__(word_dim + other_dim, hidden_dim)
-        self.word_dim = word_dim
+    def __init__(self, input_dims: Sequence[int], hidden_dim: int) -> None:
+        """Create the weights; input_dims: the width of the embedding, and those of the other inputs."""
+        super().__init__(sum(input_dims), hidden_dim)
+        self.input_dims = list(input_dims)
 
-    def split_weights(self) -> tuple[Float[Tensor, "gates E"], Float[Tensor, "gates O"], Float[Tensor, "gates D"]]:
-        """Return the weights of the embedding, of the other input and of the hidden state."""
-        words, other = self.weight_ih.split([self.word_dim, self.weight_ih.shape[1] - self.word_dim], dim=1)
-        return words, other, self.weight_hh
-
-    def input_gates(
-        self, words: Float[Tensor, "*rows E"], weight: Float[Tensor, "gates E"]
-    ) -> Float[Tensor, "*rows gates"]:
-        """Return the part of the gates that the embeddings contribute, biases included."""
-        return F.linear(words, weight, self.bias_ih + self.bias_hh)
+    def parts(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Return the weights `(gates, width)` of the embedding (with the biases), the other inputs and the state."""
+        words, *others = self.weight_ih.split(self.input_dims, dim=1)
+        return [(words, self.bias_ih + self.bias_hh), *((weight, None) for weight in (*others, self.weight_hh))]
 
     def step(
         self,
@@ -40,10 +35,10 @@ class WordLSTM(nn.LSTMCell):
         other: Float[Tensor, "*rows O"],
         hidden: Float[Tensor, "*rows D"],
         cell: Float[Tensor, "*rows D"],
-        weights: Sequence[Tensor],
+        maps: Sequence[LinearMap],
     ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "*rows D"]]:
-        """Return hidden state and cell after one token; weights: of the other input and of the hidden state."""
-        gates = input_gates + F.linear(other, weights[0]) + F.linear(hidden, weights[1])
+        """Return hidden state and cell after one token; maps: of the other input and of the hidden state to gates."""
+        gates = input_gates + maps[0](other) + maps[1](hidden)
         i, f, g, o = gates.chunk(4, dim=-1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         return o.sigmoid() * cell.tanh(), cell

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from legenda.attention import AdditiveAttention
 from legenda.attention.dropout import Dropout
@@ -15,6 +14,7 @@ from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.encoder import Encoder
 from legenda.models.lstm import WordLSTM
+from legenda.packed import LinearMap
 from legenda.regions import Memory, Regions, masked_mean
 
 
@@ -55,7 +55,7 @@ class UpDownDecoder(Decoder):
         self.dim = dim
         self.embedding = nn.Embedding(vocab_size, word_dim)
         self.dropout = Dropout(dropout)
-        self.attention_lstm = WordLSTM(word_dim, dim + feature_dim, dim)
+        self.attention_lstm = WordLSTM([word_dim, dim, feature_dim], dim)
         self.attention = AdditiveAttention(dim, feature_dim, additive_dim, bias=False)
         self.language_lstm = nn.LSTMCell(feature_dim + dim, dim)
         self.output = nn.Linear(dim, vocab_size)
@@ -73,34 +73,32 @@ class UpDownDecoder(Decoder):
         self, tokens: Int[Tensor, "B K"], state: UpDownState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], UpDownState]:
         """Decode one token of each row."""
-        input_gates, weights = self._input_gates(tokens.unsqueeze(-1), memory)
-        state = self._recur(input_gates.squeeze(2), state, memory, weights)
+        input_gates, maps = self._input_gates(tokens.unsqueeze(-1), memory)
+        state = self._recur(input_gates.squeeze(2), state, memory, maps)
         return self.output(self.dropout(state.hidden2)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        input_gates, weights = self._input_gates(tokens, memory)
+        input_gates, maps = self._input_gates(tokens, memory)
         state, hidden = self.init_state(memory, tokens.shape[1]), []
         for gates in input_gates.unbind(dim=2):
-            state = self._recur(gates, state, memory, weights)
+            state = self._recur(gates, state, memory, maps)
             hidden.append(state.hidden2)
         return self.output(self.dropout(torch.stack(hidden, dim=2)))
 
     def _input_gates(
         self, tokens: Int[Tensor, "B K T"], memory: Memory
-    ) -> tuple[Float[Tensor, "B K T gates"], list[Tensor]]:
-        """Return the part of the first gates that words and global feature contribute, and the other weights."""
-        word_weight, other_weight, hidden_weight = self.attention_lstm.split_weights()
-        second_weight, image_weight = other_weight.split([self.dim, memory.global_feature.shape[-1]], dim=1)
-        gates = self.attention_lstm.input_gates(self.dropout(self.embedding(tokens)), word_weight)
-        image = F.linear(memory.global_feature, image_weight)[:, None, None]
-        return gates + image, [second_weight, hidden_weight]
+    ) -> tuple[Float[Tensor, "B K T gates"], list[LinearMap]]:
+        """Return the part of the first gates that words and global feature contribute, and the other maps."""
+        map_words, map_second, map_image, map_hidden = self.attention_lstm.linear_maps()
+        gates = map_words(self.dropout(self.embedding(tokens)))
+        return gates + map_image(memory.global_feature)[:, None, None], [map_second, map_hidden]
 
     def _recur(
-        self, input_gates: Float[Tensor, "B K gates"], state: UpDownState, memory: Memory, weights: list[Tensor]
+        self, input_gates: Float[Tensor, "B K gates"], state: UpDownState, memory: Memory, maps: list[LinearMap]
     ) -> UpDownState:
         """Return the state after one position of all rows (Eqs. 1 to 5)."""
-        hidden1, cell1 = self.attention_lstm.step(input_gates, state.hidden2, state.hidden1, state.cell1, weights)
+        hidden1, cell1 = self.attention_lstm.step(input_gates, state.hidden2, state.hidden1, state.cell1, maps)
         attended, attention = self.attention(hidden1, *memory.cross_kv[0], memory.mask)
         inputs = torch.cat([attended, hidden1], dim=-1).flatten(0, 1)
         previous = state.hidden2.flatten(0, 1), state.cell2.flatten(0, 1)

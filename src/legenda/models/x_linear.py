@@ -13,10 +13,11 @@ from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.models.encoder import Encoder
 from legenda.models.layers import PostNormFeedForward
+from legenda.packed import SplitLinear
 from legenda.regions import Memory, Regions, masked_mean
 
 
-class ConcatUpdate(nn.Module):
+class ConcatUpdate(SplitLinear):
     """LayerNorm(ReLU(W [attended, x]) + x): update of keys, values or tokens after a block (Eq. 8)."""
 
     def __init__(self, dim: int, *, bias: bool, dropout: float) -> None:
@@ -25,11 +26,15 @@ class ConcatUpdate(nn.Module):
         self.dropout = Dropout(dropout)
         self.norm = nn.LayerNorm(dim)
 
+    def parts(self) -> list[tuple[Tensor, Tensor | None]]:
+        """Return the weights of the attended vector (with the bias) and of x."""
+        w_attended, w_x = self.linear.weight.chunk(2, dim=1)
+        return [(w_attended, self.linear.bias), (w_x, None)]
+
     def forward(self, attended: Float[Tensor, "*#rows D"], x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Return the updated x; one attended vector may serve all x of an image, and is then multiplied once."""
-        w_attended, w_x = self.linear.weight.split(x.shape[-1], dim=1)
-        update = F.linear(attended, w_attended, self.linear.bias) + F.linear(x, w_x)
-        return self.norm(x + self.dropout(F.relu(update)))
+        map_attended, map_x = self.linear_maps()
+        return self.norm(x + self.dropout(F.relu(map_attended(attended) + map_x(x))))
 
 
 class XLinearLayer(nn.Module):

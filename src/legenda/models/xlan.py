@@ -18,6 +18,7 @@ from legenda.attention.x_linear import XLinearAttention
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.lstm import WordLSTM
+from legenda.packed import LinearMap
 from legenda.regions import Memory
 
 
@@ -38,13 +39,13 @@ class XLanState(RowState):
     attention: Float[Tensor, "B K H N"] | None = None
 
 
-class _GateWeights(NamedTuple):
-    """Weights of the LSTM's inputs, `(gates, D)` each."""
+class _GateMaps(NamedTuple):
+    """Linear maps of the LSTM's inputs to its gates."""
 
-    words: Tensor
-    image: Tensor
-    context: Tensor
-    hidden: Tensor
+    words: LinearMap
+    image: LinearMap
+    context: LinearMap
+    hidden: LinearMap
 
 
 class XLanDecoder(Decoder):
@@ -74,7 +75,7 @@ class XLanDecoder(Decoder):
         self.word_dropout = Dropout(word_dropout)
         self.context_dropout = Dropout(context_dropout)
         # as released the LSTM reads the sum of global feature and context, so both have the same weights
-        self.lstm = WordLSTM(dim, dim if as_released else 2 * dim, dim)
+        self.lstm = WordLSTM([dim, dim] if as_released else [dim, dim, dim], dim)
         self.attention = nn.ModuleList(create_attention() for _ in range(num_layers))
         self.dropout = Dropout(attention_dropout)
         self.concat = None
@@ -101,44 +102,43 @@ class XLanDecoder(Decoder):
 
     def init_state(self, memory: Memory, num_rows: int) -> XLanState:
         """Return zeros, and the gates of the global feature."""
-        return self._init_state(memory, num_rows, self._gate_weights())
+        return self._init_state(memory, num_rows, self._gate_maps())
 
     def step(
         self, tokens: Int[Tensor, "B K"], state: XLanState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], XLanState]:
         """Decode one token of each row."""
-        weights = self._gate_weights()
-        input_gates = self._input_gates(tokens, weights) + state.image_gates.unsqueeze(1)
-        state = self._recur(input_gates, state, memory, weights)
+        maps = self._gate_maps()
+        input_gates = self._input_gates(tokens, maps) + state.image_gates.unsqueeze(1)
+        state = self._recur(input_gates, state, memory, maps)
         return self.output(self.output_dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Decode token by token; embeddings and output layer are computed for all positions at once."""
-        weights = self._gate_weights()
-        state = self._init_state(memory, tokens.shape[1], weights)
-        input_gates = self._input_gates(tokens, weights) + state.image_gates[:, None, None]
+        maps = self._gate_maps()
+        state = self._init_state(memory, tokens.shape[1], maps)
+        input_gates = self._input_gates(tokens, maps) + state.image_gates[:, None, None]
         contexts = []
         for gates in input_gates.unbind(dim=2):
-            state = self._recur(gates, state, memory, weights)
+            state = self._recur(gates, state, memory, maps)
             contexts.append(state.context)
         return self.output(self.output_dropout(torch.stack(contexts, dim=2)))
 
-    def _gate_weights(self) -> _GateWeights:
-        words, other, hidden = self.lstm.split_weights()
-        image, *context = other.split(self.dim, dim=1)
-        return _GateWeights(words, image, context[0] if context else image, hidden)
+    def _gate_maps(self) -> _GateMaps:
+        words, image, *context, hidden = self.lstm.linear_maps()
+        return _GateMaps(words, image, context[0] if context else image, hidden)
 
-    def _init_state(self, memory: Memory, num_rows: int, weights: _GateWeights) -> XLanState:
+    def _init_state(self, memory: Memory, num_rows: int, maps: _GateMaps) -> XLanState:
         zeros = memory.states.new_zeros(memory.mask.shape[0], num_rows, self.dim)
-        return XLanState(F.linear(memory.global_feature, weights.image), zeros, zeros, zeros)
+        return XLanState(maps.image(memory.global_feature), zeros, zeros, zeros)
 
-    def _input_gates(self, tokens: Int[Tensor, "*rows"], weights: _GateWeights) -> Float[Tensor, "*rows gates"]:
-        return self.lstm.input_gates(self.word_dropout(self.act(self.embedding(tokens))), weights.words)
+    def _input_gates(self, tokens: Int[Tensor, "*rows"], maps: _GateMaps) -> Float[Tensor, "*rows gates"]:
+        return maps.words(self.word_dropout(self.act(self.embedding(tokens))))
 
-    def _recur(self, input_gates: Tensor, state: XLanState, memory: Memory, weights: _GateWeights) -> XLanState:
+    def _recur(self, input_gates: Tensor, state: XLanState, memory: Memory, maps: _GateMaps) -> XLanState:
         """Return the state after one position of all rows."""
         context = self.context_dropout(state.context)
-        recurrent = (weights.context, weights.hidden)
+        recurrent = (maps.context, maps.hidden)
         hidden, cell = self.lstm.step(input_gates, context, state.hidden, state.cell, recurrent)
         query, outputs, attention_weights = hidden, [hidden], None
         for attention, (keys, values) in zip(self._attentions, memory.cross_kv, strict=True):

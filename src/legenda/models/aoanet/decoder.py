@@ -21,6 +21,7 @@ from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.lstm import WordLSTM
+from legenda.packed import LinearMap
 from legenda.regions import Memory
 
 
@@ -70,7 +71,7 @@ class AoANetDecoder(Decoder):
         self.embedding = nn.Embedding(vocab_size, word_dim)
         self.dropout = Dropout(dropout)
         self.context_dropout = Dropout(context_dropout)
-        self.lstm = WordLSTM(word_dim, dim, dim)
+        self.lstm = WordLSTM([word_dim, dim], dim)
         self.query_norm = StdLayerNorm(dim) if num_heads is not None and not as_printed else None
         self.attention = (
             AdditiveAttention(dim, dim, additive_dim)
@@ -106,30 +107,30 @@ class AoANetDecoder(Decoder):
         self, tokens: Int[Tensor, "B K"], state: AoANetState, memory: Memory
     ) -> tuple[Float[Tensor, "B K V"], AoANetState]:
         """Decode one token of each row."""
-        word_weight, *weights = self.lstm.split_weights()
-        state = self._recur(self._input_gates(tokens, word_weight), state, memory, weights, need_weights=True)
+        map_words, *maps = self.lstm.linear_maps()
+        state = self._recur(self._input_gates(tokens, map_words), state, memory, maps, need_weights=True)
         return self.output(self.dropout(state.context)), state
 
     def forward(self, tokens: Int[Tensor, "B K T"], memory: Memory) -> Float[Tensor, "B K T V"]:
         """Decode token by token; embeddings and output layer are computed for all positions at once."""
         state = self.init_state(memory, tokens.shape[1])
-        word_weight, *weights = self.lstm.split_weights()
+        map_words, *maps = self.lstm.linear_maps()
         contexts = []
-        for input_gates in self._input_gates(tokens, word_weight).unbind(dim=2):
-            state = self._recur(input_gates, state, memory, weights, need_weights=False)
+        for input_gates in self._input_gates(tokens, map_words).unbind(dim=2):
+            state = self._recur(input_gates, state, memory, maps, need_weights=False)
             contexts.append(state.context)
         return self.output(self.dropout(torch.stack(contexts, dim=2)))
 
-    def _input_gates(self, tokens: Int[Tensor, "*rows"], weight: Tensor) -> Float[Tensor, "*rows gates"]:
+    def _input_gates(self, tokens: Int[Tensor, "*rows"], map_words: LinearMap) -> Float[Tensor, "*rows gates"]:
         words = self.embedding(tokens)
-        return self.lstm.input_gates(self.dropout(words if self.as_printed else F.relu(words)), weight)
+        return map_words(self.dropout(words if self.as_printed else F.relu(words)))
 
     def _recur(
-        self, input_gates: Tensor, state: AoANetState, memory: Memory, weights: list[Tensor], *, need_weights: bool
+        self, input_gates: Tensor, state: AoANetState, memory: Memory, maps: list[LinearMap], *, need_weights: bool
     ) -> AoANetState:
         """Return the state after one position of all rows (Eqs. 12 to 14)."""
         image = memory.global_feature.unsqueeze(1) + self.context_dropout(state.context)
-        hidden, cell = self.lstm.step(input_gates, image, state.hidden, state.cell, weights)
+        hidden, cell = self.lstm.step(input_gates, image, state.hidden, state.cell, maps)
         attended, attention_weights = self._cross_attend(hidden, memory, need_weights=need_weights)
         second = None
         if self.linear is not None:

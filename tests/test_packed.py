@@ -1,0 +1,59 @@
+"""Packed weights give the products of plain linear layers, follow changes, and leave gradients and copies alone."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from legenda.models.x_linear import ConcatUpdate
+from legenda.packed import pack_weights
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_are_those_of_the_layer(dtype, error, bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(96, 64, bias=bias), torch.randn(5, 96, 3).transpose(1, 2)
+    expected = layer(x)
+    pack_weights(layer, dtype)
+    with torch.no_grad():
+        found = layer(x)
+        assert layer(x[:0]).shape == (0, 3, 64)
+    assert found.dtype == torch.float32
+    assert ((found - expected).norm() / expected.norm()).item() < error
+    assert torch.equal(layer(x), expected)  # with gradients
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+
+
+def test_new_weights_are_packed_again():
+    layer, x = nn.Linear(64, 32), torch.randn(4, 64)
+    pack_weights(layer)
+    with torch.no_grad():
+        before = layer(x)
+        layer.weight.mul_(2)
+        torch.testing.assert_close(layer(x) - layer.bias, 2 * (before - layer.bias))
+        layer.double()
+        assert layer(x.double()).dtype == torch.float64
+
+
+def test_a_copy_computes_with_its_own_weights():
+    layer, x = nn.Sequential(nn.Linear(64, 32)), torch.randn(4, 64)
+    pack_weights(layer)
+    with torch.no_grad():
+        before = layer(x)
+        other = copy.deepcopy(layer)
+        other[0].weight.zero_()
+        assert torch.equal(other(x), other[0].bias.expand(4, -1))
+        assert torch.equal(layer(x), before)
+
+
+def test_parts_of_a_weight_are_packed():
+    update, x = ConcatUpdate(32, bias=True, dropout=0.0), torch.randn(2, 3, 32)
+    attended = torch.randn(2, 1, 32)
+    expected = update(attended, x)
+    pack_weights(update, torch.bfloat16)
+    with torch.no_grad():
+        error = (update(attended, x) - expected).abs().max().item()
+    assert 1e-6 < error < 0.05
