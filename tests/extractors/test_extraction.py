@@ -215,3 +215,20 @@ def test_extractors_receive_rgb_images(tmp_path):
 
     extract_store([str(tmp_path / "gray.png")], Extractor("mine-1", extract), tmp_path / "f.safetensors")
     assert seen == [("RGB", (5, 4))]
+
+
+def test_images_are_extracted_by_size_and_stored_in_order(tmp_path):
+    sizes = [(4, 3), (3, 4), (4, 3), (5, 5), (3, 4), (4, 3)]
+    paths = [tmp_path / f"{number}.png" for number in range(6)]
+    for path, size in zip(paths, sizes, strict=True):
+        Image.new("RGB", size).save(path)
+    seen: list[list[tuple[int, int]]] = []
+
+    def extract(images: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
+        seen.append([image.size for image in images])
+        return [(np.array([image.size]), None) for image in images]
+
+    extract_store(paths, Extractor("mine-1", extract), tmp_path / "f.safetensors", batch_size=3)
+    assert seen == [[(3, 4), (3, 4), (4, 3)], [(4, 3), (4, 3), (5, 5)]]
+    store = PackedFeatureStore(tmp_path / "f.safetensors")
+    assert [tuple(store.read([name]).features[0, 0]) for name in "012345"] == sizes

@@ -16,7 +16,7 @@ from legenda.errors import DataError
 from legenda.extractors import ExtractorProcesses, extract_store, load_extractor
 
 EXTRACTOR = '''
-"""Mean colors; notes its process, and may be slow or killed."""
+"""Mean colors; notes its process, may wait for a second one, may be slow or killed."""
 
 import os
 import signal
@@ -28,10 +28,14 @@ import numpy as np
 HERE = Path(__file__).parent
 
 def extract(images):
+    if images[0].width == 320:  # the test image of fingerprints
+        return [(np.ones((1, 3)), np.array([[0, 0, 1, 1]]))]
     (HERE / f"process-{os.getpid()}").touch()
+    while (HERE / "together").exists() and len(list(HERE.glob("process-*"))) < 2:
+        time.sleep(0.02)
     if (HERE / "slow").exists():
         time.sleep(0.2)
-    if (HERE / "deadly").exists() and images[0].width != 320:  # not the test image of fingerprints
+    if (HERE / "deadly").exists():
         (HERE / "deadly").unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return [(np.asarray(image, np.float32).mean((0, 1))[None], np.array([[0, 0, 1, 1]])) for image in images]
@@ -58,7 +62,9 @@ def processes(folder: Path) -> set[int]:
 
 def test_two_processes_write_the_file_of_one(images, tmp_path, run_command):
     extract_store(images, load_extractor(tmp_path / "colors.py"), tmp_path / "one.safetensors", batch_size=2)
-    (tmp_path / "slow").touch()
+    for process in tmp_path.glob("process-*"):
+        process.unlink()
+    (tmp_path / "together").touch()
     code, out, err = run_command(
         f"extract {tmp_path / 'images'} --extractor {tmp_path / 'colors.py'} --device cpu,cpu --batch-size 2 "
         f"--out {tmp_path / 'two.safetensors'}"
@@ -68,7 +74,7 @@ def test_two_processes_write_the_file_of_one(images, tmp_path, run_command):
     assert "1 skipped" in out
     assert "4.png is not an image of a known type" in err
     assert (tmp_path / "two.safetensors").read_bytes() == (tmp_path / "one.safetensors").read_bytes()
-    assert len(processes(tmp_path) - {os.getpid()}) == 2
+    assert len(processes(tmp_path) - {os.getpid()}) == 2  # each waited for the other
 
 
 def test_a_killed_process_is_reported_and_the_extraction_resumed(images, tmp_path):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from legenda.errors import LegendaError
 from legenda.extractors.base import Extractor, ImageRegions, run_extractor
-from legenda.extractors.images import read_image
+from legenda.extractors.images import image_size, read_image
 from legenda.extractors.video import FrameSampling, UnreadableVideoError, extract_video
 
 Batch = list[tuple[Path, ImageRegions | str]]
@@ -39,6 +39,13 @@ def extract_batches(
             regions = run_extractor(extractor, [image for _, image in readable], [path for path, _ in readable])
             found.update(zip((path for path, _ in readable), regions, strict=True))
         yield [(path, found[path]) for path, _ in batch]
+
+
+def order_by_size(paths: Sequence[Path], workers: int) -> list[Path]:
+    """Return image files ordered by width and height, so that most batches have one size."""
+    with ThreadPoolExecutor(workers) as pool:
+        sizes = dict(zip(paths, pool.map(image_size, paths), strict=True))
+    return sorted(paths, key=sizes.__getitem__)
 
 
 def _prefetch(paths: Sequence[Path], batch_size: int, workers: int) -> Iterator[list[tuple[Path, Image.Image | str]]]:

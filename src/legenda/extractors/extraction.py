@@ -12,7 +12,7 @@ import numpy as np
 
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor
-from legenda.extractors.batches import extract_batches
+from legenda.extractors.batches import extract_batches, order_by_size
 from legenda.extractors.fingerprint import identify
 from legenda.extractors.images import check_ids, image_id
 from legenda.extractors.processes import ExtractorProcesses
@@ -50,7 +50,7 @@ def extract_store(
     shard_size: int = _SHARD_SIZE,
     progress: Callable[[int, int], None] | None = None,
 ) -> ExtractionReport:
-    """Run the extractor over all images and write the feature store `out`, in the given order.
+    """Run the extractor over all images, ordered by size, and write the feature store `out`, in the given order.
 
     The id of an image is its file name without suffix. Images that cannot be read are skipped and reported.
     sampling: for videos in place of images, whose frames are stored as vectors without boxes.
@@ -75,6 +75,7 @@ def extract_store(
     cache = ShardCache(out, identity)
     todo = [path for path in paths if path not in cache]
     cached = done = len(paths) - len(todo)
+    todo = todo if sampling is not None else order_by_size(todo, workers)
     skipped: list[tuple[Path, str]] = []
     pending: list[tuple[Path, StoredImage]] = []
     layout = cache.layout

@@ -119,6 +119,15 @@ def count_pixels(file: IO[bytes], name: str, *, max_pixels: int) -> int:
     return pixels
 
 
+def image_size(path: Path) -> tuple[int, int]:
+    """Return the width and height in the header of an image file; zeros where it cannot be read."""
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except Exception:  # Pillow's readers raise exceptions of any type; `read_image` names the fault
+        return 0, 0
+
+
 def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image.Image:
     """Read the first frame of an image as 8-bit RGB, rotated by its EXIF orientation, transparency over white.
 

@@ -63,8 +63,8 @@ def load_extractor(
     FILE               a Python file that defines
                        extract(images: list[PIL.Image.Image]) -> list[tuple[np.ndarray, np.ndarray | None]].
 
-    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for theirs, of
-    Bottom-Up attention's rule 10 to 100. The name stored with the features ends in such as "@36regions" and "@bf16"
+    compute: of a registered extractor's model. num_regions: a fixed number, for detectors; None for 10 to 100
+    by Bottom-Up attention's rule. The name stored with the features ends in such as "@36regions" and "@bf16"
     where these are not the defaults, and has the first 8 hex digits of a SHA-256 digest of weights in files and of
     Python files. allow_download: whether hf and torchvision may fetch what this machine does not have.
     Raises ConfigError or DataError when the extractor cannot be loaded.
