@@ -165,3 +165,9 @@ def test_words_that_a_terminal_obeys_are_not_in_built_vocabularies():
     caption = ("a", "\x1b]0;title\x07", "b\x9b", "犬", "é")
     assert Vocabulary.build([caption], min_count=1).tokens == ("<end>", "<unk>", "a", "é", "犬")
     assert QuestionVocabulary.build([caption]).tokens == ("<pad>", "<unk>", "a", "犬", "é")
+
+
+def test_half_of_a_surrogate_pair_is_no_word():
+    with pytest.raises(LegendaError, match="entry of line 2 contains a control character or half of a surrogate pair"):
+        Vocabulary(("<end>", "\ud800"))
+    assert Vocabulary.build([["a", "\udfff"]], min_count=1).tokens == ("<end>", "<unk>", "a")

@@ -204,13 +204,15 @@ def _invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = 
         if "\n" in token or "\r" in token:
             return f"the entry of line {line} contains a line break"
         if _has_control(token):
-            return f"the entry of line {line} contains a control character, which may change a terminal"
+            return f"the entry of line {line} contains a control character or half of a surrogate pair"
     return None
 
 
 def _has_control(token: str) -> bool:
-    """Return whether a token holds what a terminal may obey, all control characters but a line end of Unicode."""
-    return not token.isprintable() and any(category(each) == "Cc" and each != "\x85" for each in token)
+    """Return whether a token holds what a terminal may obey, all control characters but a line end of Unicode, or what
+    no file takes, half of a surrogate pair.
+    """
+    return not token.isprintable() and any(category(each) in ("Cc", "Cs") and each != "\x85" for each in token)
 
 
 def _repeated_line(tokens: Sequence[str]) -> str | None:
