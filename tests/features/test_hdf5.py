@@ -64,6 +64,16 @@ def test_names_that_are_no_text_are_refused(tmp_path):
         open_features(tmp_path / "f.hdf5")
 
 
+def test_many_chunks_without_values_are_not_read(tmp_path):
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file.create_dataset("1_features", (200_000, 4), "f4", chunks=(2, 4))
+        file.create_dataset("2_features", (30, 4), "f4", data=np.ones((30, 4)), chunks=(1, 4), compression="gzip")
+    store = open_features(tmp_path / "f.hdf5")
+    with pytest.raises(DataError, match="image '1' cannot be read") as caught:
+        store.read(["1"])
+    assert "it has over 10000 chunks" in str(caught.value)
+
+
 def test_the_extractor_is_text(tmp_path):
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
         file["1_features"] = np.ones((3, 8))

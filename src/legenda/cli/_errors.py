@@ -8,6 +8,8 @@ from legenda.errors import LegendaError
 from legenda.terminal import escape_controls
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_HALF = 800
+"""Characters at both ends of a long message."""
 
 
 def exit_code(command: str, error: BaseException) -> int:
@@ -31,6 +33,11 @@ def exit_code(command: str, error: BaseException) -> int:
         print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
         return 2
     if isinstance(error, LegendaError):
-        print(f"legenda {command}: {error}", file=sys.stderr)
+        print(f"legenda {command}: {_shorten(str(error))}", file=sys.stderr)
         return 2
     raise error
+
+
+def _shorten(message: str) -> str:
+    """Return a message without the middle of what it quotes from a damaged file."""
+    return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"

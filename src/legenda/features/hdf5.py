@@ -27,6 +27,8 @@ KINDS = ("grids", "features")
 WRITTEN_BY_LEGENDA = "legenda"
 """The attribute of files that `legenda convert` wrote, in which features without boxes have none."""
 _WANTED = "name an HDF5 file with data sets such as 42_features or 42_grids"
+_MAX_CHUNKS = 10_000
+"""Chunks of one data set; HDF5 takes 4 kB for each, even where they hold no values."""
 _SAMPLE = 8
 """Images whose shapes are compared to distinguish a grid of 49 cells from 49 regions."""
 
@@ -109,6 +111,11 @@ class Hdf5Store(PerImageStore):
             chunk = layout.get_chunk() if layout.get_layout() == h5py.h5d.CHUNKED else ()
             if max(math.prod(data.shape), math.prod(chunk)) * data.dtype.itemsize > MAX_BYTES:
                 raise ValueError(f"it has over {MAX_BYTES >> 20} MiB")
+            if (
+                chunk
+                and math.prod(-(-side // part) for side, part in zip(data.shape, chunk, strict=True)) > _MAX_CHUNKS
+            ):
+                raise ValueError(f"it has over {_MAX_CHUNKS} chunks")
             values = np.empty(data.shape, data.dtype)
             data.read(h5py.h5s.ALL, h5py.h5s.ALL, values)
         return values
