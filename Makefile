@@ -9,7 +9,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2
 # Where it is set, Python compiles torch anew at every start of a process, and the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all lint format docs release-check clean
+MINUTES ?= 10
+SEED ?=
+
+.PHONY: demo test test-all fuzz lint format docs release-check clean
 
 demo: $(VENV)/core
 	$(BIN)/legenda demo
@@ -19,6 +22,12 @@ test: $(VENV)/test
 
 test-all: $(VENV)/test
 	$(PYTEST) -m ''
+
+# Damaged files and requests for MINUTES=10, from a new seed, which is printed, or SEED=7.
+fuzz: $(VENV)/fuzz
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/pickles.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/server.py $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/lint
 	$(BIN)/ruff check
@@ -56,6 +65,11 @@ $(VENV)/core: $(VENV)/made pyproject.toml constraints.txt
 $(VENV)/test: $(VENV)/core
 	@echo "Installing what the tests need ..."
 	@$(INSTALL) '.[test]'
+	@touch $@
+
+$(VENV)/fuzz: $(VENV)/test
+	@echo "Installing what fuzzes the server ..."
+	@$(INSTALL) '.[fuzz]'
 	@touch $@
 
 $(VENV)/lint: $(VENV)/test

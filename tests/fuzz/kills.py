@@ -1,0 +1,296 @@
+"""Kill commands at random moments, call them again until they are done, and compare what they wrote, bit for bit.
+
+    python tests/fuzz/kills.py                                   # 100 kills of training, 30 of each other kind
+    python tests/fuzz/kills.py --only train --kills 100 --seed 3
+
+One in four kills is a SIGTERM, the others are SIGKILL. Every command runs in a fork of this process, which has imported
+Legenda already, so that the signals strike its work and not its start. Prints, for each kind, kills, runs, lost outputs
+and outputs with other bits than those of an uninterrupted call; exit code 1 where there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random, SystemRandom
+from tempfile import TemporaryDirectory
+from typing import Any
+
+TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
+STAGE = "--training.epochs 3 --training.batch-size 4 --training.eval-beam-size 1 --training.checkpoint-every 2"
+TRAIN = (
+    f"train flickr8k.ngsan {TINY} --model.geometry-dim 4 {STAGE} {STAGE.replace('training', 'fine-tuning')} "
+    "--training.precision 32-true --fine-tuning.precision 32-true --data.min-count 1 "
+    "--data.annotations {0}/c.csv --data.features {0}/f.safetensors --out {1}/run"
+)
+TABLE = (
+    f"table ngsan.table2 --scenes --rows none in --beam-size 1 {TINY} {STAGE.replace('epochs 3', 'epochs 1')} "
+    "--data.train 12 --data.validation 3 --data.test 6 --out {1}/table"
+)
+_SCALE = "--engine ray --workers 2 --shard-size 4 --batch-size 2"
+_TIMES = ("seconds", "environment", "folder")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is killed: the command, with {0} for the inputs and {1} for the outputs; prepare writes the inputs."""
+
+    command: str
+    prepare: Callable[[Path], None]
+
+
+def captioned(folder: Path) -> None:
+    """Write captions in a table, and features."""
+    from subjects import regions, sentence, write_files, write_packed
+
+    rows = [f"{n}.jpg,{sentence(n)},{'train' if n < 12 else 'val'}" for n in range(16)]
+    write_files(folder, {"c.csv": "\n".join(["file,caption,split", *rows])})
+    write_packed(folder / "f.safetensors", regions(16))
+
+
+def drawn(folder: Path, count: int = 150) -> None:
+    """Write scenes as PNG."""
+    from legenda.datasets.scenes import draw_scene, make_scene
+
+    (folder / "images").mkdir(parents=True)
+    for number in range(count):
+        draw_scene(make_scene("fresh", number)).save(folder / "images" / f"{number:03d}.png")
+
+
+def stored(folder: Path) -> None:
+    """Write a store of many features."""
+    from subjects import regions, write_packed
+
+    write_packed(folder / "f.safetensors", regions(1500))
+
+
+def scaled(folder: Path) -> None:
+    """Write scenes and a run that captions them."""
+    drawn(folder, 24)
+    Fork(
+        f"train scenes.ngsan --out {folder}/run {TINY} --model.geometry-dim 4 --training.epochs 1 "
+        "--training.batch-size 4 --training.eval-beam-size 1 --data.train 12 --data.validation 3".split()
+    ).wait()
+
+
+KINDS = {
+    "train": Kind(TRAIN, captioned),
+    "extract": Kind("extract {0}/images --extractor scenes --batch-size 4 --out {1}/f.safetensors", drawn),
+    "convert": Kind("convert {0}/f.safetensors {1}/f.hdf5", stored),
+    "convert to a folder": Kind("convert {0}/f.safetensors {1}/f", stored),
+    "table": Kind(TABLE, lambda folder: folder.mkdir(parents=True)),
+    "ray": Kind(f"caption {{0}}/images --model {{0}}/run {_SCALE} --out {{1}}/captions", scaled),
+}
+
+
+class Fork:
+    """A fork of this process that runs one command."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.began = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._run(arguments)
+
+    def _run(self, arguments: list[str]) -> None:
+        code = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            log = os.open(os.environ["KILLS_LOG"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for target in (1, 2):
+                os.dup2(log, target)
+            from legenda.cli.main import main
+
+            try:
+                main(arguments)
+                code = 0
+            except SystemExit as stop:
+                code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def wait(self, seconds: float = 300) -> int | None:
+        """Return the exit code, that of a signal negative; None where it still runs after so many seconds."""
+        end = time.monotonic() + seconds
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.002)
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Return the files of outputs by name: their bytes, but without times where they hold any."""
+    import safetensors.numpy
+
+    found: dict[str, Any] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.parent.name != "tensorboard"):
+        name, data = str(path.relative_to(folder)), path.read_bytes()
+        if path.name == "training_state.safetensors":
+            length = int.from_bytes(data[:8], "little")
+            progress = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["progress"])
+            arrays = safetensors.numpy.load(data)
+            found[name] = _timeless(progress), {key: digest(array.tobytes()) for key, array in arrays.items()}
+        elif path.suffix == ".jsonl":
+            found[name] = [_timeless(json.loads(line)) for line in data.splitlines()]
+        elif path.suffix == ".json":
+            found[name] = _timeless(json.loads(data))
+        elif path.suffix == ".csv":
+            found[name] = _timeless(list(csv.DictReader(data.decode().splitlines())))
+        else:
+            found[name] = digest(data)
+    return found
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(part) for key, part in value.items() if not any(word in key for word in _TIMES)}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def digest(data: bytes) -> str:
+    """Return a checksum."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+@dataclass
+class Counts:
+    """What the kills of a kind came to."""
+
+    sigkill: int = 0
+    sigterm: int = 0
+    runs: int = 0
+    lost: int = 0
+    different: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sigkill} SIGKILL and {self.sigterm} SIGTERM of {self.runs} runs: "
+            f"{self.lost} lost, {self.different} with different bits"
+        )
+
+
+def campaign(name: str, kills: int, random: Random, folder: Path) -> Counts:
+    """Kill one kind of command so many times."""
+    kind, counts = KINDS[name], Counts()
+    inputs = folder / "inputs"
+    kind.prepare(inputs)
+    for turn in range(2):  # the first call compiles and fills caches
+        expected_folder = folder / f"expected{turn}"
+        expected_folder.mkdir()
+        reference = Fork(arguments(kind, inputs, expected_folder))
+        code = reference.wait()
+        if code != 0:
+            raise SystemExit(f"{name} fails without a kill ({code}):\n{log()}")
+        duration = time.monotonic() - reference.began
+    expected = contents(expected_folder)
+    print(f"{name}: {duration:.2f} s without a kill, {len(expected)} files", flush=True)
+    while counts.sigkill + counts.sigterm < kills:
+        out = folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        counts.runs += 1
+        if not run_killed(arguments(kind, inputs, out), duration, random, counts, kills):
+            counts.lost += 1
+        elif (found := contents(out)) != expected:
+            counts.different += 1
+            print(f"{name}: different: {differences(expected, found)}", flush=True)
+    return counts
+
+
+def run_killed(command: list[str], duration: float, random: Random, counts: Counts, kills: int) -> bool:
+    """Call a command until it is done, killed each time at a random moment; return whether it ended well."""
+    for _ in range(40):
+        running = Fork(command)
+        number = signal.SIGTERM if random.random() < 0.25 else signal.SIGKILL
+        left = counts.sigkill + counts.sigterm < kills
+        code = running.wait(random.uniform(0, duration) if left else 600)
+        if code is None:
+            os.kill(running.pid, number)
+            code = running.wait()
+            if code is not None and code != 0:
+                if number == signal.SIGKILL:
+                    counts.sigkill += 1
+                else:
+                    counts.sigterm += 1
+                if code not in (-number, 128 + number):
+                    print(f"ended with {code} after signal {number}: {log()}", flush=True)
+                    return False
+                continue
+        if code == 0:
+            return True
+        print(f"ended with {code}: {log()}", flush=True)
+        return False
+    print("not done after 40 kills", flush=True)
+    return False
+
+
+def arguments(kind: Kind, inputs: Path, out: Path) -> list[str]:
+    """Return the command line with its inputs and outputs."""
+    return [part.format(inputs, out) for part in kind.command.split()]
+
+
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> str:
+    """Return the names of the files that differ."""
+    return ", ".join(name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name))
+
+
+def log() -> str:
+    """Return the end of what the last command printed."""
+    return Path(os.environ["KILLS_LOG"]).read_text(errors="replace")[-2000:]
+
+
+def import_all(folder: Path) -> None:
+    """Import and compile what the commands need, which forks then have."""
+    import torch
+
+    torch.set_num_threads(1)
+    captioned(folder / "warm")
+    from legenda.cli.main import main
+
+    main(TRAIN.format(folder / "warm", folder / "warm").replace("epochs 3", "epochs 1").split())
+
+
+def main() -> int:
+    """Kill all kinds, or one, and print what was lost."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=KINDS, help="one kind of command")
+    parser.add_argument("--kills", type=int, help="kills of each kind (default: 100 of train, 30 of the others)")
+    parser.add_argument("--seed", type=int, help="of the moments (default: a random one, which is printed)")
+    options = parser.parse_args()
+    seed = SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    failed = False
+    with TemporaryDirectory(prefix="legenda-kills-") as parent:
+        os.environ["KILLS_LOG"] = f"{parent}/log.txt"
+        import_all(Path(parent))
+        for name in KINDS if options.only is None else [options.only]:
+            folder = Path(parent, name.replace(" ", "-"))
+            folder.mkdir()
+            kills = options.kills or (100 if name == "train" else 30)
+            counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
+            print(f"{name}: {counts}", flush=True)
+            failed |= bool(counts.lost or counts.different)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,197 @@
+"""Runs, training states, released weights, scored captions, recipes and images: valid files and their commands."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+from subjects import DIM, FINE, SHORT, TINY, Subject, call, sentence, write_files, write_packed
+
+SCENES = "--data.train 12 --data.validation 3 --data.test 4"
+FORMATS = ("png", "jpg", "webp", "gif", "bmp", "tif")
+
+
+def trained(root: Path) -> list[Subject]:
+    """Return the files of finished and of stopped runs, which are evaluated, compared, resumed and reported."""
+    from legenda.training.checkpoint import read_progress
+
+    folder, scenes = root / "files", root / "scenes"
+    rows = [f"{n}.jpg,{sentence(n)},{'train' if n < 4 else 'val'}" for n in range(6)]
+    write_files(folder, {"c.csv": "\n".join(["file,caption,split", *rows])})
+    write_packed(folder / "f.safetensors")
+    train = (
+        "train flickr8k.ngsan --out {0}/run --data.annotations {0}/c.csv --data.features {0}/f.safetensors "
+        f"--data.min-count 1 {TINY} --model.geometry-dim 4 {SHORT} {FINE}"
+    )
+    call(train.format(folder), f"evaluate {folder}/run")
+    assert read_progress(folder / "run").finished
+    call(f"train scenes.ngsan --out {scenes}/run {TINY} --model.geometry-dim 4 {SHORT} {SCENES}")
+    draw_images(scenes, ("png",))
+    read = ("inspect {0}/run --verify", "evaluate {0}/run --out {0}/e.json")
+    caption = "caption {0}/a.png --model {0}/run"
+    subjects = [
+        Subject("run.config", folder, ("run/config.json",), (*read, "report {0}/run --out {0}/r.html")),
+        Subject("run.config_scenes", scenes, ("run/config.json",), (caption,)),
+        Subject("run.vocabulary", scenes, ("run/vocabulary.txt",), (caption,)),
+        Subject("run.weights", scenes, ("run/model.safetensors",), (caption,), exact=True),
+        Subject("run.state", folder, ("run/training_state.safetensors",), (train,)),
+        Subject("run.history", folder, ("run/metrics.*",), (*read[:1], "report {0}/run --out {0}/r.html")),
+        Subject("run.predictions", folder, ("run/evaluation_val.json",), ("compare {0}/run {0}/run", read[0])),
+    ]
+    longer = train.replace("fine-tuning.epochs 1", "fine-tuning.epochs 2")
+    subjects.append(Subject("run.resumed", folder, ("run/*.safetensors", "run/metrics.jsonl"), (longer,)))
+    return subjects
+
+
+def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
+    """Save small scenes in several formats."""
+    from legenda.datasets.scenes import draw_scene, make_scene
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in formats:
+        image = draw_scene(make_scene("fresh", 1))
+        image.save(folder / f"a.{kind}")
+
+
+def images(root: Path) -> list[Subject]:
+    """Return an image of each format, which is captioned and whose features are extracted."""
+    call(f"train scenes.ngsan --out {root}/run {TINY} --model.geometry-dim 4 {SHORT} {SCENES}")
+    found = []
+    for kind in FORMATS:
+        draw_images(root / kind, (kind,))
+        commands = (
+            f"caption {{0}}/a.{kind} --model {root}/run --format json",
+            f"extract {{0}}/a.{kind} --extractor scenes --out {{0}}/out.safetensors",
+        )
+        found.append(Subject(f"image.{kind}", root / kind, (f"a.{kind}",), commands))
+    return found
+
+
+def scored(root: Path) -> list[Subject]:
+    """Return captions and references of every layout that `legenda score` reads."""
+    predictions = {
+        "results": [{"image_id": n, "caption": sentence(n)} for n in range(5)],
+        "mapping": {str(n): sentence(n) for n in range(5)},
+        "several": {str(n): [sentence(n), sentence(n + 1)] for n in range(5)},
+    }
+    references = {
+        "coco": {
+            "images": [{"id": n, "file_name": f"{n}.jpg"} for n in range(5)],
+            "annotations": [{"image_id": n, "id": n, "caption": sentence(n + 2)} for n in range(5)],
+        },
+        "mapping": {str(n): [sentence(n + 2), sentence(n)] for n in range(5)},
+    }
+    found = []
+    for kind, content in predictions.items():
+        name = "coco" if kind == "results" else "mapping"
+        files = {"p.json": json.dumps(content), "r.json": json.dumps(references[name])}
+        write_files(root / kind, files)
+        commands = ("score {0}/p.json {0}/r.json --metrics CIDEr-D BLEU-4 --resamples 20 --out {0}/s.json",)
+        found.append(Subject(f"score.{kind}", root / kind, ("*.json",), commands))
+    return found
+
+
+def recipes(root: Path) -> list[Subject]:
+    """Return recipes as JSON; their data do not exist, so that none trains."""
+    from legenda.recipes import get_recipe
+    from legenda.recipes.recipe_json import recipe_to_json
+
+    found = []
+    for name in ("flickr8k.ngsan", "vqa2.mcan_small", "multi30k.nsa"):
+        content = json.dumps(recipe_to_json(get_recipe(name)))
+        write_files(root / name, {"recipe.json": content})
+        found.append(
+            Subject(f"recipe.{name}", root / name, ("*.json",), ("train --config {0}/recipe.json --out {0}/run",))
+        )
+    return found
+
+
+def released(root: Path) -> list[Subject]:
+    """Return released weights and vocabularies of every format, which are imported."""
+    import safetensors.torch
+    import torch
+
+    data = Path(__file__).resolve().parents[1] / "importers" / "data" / "abl_base.npz"
+    with np.load(data) as arrays:
+        weights = {name.removeprefix("sd/"): arrays[name] for name in arrays.files if name.startswith("sd/")}
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    words = {str(n + 1): f"w{n}" for n in range(49)} | {"50": "UNK"}
+    infos = {"vocab": words, "opt": Namespace(rnn_size=8, id="x"), "iter": 3, "best": np.float64(1.5), "t": (1, [2])}
+    vocabularies = {
+        "cocotalk.json": json.dumps({"ix_to_word": words, "images": []}).encode(),
+        "infos.pkl": pickle.dumps(infos, protocol=2),
+        "vocab.txt": "\n".join(words.values()).encode(),
+    }
+    command = "import aoanet {{0}}/{} --vocabulary {{0}}/{} --out {{0}}/run"
+    found = []
+    for kind in ("pth", "npz", "safetensors"):
+        folder = root / kind
+        folder.mkdir(parents=True)
+        (folder / "vocab.txt").write_bytes(vocabularies["vocab.txt"])
+        path = folder / f"model.{kind}"
+        match kind:
+            case "pth":
+                torch.save({"state_dict": tensors, "epoch": 3}, path)
+            case "npz":
+                np.savez(path, **weights)
+            case _:
+                safetensors.torch.save_file(tensors, path)
+        found.append(Subject(f"import.{kind}", folder, (path.name,), (command.format(path.name, "vocab.txt"),)))
+    torch.save(tensors, root / "legacy.pth", _use_new_zipfile_serialization=False)
+    for name, content in {**vocabularies, "legacy.bin": vocabularies["vocab.txt"]}.items():
+        folder = root / name.replace(".", "_")
+        folder.mkdir()
+        (folder / "model.bin").write_bytes((root / "legacy.pth").read_bytes())
+        file = "vocab.txt" if name == "legacy.bin" else name
+        (folder / file).write_bytes(content)
+        damaged = "model.bin" if name == "legacy.bin" else name
+        found.append(Subject(f"import.{name}", folder, (damaged,), (command.format("model.bin", file),)))
+    return found
+
+
+def remaining(root: Path) -> list[Subject]:
+    """Return features of a stopped extraction, detections, subwords, answers and sizes of images."""
+    draw_images(root / "parts", ("png",))
+    for number in range(3):
+        shutil.copy2(root / "parts" / "a.png", root / "parts" / f"{number}.png")
+    parts = root / "parts" / ".out.safetensors.parts"
+    parts.mkdir()
+    found = [
+        Subject("more.parts", root / "parts", (".out.safetensors.parts/*",), (
+            "extract {0}/0.png {0}/1.png --extractor scenes --out {0}/out.safetensors",
+        )),
+    ]  # fmt: skip
+    from legenda.extractors.resume import ShardCache
+
+    call(f"extract {root}/parts/0.png --extractor scenes --out {root}/parts/whole.safetensors")
+    from legenda.features import PackedFeatureStore
+
+    store = PackedFeatureStore(root / "parts" / "whole.safetensors")
+    arrays = store.read(["0"])
+    cache = ShardCache(root / "parts" / "out.safetensors", store.extractor)
+    cache.add([("0", arrays.features[0].astype(np.float32), arrays.boxes[0])], [root / "parts" / "0.png"])
+    folder = root / "words"
+    call(
+        f"train number_words.transformer --out {folder}/run {TINY} {SHORT} --data.train 20 --data.validation 3 "
+        "--data.test 3"
+    )
+    found.append(Subject("more.subwords", folder, ("run/subwords.model", "run/vocabulary.txt"), ("evaluate {0}/run",)))
+    folder = root / "answers"
+    call(f"train vqa.scenes --out {folder}/run {TINY} {SHORT} {SCENES}")
+    found.append(Subject("more.answers", folder, ("run/answers.txt", "run/vocabulary.txt"), ("evaluate {0}/run",)))
+    folder = root / "sizes"
+    (folder / "b_att").mkdir(parents=True)
+    (folder / "b_box").mkdir()
+    entries = []
+    for number in range(4):
+        np.save(folder / "b_att" / f"{number}.npy", np.ones((2, DIM), np.float32) * number)
+        np.save(folder / "b_box" / f"{number}.npy", np.array([[1, 2, 30, 40], [5, 5, 60, 70]], np.float32))
+        entries.append({"id": number, "file_name": f"{number}.jpg", "width": 100, "height": 80})
+    write_files(folder, {"captions_val2014.json": json.dumps({"images": entries, "annotations": []})})
+    command = "convert {0}/b_att {0}/out.safetensors --sizes {0}/captions_val2014.json"
+    found.append(Subject("more.sizes", folder, ("*.json", "b_box/*"), (command,)))
+    return found

@@ -1,0 +1,242 @@
+"""What is fuzzed: small valid files of every format, and the commands that read them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
+SHORT = "--training.epochs 1 --training.batch-size 4 --training.eval-beam-size 1 --training.precision 32-true"
+FINE = SHORT.replace("training", "fine-tuning")
+WORDS = ["a", "red", "dog", "runs", "on", "the", "green", "grass", "with", "two", "cats"]
+DIM = 4
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Files of one kind and the commands that read them.
+
+    folder: the valid files, copied for every case; {0} in `commands` stands for the copy. files: patterns of those that
+    are damaged. exact: whether a damaged file has to be refused or to give the output of the valid one, because the
+    format has checksums; else other valid data may give another output.
+    """
+
+    name: str
+    folder: Path
+    files: tuple[str, ...]
+    commands: tuple[str, ...]
+    exact: bool = False
+
+    def damaged(self) -> list[Path]:
+        """Return the files that are damaged, relative to the folder."""
+        found = {path.relative_to(self.folder) for pattern in self.files for path in self.folder.glob(pattern)}
+        if not found:
+            raise ValueError(f"{self.name}: no file fits {', '.join(self.files)}")
+        return sorted(found)
+
+
+def call(*lines: str) -> None:
+    """Run commands in this process; they must succeed."""
+    from legenda.cli.main import main
+
+    for line in lines:
+        main(line.split())
+
+
+def regions(count: int = 6, start: int = 0) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Return features and boxes of three regions of each of some images."""
+    found = []
+    for number in range(start, start + count):
+        random = np.random.default_rng(number)
+        corners = np.sort(random.random((3, 2, 2)), axis=1).reshape(3, 4)
+        found.append((str(number), random.random((3, DIM), np.float32), corners.astype(np.float32)))
+    return found
+
+
+def write_packed(path: Path, images: list[tuple[str, np.ndarray, np.ndarray]] | None = None) -> None:
+    """Write regions in the packed format."""
+    from legenda.features import write_store
+
+    write_store(path, images or regions(), extractor="mine")
+
+
+def sentence(number: int) -> str:
+    """Return one of many captions."""
+    return f"{WORDS[number % 3]} {WORDS[1 + number % 4]} dog number {number} runs on grass"
+
+
+def feature_stores(root: Path) -> list[Subject]:
+    """Return feature stores of every format."""
+    import h5py
+    import lmdb
+
+    def subject(name: str, store: str, files: str) -> Subject:
+        folder = root / name
+        commands = f"inspect {{0}}/{store} --verify", f"convert {{0}}/{store} {{0}}/out.safetensors"
+        return Subject(f"features.{name}", folder, (files,), commands, exact=False)
+
+    for name in ("packed", "hdf5", "grids", "lmdb", "npz", "npy", "tsv", "mcan"):
+        (root / name).mkdir(parents=True)
+    write_packed(root / "packed" / "f.safetensors")
+    call(f"convert {root}/packed/f.safetensors {root}/hdf5/f.hdf5", f"convert {root}/packed/f.safetensors {root}/npz/f")
+    with h5py.File(root / "grids" / "f.hdf5", "w") as file:
+        for image, features, _ in regions():
+            file[f"{image}_grids"] = np.tile(features, (3, 1)).reshape(3, 3, DIM)
+    (root / "npy" / "f").mkdir()
+    (root / "mcan" / "f").mkdir()
+    lines = []
+    with lmdb.open(str(root / "lmdb" / "f"), map_size=1 << 20, lock=False) as base, base.begin(write=True) as entries:
+        for image, features, boxes in regions():
+            np.save(root / "npy" / "f" / f"{image}.npy", features)
+            pixels = (boxes * 100).astype(np.float32)
+            np.savez(root / "mcan" / "f" / f"{image}.jpg.npz", x=features.T, bbox=pixels, image_w=100, image_h=100)
+            entries.put(image.encode(), (root / "npz" / "f" / f"{image}.npz").read_bytes())
+            texts = (base64.b64encode(np.ascontiguousarray(array)).decode() for array in (pixels, features))
+            lines.append("\t".join([image, "100", "100", "3", *texts]))
+    (root / "tsv" / "f.tsv").write_text("\n".join(lines) + "\n")
+    return [
+        subject("packed", "f.safetensors", "f.safetensors"),
+        subject("hdf5", "f.hdf5", "f.hdf5"),
+        subject("grids", "f.hdf5", "f.hdf5"),
+        subject("lmdb", "f", "f/data.mdb"),
+        subject("npz", "f", "f/*"),
+        subject("npy", "f", "f/*"),
+        subject("mcan", "f", "f/*"),
+        subject("tsv", "f.tsv", "f.tsv"),
+    ]
+
+
+def captions(root: Path) -> list[Subject]:
+    """Return annotations of captions in every layout, trained on for one epoch."""
+    entries = [{"image_id": n, "id": 10 * n + k, "caption": sentence(n + k)} for n in range(6) for k in range(2)]
+    images = [{"id": n, "file_name": f"{n}.jpg", "width": 100, "height": 100} for n in range(6)]
+    karpathy = [
+        {
+            "filename": f"{n}.jpg", "cocoid": n, "imgid": n, "split": "train" if n < 4 else "val",
+            "sentences": [{"raw": sentence(n), "tokens": sentence(n).split(), "sentid": n, "imgid": n}],
+        }
+        for n in range(6)
+    ]  # fmt: skip
+    rows = [(f"{n}.jpg", sentence(n), "train" if n < 4 else "val") for n in range(6)]
+
+    def coco(first: int, last: int) -> str:
+        return json.dumps({"images": images[first:last], "annotations": entries[2 * first : 2 * last]})
+
+    vatex = [{"videoID": str(n), "enCap": [sentence(n)]} for n in range(6)]
+    videos = [{"video_id": str(n), "split": "train" if n < 4 else "validate"} for n in range(6)]
+    sentences = [{"video_id": str(n), "caption": sentence(n)} for n in range(6)]
+    layouts: dict[str, dict[str, str]] = {
+        "karpathy": {"dataset.json": json.dumps({"images": karpathy, "dataset": "x"})},
+        "coco": {"a/captions_train2014.json": coco(0, 4), "a/captions_val2014.json": coco(4, 6)},
+        "gzip": {"dataset.json.gz": json.dumps({"images": karpathy})},
+        "csv": {"c.csv": "file,caption,split\n" + "\n".join(map(",".join, rows))},
+        "tsv": {"c.tsv": "file\tcaption\tsplit\n" + "\n".join(map("\t".join, rows))},
+        "jsonl": {"c.jsonl": "\n".join(json.dumps({"file": f, "caption": c, "split": s}) for f, c, s in rows)},
+        "vatex": {"a/vatex_train.json": json.dumps(vatex[:4]), "a/vatex_validation.json": json.dumps(vatex[4:])},
+        "msrvtt": {"a/train_val_videodatainfo.json": json.dumps({"videos": videos, "sentences": sentences})},
+        "lists": {"dataset.json": json.dumps({"images": karpathy}), "l/train.txt": "0\n1\n2\n3\n", "l/val.txt": "4\n5"},
+    }
+    found = []
+    for name, files in layouts.items():
+        folder = root / name
+        folder.mkdir(parents=True)
+        write_packed(folder / "f.safetensors")
+        write_files(folder, files)
+        annotations = next(iter(files)).split("/")[0]
+        lists = " --data.lists {0}/l" if name == "lists" else ""
+        train = (
+            f"train flickr8k.ngsan --out {{0}}/run --data.annotations {{0}}/{annotations} --data.features "
+            f"{{0}}/f.safetensors --data.min-count 1{lists} {TINY} --model.geometry-dim 4 --stages first {SHORT}"
+        )
+        damaged = ("l/*",) if name == "lists" else tuple(files)
+        found.append(Subject(f"captions.{name}", folder, damaged, (train,)))
+    return found
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    """Write texts by path, gzipped where a name ends in .gz."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+
+
+def questions(root: Path) -> list[Subject]:
+    """Return the questions of VQA and of DAQUAR, referring expressions, phrases, and parallel text."""
+    vqa, daquar, refs, entities, parallel = (root / name for name in ("vqa", "daquar", "refs", "entities", "parallel"))
+    small = f"{TINY} {SHORT}"
+    files: dict[str, str] = {"answers.json": json.dumps(["dog", "cat", "two"]), "glove.txt": "dog 1 2\nis 0.5 -1\n"}
+    for split, numbers in (("train", range(4)), ("val", range(4, 6))):
+        asked = [{"image_id": n, "question": f"What is number {n}?", "question_id": n} for n in numbers]
+        answered = [
+            {
+                "question_id": n, "question_type": "what is", "answer_type": "other", "multiple_choice_answer": "dog",
+                "answers": [{"answer": "dog", "answer_id": k} for k in range(10)],
+            }
+            for n in numbers
+        ]  # fmt: skip
+        files[f"v2_OpenEnded_mscoco_{split}2014_questions.json"] = json.dumps({"questions": asked})
+        files[f"v2_mscoco_{split}2014_annotations.json"] = json.dumps({"annotations": answered})
+    write_files(vqa, files)
+    write_files(
+        daquar,
+        {
+            "data.csv": "question,answer,image_id\n" + "".join(f"what is {n},dog,image{n}\n" for n in range(12)),
+            "train_images_list.txt": "".join(f"image{n}\n" for n in range(10)),
+            "test_images_list.txt": "image10\nimage11\n",
+        },
+    )
+    splits = {n: "train" if n < 4 else "val" for n in range(6)}
+    expressions = [
+        {
+            "ann_id": n, "image_id": n, "split": splits[n],
+            "sentences": [{"sent_id": n, "tokens": ["the", "dog", str(n)], "raw": "x", "sent": "x"}],
+        }
+        for n in range(6)
+    ]  # fmt: skip
+    instances = {
+        "images": [{"id": n, "width": 100, "height": 200} for n in range(6)],
+        "annotations": [{"id": n, "bbox": [10, 20, 30, 40]} for n in range(6)],
+    }
+    write_files(refs, {"instances.json": json.dumps(instances)})
+    (refs / "refs.p").write_bytes(pickle.dumps(expressions, protocol=0))
+    phrases = {
+        f"{n}.jpg": {
+            "width": 100, "height": 100, "boxes": {"7": [[1, 2, 30, 40]]},
+            "captions": [{"text": "a dog runs", "phrases": [["7", ["animals"], 0, 2]]}],
+        }
+        for n in range(6)
+    }  # fmt: skip
+    rows = "".join(f"{n}.jpg,a dog,{split}\n" for n, split in splits.items())
+    write_files(entities, {"phrases.json": json.dumps(phrases), "c.csv": "file,caption,split\n" + rows})
+    lines = {"train": range(8), "val": range(8, 10), "test_2016_flickr": range(10, 12)}
+    texts = {
+        f"{s}.{e}": "".join(sentence(n) + f" {e}\n" for n in part) for s, part in lines.items() for e in ("en", "de")
+    }
+    write_files(parallel, {**texts, "merges.txt": "#version: 0.2\nd o\ndo g</w>\n"})
+    for folder in (vqa, refs, entities):
+        write_packed(folder / "f.safetensors")
+    write_packed(daquar / "f.safetensors", [(f"image{name}", *rest) for name, *rest in regions(12)])
+    features = "--data.features {0}/f.safetensors"
+    rest = {
+        "vqa": f"vqa2.mcan_small --data.questions {{0}} {features} --data.answers {{0}}/answers.json "
+        "--data.vectors {0}/glove.txt --data.train train --model.word-dim 2",
+        "daquar": f"daquar.mcan --data.questions {{0}} {features}",
+        "refs": f"refcoco.mcan --data.refs {{0}}/refs.p --data.instances {{0}}/instances.json {features} "
+        "--data.vectors None",
+        "entities": f"entities.mcan --data.phrases {{0}}/phrases.json --data.annotations {{0}}/c.csv {features} "
+        "--data.vectors None",
+        "parallel": "multi30k.transformer --data.folder {0} --data.merges {0}/merges.txt",
+    }
+    damaged = {"vqa": ("*.json", "*.txt"), "daquar": ("*.csv", "*.txt"), "refs": ("refs.p", "instances.json")}
+    damaged |= {"entities": ("phrases.json",), "parallel": ("*.en", "*.de", "*.txt")}
+    return [
+        Subject(f"data.{name}", root / name, damaged[name], (f"train {options} --out {{0}}/run {small}",))
+        for name, options in rest.items()
+    ]
