@@ -47,6 +47,17 @@ def test_a_store_is_described(store, run_command):
     assert (code, found["read"], found["problems"]) == (0, "130 images, 0 broken", [])
 
 
+def test_verify_compares_a_store_with_its_checksums(store, run_command):
+    content = bytearray(store.read_bytes())
+    content[content.index(np.full(6, 77.0, np.float16).tobytes())] ^= 1
+    store.write_bytes(content)
+    assert run_command(f"inspect {store}")[0] == 0
+    code, out, _ = run_command(f"inspect {store} --verify")
+    assert code == 2
+    assert "problem: " in out
+    assert "image 'i77' differs from its checksum; extract it again" in out
+
+
 def test_broken_entries_of_a_store_are_all_named(store, run_command):
     content = bytearray(store.read_bytes())
     for value in (1.0, 129.0):  # the features of i1 and i129

@@ -288,6 +288,40 @@ def test_a_header_that_does_not_fit_its_arrays_is_refused(tmp_path, name, change
         PackedFeatureStore(tmp_path / "f.safetensors")
 
 
+@pytest.mark.parametrize("boxes", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_changed_bit_is_found_by_the_checksum_of_its_image(tmp_path, boxes, dtype):
+    path = tmp_path / "f.safetensors"
+    images = make_images([2, 3, 1], 4, boxes=boxes)
+    store = write(path, images, dtype)
+    for position in range(3):
+        store.verify(position)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    changed = [content.index(b"img1") + 3, start + 8 * (4 + 1)]  # a digit of the id, and the checksum
+    for array in ("boxes", "features")[not boxes :]:
+        begin, end = json.loads(content[8:start])[array]["data_offsets"]
+        changed.append(start + begin + (end - begin) * 2 // 6)  # the first row of the second image
+    for byte in changed:
+        damaged = bytearray(content)
+        damaged[byte] ^= 1 << 2
+        path.write_bytes(damaged)
+        store = PackedFeatureStore(path)
+        store.read([1])
+        with pytest.raises(
+            DataError, match=r"f\.safetensors: image 'img.' differs from its checksum; extract it again"
+        ):
+            store.verify(1)
+        store.verify(0)
+        store.verify(2)
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {}, {}))
+    store.read([0])
+    store.verify(0)
+
+
 def test_a_file_is_read_where_the_system_has_no_preadv(tmp_path, monkeypatch):
     images = make_images([2, 3], 4)
     store = write(tmp_path / "f.safetensors", images)

@@ -13,6 +13,7 @@ from legenda.features.base import FeatureStore
 from legenda.features.hdf5 import split_kind
 from legenda.features.identity import ExtractorIdentity
 from legenda.features.open import open_features
+from legenda.features.packed import PackedFeatureStore
 
 _LAYOUTS = {
     "PackedFeatureStore": "packed safetensors",
@@ -31,12 +32,13 @@ def inspect_store(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return facts about a feature store by name, and its broken entries as sentences.
 
-    verify: whether to read all images instead of 100, evenly spaced. Raise DataError where the store cannot be opened.
+    verify: whether to read all images instead of 100, evenly spaced, and to compare them with their
+    checksums. Raise DataError where the store cannot be opened.
     """
     store = open_features(path)
     count = len(store)
     positions = np.arange(count) if verify else np.unique(np.linspace(0, count - 1, _SAMPLE).astype(int))
-    stats, problems = _read(store, positions, progress)
+    stats, problems = _read(store, positions, verify, progress)
     extractor = ExtractorIdentity.parse(store.extractor)
     file_path = split_kind(Path(path))[0]
     files = [file for file in file_path.rglob("*") if file.is_file()] if file_path.is_dir() else [file_path]
@@ -52,7 +54,7 @@ def inspect_store(
 
 
 def _read(
-    store: FeatureStore, positions: np.ndarray, progress: Callable[[int, int], None]
+    store: FeatureStore, positions: np.ndarray, verify: bool, progress: Callable[[int, int], None]
 ) -> tuple[dict[str, Any], list[str]]:
     """Read images one by one; return what their regions have in common, and the messages of broken entries."""
     counts, lows, highs, sums, areas, problems = [], [], [], [], [], []
@@ -60,6 +62,8 @@ def _read(
     for done, position in enumerate(positions.tolist(), start=1):
         try:
             arrays = store.read([position])
+            if verify and isinstance(store, PackedFeatureStore):
+                store.verify(position)
         except DataError as error:
             problems.append(str(error))
             continue

@@ -3,6 +3,7 @@
 Arrays of the file, little-endian, with `R` regions of all images one after the other:
 
     offsets   (images + 1,)  int64             image i owns the rows offsets[i] to offsets[i + 1]
+    checksums (images,)      int64             of each image, see `image_checksum`; absent in files of earlier versions
     boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
     features  (R, D)         float16, float32
 
@@ -12,6 +13,7 @@ The header's metadata holds `format`, `ids` (a JSON list, in the order of the of
 import json
 import math
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -78,8 +80,13 @@ class PackedFeatureStore(FeatureStore):
         stored_offsets = _find_array(path, header, start, "offsets", ("I64",))
         self._stored = _find_array(path, header, start, "features", ("F16", "F32"))
         self._boxes = _find_array(path, header, start, "boxes", ("F32",)) if "boxes" in header else None
+        self._checksums = _find_array(path, header, start, "checksums", ("I64",)) if "checksums" in header else None
         shape = self._stored.shape
-        if len(shape) != 2 or (self._boxes is not None and self._boxes.shape != (shape[0], 4)):
+        if (
+            len(shape) != 2
+            or (self._boxes is not None and self._boxes.shape != (shape[0], 4))
+            or (self._checksums is not None and self._checksums.shape != (len(self),))
+        ):
             raise DataError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
         fits, offsets = stored_offsets.shape == (len(self) + 1,), np.zeros(1, np.int64)
         if fits:
@@ -127,6 +134,21 @@ class PackedFeatureStore(FeatureStore):
             self._name_fault(positions)
         return RegionArrays(features, boxes, mask)
 
+    def verify(self, position: int) -> None:
+        """Raise DataError where an image differs from its checksum."""
+        if self._checksums is None:
+            return
+
+        def read() -> tuple[int, int]:
+            start, stop = self._offsets[position : position + 2].tolist()
+            boxes = None if self._boxes is None else self._boxes.read(start, stop)
+            (expected,) = self._checksums.read(position, position + 1).tolist()
+            return expected, image_checksum(self.ids[position], self._stored.read(start, stop), boxes)
+
+        expected, found = verified(read, self.path, _AGAIN)
+        if found != expected:
+            raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
+
     @property
     def _limit(self) -> float:
         return largest_feature(self._stored.dtype)
@@ -138,6 +160,12 @@ class PackedFeatureStore(FeatureStore):
             fault = validate_values(self._stored.read(start, stop), boxes, self._limit)
             if fault is not None:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
+
+
+def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
+    """Return the CRC-32 of an image's id, features and boxes as they are stored; it detects damage but no intent."""
+    found = zlib.crc32(features.tobytes(), zlib.crc32(image.encode("utf-8", "surrogatepass")))
+    return found if boxes is None else zlib.crc32(boxes.tobytes(), found)
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:

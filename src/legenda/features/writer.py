@@ -12,7 +12,7 @@ import numpy as np
 
 from legenda.errors import DataError
 from legenda.features.identity import extractor_name
-from legenda.features.packed import DTYPES, FORMAT
+from legenda.features.packed import DTYPES, FORMAT, image_checksum
 from legenda.features.validate import as_floats, largest_feature, validate_shapes, validate_values
 from legenda.io import atomic_write
 
@@ -45,7 +45,7 @@ def write_store(
         tempfile.TemporaryFile(dir=path.parent) as all_features,
     ):
         ids: dict[str, None] = {}
-        offsets, width, with_boxes = [0], 0, False
+        offsets, checksums, width, with_boxes = [0], [], 0, False
         for image, raw_features, raw_boxes in images:
             where = f"image '{image}' of extractor {extractor_name(extractor)}"
             try:
@@ -68,25 +68,28 @@ def write_store(
                 raise DataError(f"{name_in_errors or path} is not written: {where} has {fault}")
             ids[image] = None
             offsets.append(offsets[-1] + len(features))
-            all_features.write(features.astype(stored).tobytes())
+            features, boxes = features.astype(stored), None if boxes is None else boxes.clip(0, 1)
+            checksums.append(image_checksum(image, features, boxes))
+            all_features.write(features.tobytes())
             if boxes is not None:
-                all_boxes.write(boxes.clip(0, 1).tobytes())
+                all_boxes.write(boxes.tobytes())
         if not ids:
             raise DataError(f"{path} is not written: there is no image to store; name at least one")
-        shapes = {"offsets": (len(offsets),), "boxes": (offsets[-1], 4), "features": (offsets[-1], width)}
+        rows = offsets[-1]
+        shapes = {"offsets": (len(offsets),), "checksums": (len(ids),), "boxes": (rows, 4), "features": (rows, width)}
         if not with_boxes:
             del shapes["boxes"]
         with partial.open("wb") as file:
             file.write(_header(shapes, stored, {"format": FORMAT, "extractor": extractor, "ids": json.dumps([*ids])}))
-            file.write(np.array(offsets, "<i8").tobytes())
-            for rows in (all_boxes, all_features):
-                rows.seek(0)
-                shutil.copyfileobj(rows, file, 1 << 20)
+            file.write(np.array(offsets + checksums, "<i8").tobytes())
+            for values in (all_boxes, all_features):
+                values.seek(0)
+                shutil.copyfileobj(values, file, 1 << 20)
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
     """Return the safetensors header: its length in 8 bytes, then JSON, padded to a multiple of 8."""
-    dtypes = {"offsets": DTYPES["I64"], "boxes": DTYPES["F32"], "features": stored}
+    dtypes = {"offsets": DTYPES["I64"], "checksums": DTYPES["I64"], "boxes": DTYPES["F32"], "features": stored}
     entries: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name, shape in shapes.items():
