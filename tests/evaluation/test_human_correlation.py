@@ -107,15 +107,19 @@ def test_constant_scores_have_no_correlation():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.txt", "a.jpg\tb.jpg#0\t1\t2", "line 1 does not have five columns"),
+        ("x.txt", "a.jpg\tb.jpg#0\t1\t2", "line 1 does not have 5 columns"),
         ("x.txt", "a.jpg\tb.jpg#9\t1\t2\t3", "names the caption b.jpg#9, which is not known"),
-        ("x.txt", "a.jpg\tb.jpg#0\t0.5\t3\t0", "line 1 has neither three ratings of 1 to 4 nor a share"),
-        ("x.txt", "a.jpg\tb.jpg#0\t1\tx\t3", "the rating 'x' of row 1 is no number"),
+        ("x.txt", "a.jpg\tb.jpg#0\t0.5\t3\t0", "line 1 has neither three ratings"),
+        ("x.txt", "a.jpg\tb.jpg#0\t1\tx\t3", "the rating 'x' in x.txt: line 1 is no number"),
         ("x.csv", "image_id,caption\na,b", "row 1 lacks image_id, caption or rating"),
         ("x.csv", "image_id,caption,rating\nz,b,1", "no references of image z"),
         ("x.csv", "image_id,caption,rating\na,b,1", "fewer than two captions"),
         ("x.json", "{}", "row 1 lacks image_id"),
-        ("x.json", '[{"image_id": "a", "caption": "b", "rating": NaN}]', "the rating nan of row 1 is no number"),
+        (
+            "x.json",
+            '[{"image_id": "a", "caption": "b", "rating": NaN}]',
+            "the rating nan in x.json: row 1 is no number",
+        ),
     ],
 )
 def test_bad_files_are_refused_in_a_sentence(name, content, message):
@@ -126,7 +130,7 @@ def test_bad_files_are_refused_in_a_sentence(name, content, message):
 
 def test_references_that_are_no_caption_ids_are_refused():
     Path("bad.txt").write_text("a dog\n")
-    with pytest.raises(DataError, match="line 1 is no caption id"):
+    with pytest.raises(DataError, match="line 1 does not have 2 columns"):
         correlations("ExpertAnnotations.txt", "bad.txt")
     with pytest.raises(DataError, match=r"the caption b\.jpg#0, which"):
         correlations("ExpertAnnotations.txt", "references.json")

@@ -51,14 +51,14 @@ def test_choices_of_sides_become_verdicts_on_models(path):
 def test_order_and_sides_are_random_for_each_pair_and_judge(path):
     pairs = [Pair(str(number), "first", "second") for number in range(200)]
     file = open_file(path, pairs)
-    layouts = [file._layout(judge) for judge in ("Ann", "Bob")]
+    layouts = [file.judgments.layout(judge) for judge in ("Ann", "Bob")]
     assert [sorted(dict(layout)) for layout in layouts] == [list(range(200))] * 2
     assert layouts[0] != layouts[1]
     sides = np.array([[dict(layout)[number] for number in range(200)] for layout in layouts])
     assert (abs(sides.mean(1) - 0.5) < 0.15).all()
     assert 0.3 < (sides[0] != sides[1]).mean() < 0.7
     other = open_file(path.with_name("other.jsonl"), pairs)
-    assert other._layout("Ann") != layouts[0]  # the key is drawn anew, so nobody can derive the sides
+    assert other.judgments.layout("Ann") != layouts[0]  # the key is drawn anew, so nobody can derive the sides
 
 
 def test_a_judge_continues_where_the_last_process_stopped(path):
@@ -98,12 +98,20 @@ def test_identical_captions_count_as_equal_when_a_judge_comes_to_them(path):
     file = open_file(path, [*PAIRS, SAME])
     assert file.next_question("Ann").total == 6
     answer_all(file, "Ann", first_is_better)
-    assert Counter(read_judgments(path).verdicts["Ann"].values()) == {"first": 6, "equal": 1}
-    undone = file.undo("Ann")
-    assert PAIRS[undone.pair].image not in read_judgments(path).verdicts["Ann"]
+    assert Counter(read_judgments(path).reached("Ann").values()) == {"first": 6, "equal": 1}
     report = summarize_judgments(path)
-    assert report.results["equal_unasked"] == 1
+    assert (report.results["equal_unasked"], report.results["judgments"]["equal"]) == (1, 1)
     assert "1 of them are equal unasked: the captions of 1 images are identical" in report.tables[1]
+    assert report.results["agreement"]["kappa"] is None
+
+
+def test_identical_captions_after_the_next_question_wait(path):
+    pairs = [Pair(str(number), "a", "b" if number % 2 else "a") for number in range(40)]
+    file = open_file(path, pairs)
+    question = file.answer("Ann", file.next_question("Ann").pair, "left")
+    order = [number for number, _ in file.judgments.layout("Ann")]
+    assert set(read_judgments(path).reached("Ann")) == {str(n) for n in order[: order.index(question.pair)]}
+    assert (question.done, question.total) == (1, 20)
 
 
 def test_a_cut_last_line_does_not_count_and_is_overwritten(path):
@@ -130,7 +138,7 @@ def test_a_failed_write_leaves_the_file_whole(path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(DataError, match=r"could not be written \(No space left on device\)"):
+        with pytest.raises(DataError, match=r"cannot be written \(No space left on device\)"):
             file.answer("Ann", file.next_question("Ann").pair, "left")
     assert file.next_question("Ann").done == 1
     file.answer("Ann", file.next_question("Ann").pair, "left")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isclose, isfinite
 from pathlib import Path
@@ -112,71 +113,63 @@ def _image(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, with their numbers."""
-    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line)
+def _rows(path: Path, columns: int, hint: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield where a line is, and its columns, which tabs separate; raise DataError for another number of them."""
+    for number, line in enumerate(read_text(path, hint).split("\n"), start=1):
+        cells, where = line.split("\t"), f"{path}: line {number}"
+        if line and len(cells) != columns:
+            raise DataError(f"{where} does not have {columns} columns separated by tabs; {hint}")
+        if line:
+            yield where, cells
 
 
 def _read_tokens(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the captions by id and the references by image of Flickr8k.token.txt."""
-    captions: dict[str, str] = {}
+    captions = {name: caption for _, (name, caption) in _rows(path, 2, _TOKENS)}
     references: dict[str, list[str]] = {}
-    for number, line in _lines(read_text(path, _TOKENS)):
-        name, tab, caption = line.partition("\t")
-        if not tab or "#" not in name:
-            raise DataError(f"{path}: line {number} is no caption id with a caption after a tab; {_TOKENS}")
-        captions[name] = caption
+    for name, caption in captions.items():
         references.setdefault(_image(name), []).append(caption)
     return captions, references
 
 
 def _read_flickr(path: Path, captions: Mapping[str, str]) -> tuple[bool, list[_Rated]]:
     """Return whether a file is CrowdFlower's, with shares and numbers of yes and no, and its rated captions."""
-    rows = []
-    for number, line in _lines(read_text(path, _HINT)):
-        image, *cells = line.split("\t")
-        if len(cells) != 4:
-            raise DataError(f"{path}: line {number} does not have five columns separated by tabs; {_HINT}")
-        if cells[0] not in captions:
-            raise DataError(f"{path}: line {number} names the caption {cells[0]}, which is not known; {_TOKENS}")
-        rows.append(_Rated(_image(image), _normalize(captions[cells[0]]), tuple(_numbers(path, number, cells[1:]))))
-    if all(rating in _SCALE for row in rows for rating in row.ratings):
-        return False, rows
-    for number, row in enumerate(rows, start=1):
-        share, yes, no = row.ratings
-        if min(row.ratings) < 0 or not isclose(share * (yes + no), yes, abs_tol=1e-4):
+    found: list[_Rated] = []
+    kinds = set()
+    for where, (image, name, *cells) in _rows(path, 5, _HINT):
+        if name not in captions:
+            raise DataError(f"{where} names the caption {name}, which is not known; {_TOKENS}")
+        a, b, c = ratings = tuple(_number(cell, where) for cell in cells)
+        crowd = isclose(a * (b + c), b, abs_tol=1e-4)
+        kinds.add(crowd)
+        if len(kinds) > 1 or not (crowd or all(rating in _SCALE for rating in ratings)):
             raise DataError(
-                f"{path}: line {number} has neither three ratings of 1 to 4 nor a share with the numbers of yes and no;"
-                f" {_HINT}"
+                f"{where} has neither three ratings of 1 to 4 nor shares and numbers of yes and no; {_HINT}"
             )
-    return True, [_Rated(row.image, row.caption, row.ratings[:1]) for row in rows]
+        found.append(_Rated(_image(image), _normalize(captions[name]), ratings[:1] if crowd else ratings))
+    return kinds == {True}, found
 
 
 def _read_table(path: Path, flickr: bool) -> list[_Rated]:
     """Return the rated captions of a CSV or JSON table; rows of one caption of an image are several ratings of it."""
     text = read_text(path, _HINT)
-    json = path.name.removesuffix(".gz").endswith(".json")
-    rows: Any = (
-        parse_json(text, path, _HINT)
-        if json
-        else verified(lambda: list(csv.DictReader(io.StringIO(text, newline=""))), path, _HINT)
-    )
+    if path.name.removesuffix(".gz").endswith(".json"):
+        rows = parse_json(text, path, _HINT)
+    else:
+        rows = verified(lambda: list(csv.DictReader(io.StringIO(text, newline=""))), path, _HINT)
     found: dict[tuple[str, str], list[float]] = {}
     for number, row in enumerate(rows if isinstance(rows, list) else [None], start=1):
+        where = f"{path}: row {number}"
         if not isinstance(row, dict) or any(row.get(name) is None for name in ("image_id", "caption", "rating")):
-            raise DataError(f"{path}: row {number} lacks image_id, caption or rating; {_HINT}")
-        name = str(row["image_id"])
-        key = (_image(name) if flickr else name, _normalize(str(row["caption"])))
-        found.setdefault(key, []).extend(_numbers(path, number, [row["rating"]]))
+            raise DataError(f"{where} lacks image_id, caption or rating; {_HINT}")
+        image = str(row["image_id"])
+        key = (_image(image) if flickr else image, _normalize(str(row["caption"])))
+        found.setdefault(key, []).append(_number(row["rating"], where))
     return [_Rated(*key, tuple(ratings)) for key, ratings in found.items()]
 
 
-def _numbers(path: Path, number: int, cells: Sequence[Any]) -> Iterator[float]:
-    for cell in cells:
-        try:
-            value = float(cell)
-        except (TypeError, ValueError):
-            value = float("nan")
-        if not isfinite(value):
-            raise DataError(f"{path}: the rating {cell!r} of row {number} is no number; {_HINT}")
-        yield value
+def _number(cell: Any, where: str) -> float:
+    with suppress(TypeError, ValueError):
+        if isfinite(float(cell)):
+            return float(cell)
+    raise DataError(f"the rating {cell!r} in {where} is no number; {_HINT}")

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
@@ -32,6 +32,11 @@ class Pair:
     image: str
     first: str
     second: str
+
+    @property
+    def captions(self) -> tuple[str, str]:
+        """Both captions."""
+        return self.first, self.second
 
     @property
     def identical(self) -> bool:
@@ -52,10 +57,31 @@ class Judgments:
     pairs: tuple[Pair, ...]
     verdicts: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    @cached_property
-    def asked(self) -> frozenset[str]:
-        """The images whose captions differ."""
-        return frozenset(pair.image for pair in self.pairs if not pair.identical)
+    def add(self, judge: str, image: str, verdict: str | None) -> None:
+        """Take over a verdict."""
+        given = self.verdicts.setdefault(judge, {})
+        given.pop(image, None)
+        if verdict is not None:
+            given[image] = verdict
+
+    def layout(self, judge: str) -> tuple[tuple[int, bool], ...]:
+        """Return the pairs' numbers in the judge's order, each with whether the first caption is on the left."""
+        return _layout(self.key, judge, len(self.pairs))
+
+    def reached(self, judge: str) -> dict[str, str]:
+        """Return the judge's verdicts, with equal for identical captions up to the judge's next question."""
+        found = dict(self.verdicts[judge])
+        for pair in (self.pairs[number] for number, _ in self.layout(judge) if found):
+            if not pair.identical and pair.image not in found:
+                break
+            found.setdefault(pair.image, "equal")
+        return found
+
+
+@lru_cache(maxsize=100)
+def _layout(key: str, judge: str, count: int) -> tuple[tuple[int, bool], ...]:
+    generator = random.Random(f"{key} {judge}")
+    return tuple((number, generator.random() < 0.5) for number in generator.sample(range(count), count))
 
 
 def choose_pairs(
@@ -100,10 +126,7 @@ def read_judgments(path: Path) -> Judgments:
         verdict = get_field(entry, "verdict", str | None, where, _HINT)
         if image not in images or verdict not in (*VERDICTS, None):
             raise DataError(f"{where} is no judgment of a pair of the file; {_HINT}")
-        given = found.verdicts.setdefault(judge, {})
-        given.pop(image, None)
-        if verdict is not None:
-            given[image] = verdict
+        found.add(judge, image, verdict)
     return found
 
 
@@ -118,17 +141,10 @@ class Question:
     right: str = ""
 
 
-@lru_cache(maxsize=100)
-def _layout(key: str, judge: str, count: int) -> tuple[tuple[int, bool], ...]:
-    """Return the pairs in the judge's order, each with whether the first model's caption is on the left."""
-    generator = random.Random(f"{key} {judge}")
-    return tuple((number, generator.random() < 0.5) for number in generator.sample(range(count), count))
-
-
 class JudgmentFile:
     """A file of judgments that is written: each judgment is on the disk when `answer` or `undo` returns.
 
-    Pairs with identical captions are not shown: they are written as equal when a judge comes to them.
+    Pairs with identical captions are not shown.
     """
 
     def __init__(self, path: Path, first: str, second: str, pairs: Sequence[Pair]) -> None:
@@ -139,74 +155,50 @@ class JudgmentFile:
             write_text(path, json.dumps(head) + "\n")
         self.judgments = read_judgments(path)
         if self.judgments.pairs != tuple(pairs):
-            raise ConfigError(
-                f"{path} has judgments of other pairs; name another --out, or captions and sample of then"
-            )
-        content = path.read_bytes()
-        self._size = content.rfind(b"\n") + 1  # an unfinished line is overwritten
+            raise ConfigError(f"{path} has judgments of other pairs; name another --out or the same sample")
+        self._size = path.read_bytes().rfind(b"\n") + 1  # an unfinished line is overwritten
 
     def next_question(self, judge: str) -> Question:
         """Return the first pair in the judge's order without a verdict."""
         with self._lock:
             return self._next_question(judge)
 
-    def answer(self, judge: str, pair: int, choice: str) -> Question:
+    def answer(self, judge: str, number: int, choice: str) -> Question:
         """Keep "left", "right" or "equal" for a pair and return the next one; a pair that has a verdict keeps it."""
         with self._lock:
-            layout = dict(self._layout(judge))
-            image = self.judgments.pairs[pair].image
-            if image in self.judgments.asked and image not in self._given(judge):
-                chosen_first = layout[pair] == (choice == "left")
-                verdict = "equal" if choice == "equal" else "first" if chosen_first else "second"
-                lines = [(pair, verdict)]
-                for other in layout:  # identical pairs up to the next question
-                    name = self.judgments.pairs[other].image
-                    if name not in self._given(judge) and other != pair:
-                        if name in self.judgments.asked:
-                            break
-                        lines.append((other, "equal"))
-                self._append(judge, lines)
+            pair = self.judgments.pairs[number]
+            if not pair.identical and pair.image not in self.judgments.verdicts.get(judge, {}):
+                self._append(judge, number, choice)
             return self._next_question(judge)
 
     def undo(self, judge: str) -> Question:
         """Take back the judge's last verdict, if there is one, and return its pair."""
         with self._lock:
-            last = next((image for image in reversed(self._given(judge)) if image in self.judgments.asked), None)
-            if last is not None:
-                images = [pair.image for pair in self.judgments.pairs]
-                self._append(judge, [(images.index(last), None)])
+            if given := self.judgments.verdicts.get(judge):
+                last = list(given)[-1]
+                self._append(judge, [pair.image for pair in self.judgments.pairs].index(last), None)
             return self._next_question(judge)
 
-    def _given(self, judge: str) -> dict[str, str]:
-        return self.judgments.verdicts.get(judge, {})
-
-    def _layout(self, judge: str) -> tuple[tuple[int, bool], ...]:
-        return _layout(self.judgments.key, judge, len(self.judgments.pairs))
-
     def _next_question(self, judge: str) -> Question:
-        given, asked = self._given(judge), self.judgments.asked
-        done, total = sum(image in asked for image in given), len(asked)
-        for number, first_left in self._layout(judge):
-            pair = self.judgments.pairs[number]
-            if pair.image in asked and pair.image not in given:
-                left, right = (pair.first, pair.second) if first_left else (pair.second, pair.first)
-                return Question(done, total, number, left, right)
-        return Question(done, total)
+        pairs, given = self.judgments.pairs, self.judgments.verdicts.get(judge, {})
+        progress = len(given), sum(not pair.identical for pair in pairs)
+        for number, first_left in self.judgments.layout(judge):
+            pair = pairs[number]
+            if not pair.identical and pair.image not in given:
+                return Question(*progress, number, *(pair.captions if first_left else reversed(pair.captions)))
+        return Question(*progress)
 
-    def _append(self, judge: str, verdicts: Sequence[tuple[int, str | None]]) -> None:
-        """Write verdicts of pairs to the disk, then take them over."""
-        layout, time = dict(self._layout(judge)), datetime.now(UTC).isoformat(timespec="seconds")
-        entries = [
-            {
-                "judge": judge,
-                "image": self.judgments.pairs[pair].image,
-                "verdict": verdict,
-                "left": "first" if layout[pair] else "second",
-                "time": time,
-            }
-            for pair, verdict in verdicts
-        ]
-        data = "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+    def _append(self, judge: str, number: int, choice: str | None) -> None:
+        """Write a verdict to the disk, then take it over."""
+        left, right = ("first", "second") if dict(self.judgments.layout(judge))[number] else ("second", "first")
+        entry = {
+            "judge": judge,
+            "image": self.judgments.pairs[number].image,
+            "verdict": {"left": left, "right": right}.get(choice or "", choice),
+            "left": left,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        data = f"{json.dumps(entry)}\n".encode()
         try:
             with self.path.open("r+b") as file:
                 file.truncate(self._size)  # what a failed write has left
@@ -215,12 +207,6 @@ class JudgmentFile:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise DataError(
-                f"the judgment could not be written ({error.strerror}); free some space and answer again"
-            ) from error
+            raise DataError(f"{self.path} cannot be written ({error.strerror}); free some space") from error
         self._size += len(data)
-        given = self.judgments.verdicts.setdefault(judge, {})
-        for (_, verdict), entry in zip(verdicts, entries, strict=True):
-            given.pop(entry["image"], None)
-            if verdict is not None:
-                given[entry["image"]] = verdict
+        self.judgments.add(judge, entry["image"], entry["verdict"])

@@ -12,7 +12,7 @@ from legenda.errors import DataError
 from legenda.evaluation.judgments import VERDICTS, Judgments, read_judgments
 from legenda.evaluation.score_tables import preference_table
 from legenda.evaluation.scoring import ScoringReport, as_dicts
-from legenda.metrics.significance import Interval, interval_of_ratio
+from legenda.metrics.significance import interval_of_ratio
 
 
 def summarize_judgments(path: Path) -> ScoringReport:
@@ -27,36 +27,30 @@ def summarize_judgments(path: Path) -> ScoringReport:
         raise DataError(f"{path} has no judgments yet; collect some with legenda judge")
     table = np.array(list(counts.values()), dtype=float)
     total = table.sum(1)
-    numerators = dict(zip(VERDICTS, table.T, strict=True)) | {"preference": table[:, 0] - table[:, 2]}
-    shares = {name: float(part.sum() / total.sum()) for name, part in numerators.items()}
-    bounds: dict[str, Interval | None] = {name: interval_of_ratio(part, total) for name, part in numerators.items()}
-    asked = [group for image, group in counts.items() if image in judgments.asked]
-    raters, images, kappa = _agreement(asked)
+    columns = dict(zip((*VERDICTS, "preference"), (*table.T, table[:, 0] - table[:, 2]), strict=True))
+    shares = {name: float(column.sum() / total.sum()) for name, column in columns.items()}
+    bounds = {name: interval_of_ratio(column, total) for name, column in columns.items()}
+    numbers = {name: int(columns[name].sum()) for name in VERDICTS}
     judges = sum(bool(given) for given in judgments.verdicts.values())
-    unasked = int(sum(sum(group) for image, group in counts.items() if image not in judgments.asked))
-    numbers = {name: int(table[:, column].sum()) for column, name in enumerate(VERDICTS)}
+    identical = {pair.image for pair in judgments.pairs if pair.identical} & counts.keys()
+    unasked = sum(sum(counts[image]) for image in identical)
+    raters, images, kappa = _agreement([group for image, group in counts.items() if image not in identical])
     agreement = (
-        "agreement: none, no image has two judges or all verdicts are the same"
+        "agreement: none; no image has two judges, or all verdicts are the same"
         if kappa is None
         else f"agreement: Fleiss' kappa {kappa:.3f} over {images} images with {raters} judges each"
     )
     return ScoringReport(
         [
             f"first: {judgments.first}\nsecond: {judgments.second}",
-            f"{int(total.sum())} judgments of {len(counts)} images by {judges} judges; {unasked} of them are equal "
-            f"unasked: the captions of {len(judgments.pairs) - len(judgments.asked)} images are identical",
+            f"{sum(numbers.values())} judgments of {len(counts)} images by {judges} judges; {unasked} of them are "
+            f"equal unasked: the captions of {len(identical)} images are identical",
             preference_table(numbers, shares, bounds),
             agreement,
         ],
         {
-            "first": judgments.first,
-            "second": judgments.second,
-            "judges": judges,
-            "images": len(counts),
-            "judgments": numbers,
-            "equal_unasked": unasked,
-            "shares": shares,
-            "intervals": as_dicts(bounds),
+            **{"first": judgments.first, "second": judgments.second, "judges": judges, "images": len(counts)},
+            **{"judgments": numbers, "equal_unasked": unasked, "shares": shares, "intervals": as_dicts(bounds)},
             "agreement": {"kappa": kappa, "images": images, "judges": raters},
         },
         [],
@@ -77,13 +71,11 @@ def fleiss_kappa(counts: Sequence[Sequence[int]]) -> float | None:
 
 
 def _count_verdicts(judgments: Judgments) -> dict[str, list[int]]:
-    """Return how often each verdict of VERDICTS was given, for each image with a judgment."""
-    found = {}
-    for pair in judgments.pairs:
-        counts = Counter(given[pair.image] for given in judgments.verdicts.values() if pair.image in given)
-        if counts:
-            found[pair.image] = [counts[verdict] for verdict in VERDICTS]
-    return found
+    """Return how often each of VERDICTS was given, for each image with a judgment."""
+    verdicts = [judgments.reached(judge) for judge in judgments.verdicts]
+    counts = {pair.image: Counter(given.get(pair.image) for given in verdicts) for pair in judgments.pairs}
+    found = {image: [count[verdict] for verdict in VERDICTS] for image, count in counts.items()}
+    return {image: group for image, group in found.items() if any(group)}
 
 
 def _agreement(counts: Sequence[Sequence[int]]) -> tuple[int, int, float | None]:

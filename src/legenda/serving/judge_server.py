@@ -30,7 +30,7 @@ def serve_pairs(options: JudgeOptions, announce: Callable[[str], None]) -> None:
     limits = Limits(max_bytes=10_000, per_minute=options.rate_limit, hosts=allowed_hosts(options.host))
     with exit_on_sigterm(), locked(options.out):
         file = JudgmentFile(options.out, str(paths[0]), str(paths[1]), pairs)
-        asked = len(file.judgments.asked)
+        asked = sum(not pair.identical for pair in pairs)
         skipped = f", {len(pairs) - asked} more have identical captions" if asked < len(pairs) else ""
         title = f"{asked} pairs of captions{skipped}; {len(images)} of {len(common)} images found;"
         app = create_judge_app(file, [images[pair.image] for pair in pairs], limits)
