@@ -134,3 +134,20 @@ def test_unknown_claims_and_numbers_out_of_range_are_errors(capsys):
     claim = get_claim("relations")
     with pytest.raises(ConfigError, match="gsan"):
         replace(claim, comparisons=(replace(claim.comparisons[0], arm="gsa"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = 1 =", "is no claim"),
+        ('title = "T"', "lacks 'arms'"),
+        ('arms = []\nmeasures = []\ncomparisons = []\nword = ""', "is no claim"),
+        ("arms = [3]\nmeasures = []\ncomparisons = []", "is no claim"),
+        ('arms = []\nmeasures = [{key = "a", label = "b", chanse = 1.0}]\ncomparisons = []', "chance"),
+    ],
+)
+def test_files_without_a_claim_are_errors(tmp_path, text, message):
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        get_claim(str(path))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from legenda.claims.claim import read_claim_text
 from legenda.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -59,12 +58,12 @@ predicted = "higher"
 
 
 def test_a_claim_is_trained_resumed_and_reported(tmp_path, monkeypatch, capfd):
-    claim = read_claim_text("tiny", TINY)
-    for module in ("legenda.claims", "legenda.claims.page"):
-        monkeypatch.setattr(f"{module}.get_claim", lambda _: claim)
+    (tmp_path / "own").mkdir()
+    claim = tmp_path / "own" / "tiny.toml"
+    claim.write_text(TINY, encoding="utf-8")
     monkeypatch.setattr("legenda.claims.gradient.NUM_BATCHES", 3)
     monkeypatch.setattr("legenda.claims.gradient.BATCH_SIZE", 4)
-    line = ["claim", "tiny", "--out", str(tmp_path), "--seeds"]
+    line = ["claim", str(claim), "--out", str(tmp_path), "--seeds"]
     main([*line, "1"])
     first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
     assert len(first) == 2

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from legenda.config import merge
 from legenda.errors import ConfigError, did_you_mean
+from legenda.io import read_text
 
 _PARTS = ("data", "model", "training", "fine_tuning")
 
@@ -87,15 +88,25 @@ def list_claims() -> tuple[str, ...]:
 
 @cache
 def get_claim(name: str) -> Claim:
-    """Return a claim; raise ConfigError with the closest name when there is none."""
-    if name not in list_claims():
+    """Return a claim of the package, or that of a TOML file by its path.
+
+    Raise ConfigError with the closest name when there is none, and for a file that holds no claim.
+    """
+    if name.endswith(".toml"):
+        text = read_text(name, "name a claim of legenda claim, or a TOML file like those of the package")
+    elif name in list_claims():
+        text = files("legenda.claims").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    else:
         raise ConfigError(f"there is no claim {name!r}; {did_you_mean(name, list_claims())}")
-    text = files("legenda.claims").joinpath(f"{name}.toml").read_text(encoding="utf-8")
-    return read_claim_text(name, text)
+    try:
+        return _read_claim(name, text)
+    except KeyError as error:
+        raise ConfigError(f"{name} lacks {error}; see the claims of the package") from error
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{name} is no claim: {error}; see the claims of the package") from error
 
 
-def read_claim_text(name: str, text: str) -> Claim:
-    """Return the claim of a TOML file; raise ConfigError for an unknown key or name."""
+def _read_claim(name: str, text: str) -> Claim:
     content = tomllib.loads(text)
     shared = {part: content.pop(part) for part in _PARTS if part in content}
     arms = [_read_arm(arm, shared) for arm in content.pop("arms")]

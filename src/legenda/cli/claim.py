@@ -21,7 +21,7 @@ class ClaimOptions:
     """
 
     name: tyro.conf.Positional[str | None] = None
-    """A claim such as relations."""
+    """A claim such as relations, or a TOML file with one of your own."""
     out: Path = Path("runs") / "claims"
     """The folder of the runs and of the results."""
     seeds: int = 5
@@ -65,7 +65,7 @@ def _run_claim(name: str, options: ClaimOptions) -> None:
     for job in runs:
         if commands := remaining_commands(job.run, job.train_command()):
             work[job.run.name] = commands
-    path = options.out / f"{name}.json"
+    path = options.out / f"{Path(name).stem}.json"
     failed: dict[str, str] = {}
     before = sum(os.times()[2:4])
     try:
