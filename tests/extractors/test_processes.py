@@ -77,6 +77,7 @@ def test_two_processes_write_the_file_of_one(images, tmp_path, run_command):
     assert len(processes(tmp_path) - {os.getpid()}) == 2  # each waited for the other
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_reported_and_the_extraction_resumed(images, tmp_path):
     out, arguments = tmp_path / "f.safetensors", {"batch_size": 1, "shard_size": 1}
     with ExtractorProcesses(str(tmp_path / "colors.py"), CPUS) as extractor:
@@ -88,6 +89,7 @@ def test_a_killed_process_is_reported_and_the_extraction_resumed(images, tmp_pat
         assert extract_store(images, extractor, out, **arguments).images == 8
 
 
+@pytest.mark.slow
 def test_an_extractor_that_cannot_be_loaded_is_named(run_command, images, tmp_path):
     folder, out_file = images[0].parent, tmp_path / "f"
     for extractor, message in [
@@ -98,14 +100,25 @@ def test_an_extractor_that_cannot_be_loaded_is_named(run_command, images, tmp_pa
         assert (code, out) == (2, "")
         assert err.startswith(f"legenda extract: {message}")
         assert err.count("\n") == 1
-    code, _, err = run_command(f"extract {folder} --extractor scenes --device cpu,gpu")
-    assert code == 2
-    assert "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'" in err
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cpu,gpu", "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'"),
+        ("cpu,cuda:99", "the device cuda:99 does not exist"),
+    ],
+)
+def test_devices_that_do_not_exist_are_named(run_command, device, message):
+    code, out, err = run_command(f"extract . --extractor scenes --device {device}")
+    assert (code, out) == (2, "")
+    assert message in err
 
 
 @pytest.mark.slow
 def test_processes_end_with_a_parent_that_is_killed(images, tmp_path):
     (tmp_path / "slow").touch()
+    (tmp_path / "together").touch()
     command = f"extract {images[0].parent} --extractor {tmp_path / 'colors.py'} --device cpu,cpu --batch-size 1"
     parent = subprocess.Popen(
         [sys.executable, "-m", "legenda", *command.split(), "--out", str(tmp_path / "f")], stderr=subprocess.DEVNULL

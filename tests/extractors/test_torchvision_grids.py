@@ -9,6 +9,7 @@ from torchvision.models import resnet
 
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
+from legenda.extractors.batching import resize_scale
 from legenda.extractors.torchvision_grids import build_grid, extract_grids, load_grid, rename_detectron
 
 
@@ -21,6 +22,17 @@ def tiny() -> resnet.ResNet:
     return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], groups=2, width_per_group=2).eval()
 
 
+@pytest.fixture
+def small(monkeypatch) -> None:
+    """Resize the short side of images to 120 pixels."""
+    monkeypatch.setattr("legenda.extractors.batching.SHORT_SIDE", 120)
+
+
+def test_images_are_resized_as_by_jiang_et_al():
+    assert [resize_scale(size) for size in ((640, 480), (480, 640), (300, 200), (1000, 200))] == [1.25, 1.25, 3, 1]
+
+
+@pytest.mark.usefixtures("small")
 def test_a_grid_is_the_pooled_last_map_and_a_batch_equals_its_images_one_by_one():
     images = [image(0, 64, 48), image(1, 48, 64), image(2, 32, 24)]
     model = tiny()
@@ -34,7 +46,7 @@ def test_a_grid_is_the_pooled_last_map_and_a_batch_equals_its_images_one_by_one(
     maps: list[torch.Tensor] = []
     model.layer4.register_forward_hook(lambda *arguments: maps.append(arguments[2]))
     ((features, _),) = extract_grids(model, images[:1])
-    assert maps[0].shape == (1, 2048, 19, 25)  # 800 x 600 pixels in steps of 32
+    assert maps[0].shape == (1, 2048, 4, 5)  # 160 x 120 pixels in steps of 32
     pooled = F.adaptive_avg_pool2d(maps[0], 7)[0].permute(1, 2, 0).reshape(49, 2048)
     np.testing.assert_allclose(features, pooled.numpy(), rtol=1e-5)
 
@@ -49,6 +61,7 @@ def to_detectron(name: str) -> str:
     return f"backbone.stem.{module}.{part}"
 
 
+@pytest.mark.usefixtures("small")
 def test_weights_of_detectron_are_renamed_and_read_bgr(tmp_path):
     model, other = tiny(), tiny()
     state = {n: v for n, v in model.state_dict().items() if not n.startswith("fc.") and "num_batches" not in n}
@@ -71,6 +84,7 @@ def test_resnext_152_is_that_of_detectron():
     assert "fc.weight" not in state
 
 
+@pytest.mark.usefixtures("small")
 def test_weights_of_a_file_are_read_and_others_are_refused(tmp_path):
     torch.manual_seed(0)
     model = resnet.resnet18()

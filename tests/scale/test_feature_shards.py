@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from legenda.errors import DataError, LegendaError
-from legenda.extractors import Extractor, extract_store
+from legenda.extractors import Extractor, FrameSampling, extract_store
 from legenda.features import open_features, write_store
 from legenda.features.sharded import ShardedStore
 from legenda.scale.features import FeatureTask, check_job_ids
@@ -127,6 +127,30 @@ def test_a_shard_of_broken_images_has_no_store(start, images, tmp_path):
         path.unlink()
     with pytest.raises(DataError, match=r"holds no features of any image; see the errors in its \.jsonl"):
         open_features(tmp_path / "out")
+
+
+def test_videos_are_listed_and_their_frames_stored(tmp_path):
+    av = pytest.importorskip("av", reason="needs the extra video")
+    (tmp_path / "clips").mkdir()
+    for name in ("a.mp4", "b.mp4"):
+        with av.open(str(tmp_path / "clips" / name), "w") as container:
+            stream = container.add_stream("mpeg4", rate=10)
+            stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
+            for _ in range(4):
+                container.mux(stream.encode(av.VideoFrame.from_image(Image.new("RGB", (32, 32), "gray"))))
+            container.mux(stream.encode())
+    (tmp_path / "clips" / "c.mkv").write_text("no video")
+    Image.new("RGB", (4, 4)).save(tmp_path / "clips" / "d.png")
+    options = {"shard_size": 2, "allow_urls": False, "kind": "features", "medium": "video"}
+    job = open_job(tmp_path / "out", [str(tmp_path / "clips")], {}, **options)
+    task = FeatureTask(Extractor("colors", Colors()), "colors@3frames", FrameSampling(num_frames=3))
+    stats = collect_stats(job, (process_shard(job, shard, task, 2) for shard in range(job.shards)), lambda *_: None)
+    assert (stats.images, stats.failed) == (3, 1)
+    (line,) = [json.loads(line) for line in (tmp_path / "out" / "features-00000001.jsonl").open()]
+    assert "c.mkv cannot be decoded (" in line["error"]
+    store = open_features(tmp_path / "out")
+    assert (store.ids, store.has_boxes) == (("a", "b"), False)
+    assert store.read(["b"]).features.shape == (1, 3, 3)
 
 
 def test_images_of_one_id_and_other_extractors_are_refused(start, images):

@@ -40,7 +40,8 @@ def load_grid(name: str, weights: Path | None, device: torch.device, allow_downl
     if weights is None:
         model: resnet.ResNet = load_published(getattr(resnet, name), name, allow_download)
     else:
-        model = build_grid(name)
+        with torch.device("meta"):
+            model = build_grid(name)
         hint = f"name weights of {name}"
         state = read_weights(weights, hint)
         load_weights(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
