@@ -32,7 +32,9 @@ class ShardCache:
         self._store_of: dict[str, PackedFeatureStore] = {}
         self._stats: dict[str, list[int]] = {}
         for path in sorted(self._folder.glob("*.json")):
-            stats = read_json(path, f"remove {self._folder}")
+            stats = read_json(path, hint := f"remove {self._folder}")
+            if not isinstance(stats, dict):
+                raise DataError(f"{path} holds no sizes and times of image files; {hint}")
             store = PackedFeatureStore(path.with_suffix(".safetensors"))
             if not is_same_extractor(store.extractor, extractor):
                 raise DataError(
@@ -43,7 +45,8 @@ class ShardCache:
 
     def __contains__(self, path: Path) -> bool:
         """Return whether the cache holds the regions of the image file in its present state."""
-        return path.stem in self._stats and path.exists() and self._stats[path.stem] == _stat(path)
+        known = path.stem in self._stats and path.stem in self._store_of
+        return known and path.exists() and self._stats[path.stem] == _stat(path)
 
     def add(self, images: Sequence[StoredImage], paths: Sequence[Path]) -> None:
         """Write the regions of these images as a new shard."""
