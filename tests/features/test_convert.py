@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from legenda.errors import DataError
-from legenda.features import write_store
+from legenda.features import FeatureStore, write_store
 from legenda.features.convert import convert
 from legenda.features.open import open_features
 
@@ -123,3 +123,19 @@ def test_where_to_write_is_checked(tmp_path):
     with pytest.raises(DataError, match="at least one feature store"):
         convert([], tmp_path / "b.hdf5")
     assert open_features(source).ids == IDS
+
+
+@pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
+def test_what_differs_from_its_source_gets_no_name(tmp_path, monkeypatch, out):
+    source = make(tmp_path / "a.safetensors")
+
+    def opened(path: Path, **_: None) -> FeatureStore:
+        if path == source:
+            return open_features(path)
+        assert not (tmp_path / out).exists()  # a kill while it is read leaves nothing that looks complete
+        return open_features(make(tmp_path / "other.safetensors", width=4))
+
+    monkeypatch.setattr("legenda.features.convert.open_features", opened)
+    with pytest.raises(DataError, match=f"{out} is not what was to be written to it"):
+        convert([source], tmp_path / out)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "other.safetensors"}

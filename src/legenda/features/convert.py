@@ -83,17 +83,23 @@ def convert(
             if progress is not None:
                 progress(done, total)
 
-    _writer(out)(out, images(), name, dtype)
-    written = open_features(out)
-    read_back = _Digest(dtype)
-    for image, features, boxes in _each([written], out):
-        read_back.add(image, features, boxes)
-    if read_back.hexdigest != digest.hexdigest:
-        raise DataError(f"{out} does not hold what was written to it; check the disk and convert again")
-    return ConversionReport(
-        len(written), read_back.regions, written.feature_dim, written.has_boxes, name, read_back.hexdigest,
-        time.monotonic() - start,
-    )  # fmt: skip
+    def read_back(partial: Path) -> None:
+        """Compare what was written with what was read, before it gets its name."""
+        nonlocal report
+        written, found = open_features(partial), _Digest(dtype)
+        for image, features, boxes in _each([written], out):
+            found.add(image, features, boxes)
+        if found.hexdigest != digest.hexdigest:
+            raise DataError(f"{out} is not what was to be written to it; check the disk and convert again")
+        report = ConversionReport(
+            len(written), found.regions, written.feature_dim, written.has_boxes, name, found.hexdigest,
+            time.monotonic() - start,
+        )  # fmt: skip
+
+    report: ConversionReport | None = None
+    _writer(out)(out, images(), name, dtype, read_back)
+    assert report is not None
+    return report
 
 
 class _Digest:
@@ -150,32 +156,39 @@ def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
                 yield image, packed.features[row, :count], boxes
 
 
-def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype], None]:
+def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype, Callable[[Path], None]], None]:
+    """Return a function of path, images, extractor, precision, and what verifies a store that has no name yet."""
     writers = {".safetensors": _write_native, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
     if out.suffix not in writers:
         raise DataError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")
     return writers[out.suffix]
 
 
-def _write_native(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
-    write_store(out, images, extractor=extractor, dtype=dtype)
+def _write_native(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
+    write_store(out, images, extractor=extractor, dtype=dtype, verify=verify)
 
 
-def _write_hdf5(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
+def _write_hdf5(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
     h5py = import_extra("h5py", "formats")
 
-    with atomic_write(out) as partial, partial.open("w+b", buffering=0) as raw:
-        target = _CheckedFile(raw)
-        with h5py.File(target, "w") as file:
-            file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
-            for image, features, boxes in _cast(out, images, dtype):
-                file[f"{image}_features"] = features
-                if boxes is not None:
-                    file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
-                if target.error is not None:
-                    break
-        if target.error is not None:
-            raise target.error
+    with atomic_write(out) as partial:
+        with partial.open("w+b", buffering=0) as raw:
+            target = _CheckedFile(raw)
+            with h5py.File(target, "w") as file:
+                file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
+                for image, features, boxes in _cast(out, images, dtype):
+                    file[f"{image}_features"] = features
+                    if boxes is not None:
+                        file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
+                    if target.error is not None:
+                        break
+            if target.error is not None:
+                raise target.error
+        verify(partial)
 
 
 class _CheckedFile:
@@ -208,7 +221,9 @@ class _CheckedFile:
             return 0
 
 
-def _write_folder(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> None:
+def _write_folder(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder or remove it")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -218,6 +233,7 @@ def _write_folder(out: Path, images: Iterator[Image], extractor: str, dtype: Dty
             arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
+        verify(folder)
         folder.chmod(0o777 & ~umask())
         folder.rename(out)
     except OSError as error:

@@ -4,7 +4,7 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ def write_store(
     extractor: str,
     dtype: Literal["float16", "float32"] = "float16",
     name_in_errors: Path | None = None,
+    verify: Callable[[Path], None] | None = None,
     sync: bool = False,
 ) -> None:
     """Write a store image by image, in constant memory, atomically.
@@ -34,6 +35,7 @@ def write_store(
     boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
     extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`; sync:
     write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
+    verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
     Raises DataError, naming the image, for features or boxes that are not valid.
     """
     path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
@@ -85,6 +87,8 @@ def write_store(
             for values in (all_boxes, all_features):
                 values.seek(0)
                 shutil.copyfileobj(values, file, 1 << 20)
+        if verify is not None:
+            verify(partial)
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
