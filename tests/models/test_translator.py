@@ -9,7 +9,7 @@ from legenda.models.translator import Translator
 from legenda.models.translator_config import TranslatorConfig
 from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
-from legenda.text.subwords import BPETokenizer
+from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -159,6 +159,9 @@ def test_words_and_weights_are_saved_and_loaded(tmp_path):
     assert torch.equal(other(source, tokens), model(source, tokens))
     (tmp_path / "subwords.model").unlink()
     with pytest.raises(LegendaError, match=r"subwords\.model does not exist"):
+        other.load_vocabulary(tmp_path)
+    SentencePieceTokenizer.train(["a there"], 8).save(tmp_path / "subwords.model")
+    with pytest.raises(LegendaError, match=r"subwords\.model has other subwords than .*vocabulary\.txt; restore"):
         other.load_vocabulary(tmp_path)
 
 

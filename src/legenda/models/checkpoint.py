@@ -21,9 +21,15 @@ from legenda.models.registry import build_model
 from legenda.models.shapes import build_on_meta
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
 from legenda.plugin_records import check_plugins
-from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
+from legenda.run_files import ANSWERS, CONFIG, VOCABULARY, WEIGHTS
 
 _HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"
+_SIZES = {
+    "vocab_size": f"restore the {VOCABULARY} of its training",
+    "answers": f"restore the {ANSWERS} of its training",
+    "feature_dim": "use features of the extractor of its training",
+}
+"""What a model that starts from another one needs to have in common with it, and what to do otherwise."""
 
 
 def load(folder: str | Path) -> Captioner:
@@ -45,6 +51,18 @@ def inherit_generation_config(model: Model, folder: Path) -> None:
         section = read_json(path, _HINT)["model"]
         if section["name"] == model.name:
             _set_generation_config(model, section)
+
+
+@as_checkpoint_error()
+def check_sizes(model: Model, folder: Path) -> None:
+    """Raise CheckpointError unless a model that starts from that of a folder reads its vocabulary and features."""
+    path = folder / CONFIG
+    with _usable_section(path):
+        options = read_json(path, _HINT)["model"]["options"]
+        for name, remedy in _SIZES.items():
+            found = getattr(model.config, name, None)
+            if found != (expected := options.get(name, found)):
+                raise CheckpointError(f"{folder} was trained with {name}={expected}, not {found}; {remedy}")
 
 
 @contextmanager

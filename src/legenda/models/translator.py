@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from legenda.attention import Geometry, create_self_attention
 from legenda.attention.dropout import Dropout
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import ConfigError, DataError
+from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.models.layers import init_xavier_uniform_
 from legenda.models.model import Model
 from legenda.models.transformer.decoder import TransformerDecoder, add_token_positions
 from legenda.models.transformer.encoder import EncoderLayer
 from legenda.models.translator_config import TranslatorConfig
 from legenda.regions import Memory, masked_mean
-from legenda.run_files import SUBWORDS
+from legenda.run_files import SUBWORDS, VOCABULARY
 from legenda.text import Vocabulary
-from legenda.text.subwords import SubwordTokenizer, load_subwords
+from legenda.text.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 
 
 class TokenEncoder(nn.Module):
@@ -126,9 +126,14 @@ class Translator(Model):
             self.subwords.save(folder / SUBWORDS)
 
     def load_vocabulary(self, folder: Path) -> None:
-        """Read both files; raise an error naming one that is missing or damaged."""
+        """Read both files; raise an error naming one that is missing, damaged, or of another vocabulary."""
         super().load_vocabulary(folder)
-        self.subwords = load_subwords(folder / SUBWORDS)
+        subwords = self.subwords = load_subwords(folder / SUBWORDS)
+        if isinstance(subwords, SentencePieceTokenizer) and subwords.vocabulary() != self.vocabulary:
+            raise CheckpointError(
+                f"{folder / SUBWORDS} has other subwords than {folder / VOCABULARY}; restore those that the model was "
+                "trained with"
+            )
 
 
 def _create_encoder(config: TranslatorConfig) -> TokenEncoder:

@@ -14,13 +14,16 @@ import torch
 from legenda.compute import ComputeOptions
 from legenda.config import to_json
 from legenda.errors import ConfigError
+from legenda.features.base import UNNAMED
+from legenda.features.identity import extractor_name, is_same_extractor
+from legenda.io import read_json
 from legenda.locks import locked
-from legenda.models.checkpoint import inherit_generation_config
+from legenda.models.checkpoint import check_sizes, inherit_generation_config
 from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
 from legenda.plugin_records import describe_plugins
-from legenda.run_files import WEIGHTS
+from legenda.run_files import CONFIG, WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import describe_idle_devices, shard
@@ -89,6 +92,8 @@ def train(
     torch.manual_seed(first.seed)
     model = task.create(model_name, overrides, init_from)
     if init_from is not None:
+        _check_extractor(task, init_from)
+        check_sizes(model, init_from)
         load_weights(model, init_from / WEIGHTS)
         inherit_generation_config(model, init_from)
     for stage in stages:
@@ -108,6 +113,16 @@ def train(
         fabric.barrier()
     assert progress.best is not None
     return TrainResult(folder, progress.best, progress.best_epoch, progress.seconds, fabric.is_global_zero)
+
+
+def _check_extractor(task: Task, source: Path) -> None:
+    """Raise ConfigError where a run that is continued was trained on features of another extractor than the task's."""
+    expected = read_json(source / CONFIG, "give the folder of a trained run").get("extractor") or UNNAMED
+    if task.extractor is not None and expected != UNNAMED and not is_same_extractor(expected, task.extractor):
+        raise ConfigError(
+            f"{task.train.source} was made by the extractor {extractor_name(task.extractor)}, but {source} was trained "
+            f"on features of {extractor_name(expected)}; use the extractor of the training"
+        )
 
 
 def _launch(
