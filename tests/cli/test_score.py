@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ REFERENCES = {
 }
 PREDICTIONS = {"1": "a goat on a wall", "2": "two boats at sea", "3": "", "4": "a dog runs"}
 OTHERS = {"1": "a wall", "2": "boats", "3": "a kite", "4": "a cat"}
-FAST = "--metrics BLEU ROUGE-L CIDEr-D"
+FAST = "--metrics fast"
 
 
 @pytest.fixture
@@ -199,6 +200,22 @@ INVALID = [
     ),
     ({"1": ["a", "b"], "2": ["a"], "3": ["a"], "4": ["a"]}, "", "image '2' needs a list of at least 2 captions"),
 ]
+
+
+def test_spice_refuses_another_corenlp_and_a_machine_without_java(score, monkeypatch, tmp_path):
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for version, reason in (("4.5.4", "is CoreNLP 4.5.4, but SPICE needs 3.6.0; download"), ("3.6.0", "need Java; ")):
+        for name in CORENLP:
+            with zipfile.ZipFile(jars / name, "w") as jar:
+                jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nImplementation-Version: {version}\n")
+        monkeypatch.delenv("LEGENDA_JAVA", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr("legenda.metrics.spice.find_program", lambda _, file: Path(file))
+        monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
+        code, out, err = score(f"predictions.json references.json --metrics SPICE --spice-jars {jars}")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert reason in err
 
 
 @pytest.mark.parametrize(("content", "options", "message"), INVALID)
