@@ -25,11 +25,12 @@ from legenda.tasks import captioning as captioning_module
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig
 from legenda.tasks.sample_health import CURVES
-from legenda.training import Constant, Plateau, TrainingConfig, is_finished
+from legenda.training import Constant, Cosine, EpochwiseLR, Linear, Plateau, StepDecay, TrainingConfig, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module
-from legenda.training.checkpoint import read_progress
+from legenda.training.checkpoint import Progress, read_progress
+from legenda.training.early_stopping import stage_is_over
 from legenda.training.history import read_history
 from legenda.training.prefetch import Prefetcher
 
@@ -343,6 +344,38 @@ def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
     scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
     trained = run(tmp_path / "run", replace(TRAINING, epochs=9, early_stopping_patience=2))
     assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
+    assert is_finished(tmp_path / "run", "a test")
+
+
+@pytest.mark.parametrize(
+    ("config", "epochs"),
+    [
+        # one rate for each of three epochs; evaluations at the last one are those of the epochs 3, 4, 5 ...
+        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(2e-3, 1e-3, 1e-4)), last_rate_patience=2), 4),
+        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(1e-4, 1e-4)), last_rate_patience=2), 6),
+        (replace(TRAINING, schedule=StepDecay(decay_after=(1, 4)), last_rate_patience=1), 5),
+        (replace(TRAINING, schedule=Constant(), last_rate_patience=1), 6),
+        # 6 steps an epoch
+        (replace(TRAINING, schedule=Linear(total_steps=9)), 2),
+        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1)), 2),
+        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1, min_learning_rate=1e-5)), 6),
+        (replace(TRAINING, schedule=Linear(total_steps=13), eval_every=2), 4),
+    ],
+)
+def test_a_stage_is_over_when_its_schedule_has_ended_and_nothing_improves(config, epochs):
+    """The first evaluation is the best."""
+    config, ended = replace(config, epochs=6), []
+    for epoch in range(1, 7):
+        scores = [0.3, *[0.2] * (epoch // config.eval_every - 1)][: epoch // config.eval_every]
+        progress = Progress(step=100 + 6 * epoch, epoch=10 + epoch, stage_step=100, stage_epoch=10, scores=scores)
+        if stage_is_over(config, progress, 6):
+            ended.append(epoch)
+    assert ended[0] == epochs
+
+
+def test_training_ends_when_the_rate_is_zero(tmp_path):
+    run(tmp_path / "run", replace(TRAINING, epochs=9, schedule=Linear(learning_rate=2e-3, total_steps=6)))
+    assert read_progress(tmp_path / "run").epoch == 1
     assert is_finished(tmp_path / "run", "a test")
 
 

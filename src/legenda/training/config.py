@@ -56,6 +56,9 @@ class TrainingConfig(ObjectiveConfig):
     """The validation score that selects the best model."""
     early_stopping_patience: NonNegativeInt = 0
     """Evaluations without improvement after which training stops; 0 trains all epochs."""
+    last_rate_patience: NonNegativeInt = 0
+    """The same for evaluations after the schedule's rate has fallen to its last value; where that is 0, training stops
+    in any case."""
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints within an epoch; 0 writes them at the ends of epochs only."""
 

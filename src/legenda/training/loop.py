@@ -24,6 +24,7 @@ from legenda.tasks.sample_health import CURVES, describe_collapse
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import all_gather, full_tensors, unsharded_params
+from legenda.training.early_stopping import stage_is_over
 from legenda.training.evaluation_loop import validate, validation_loss
 from legenda.training.history import add_record, open_history
 from legenda.training.interrupt import SignalFlag, TrainingInterrupted
@@ -122,11 +123,7 @@ class TrainingLoop:
         return model
 
     def _stage_is_finished(self) -> bool:
-        progress, config = self.progress, self.config
-        if progress.epoch - progress.stage_epoch >= config.epochs:
-            return True
-        patience, scores = config.early_stopping_patience, progress.scores
-        return bool(patience and scores and len(scores) - scores.index(max(scores)) > patience)
+        return stage_is_over(self.config, self.progress, self.steps_per_epoch)
 
     def _next_stage(self) -> None:
         """Start the next stage from the best model so far, which is kept as that of the stage that ended.

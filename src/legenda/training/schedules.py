@@ -15,6 +15,10 @@ from legenda.errors import ConfigError
 class _Schedule(Bounded):
     section: ClassVar[str] = "training.schedule."
 
+    def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether the rate has fallen to its last value, which the schedules of no fixed end never do."""
+        return False
+
 
 def _warmup(step: int, warmup_steps: int) -> float:
     """Return the factor of a linear warm-up at a step."""
@@ -39,6 +43,10 @@ class StepDecay(_Schedule):
         decays = sum(epoch > last for last in self.decay_after)
         return self.learning_rate * _warmup(step, self.warmup_steps) * self.decay**decays
 
+    def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether the last decay is over."""
+        return epoch > max(self.decay_after, default=math.inf)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochwiseLR(_Schedule):
@@ -55,6 +63,10 @@ class EpochwiseLR(_Schedule):
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate of an epoch."""
         return self.learning_rates[min(epoch, len(self.learning_rates)) - 1]
+
+    def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether the last rate is reached and is not the highest."""
+        return epoch >= len(self.learning_rates) and self.learning_rates[-1] < max(self.learning_rates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +160,10 @@ class Linear(_Schedule):
         """Return the learning rate at a step."""
         return self.learning_rate * max(0.0, 1 - step / self.total_steps)
 
+    def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether the rate is 0."""
+        return step >= self.total_steps
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(_Schedule):
@@ -172,6 +188,10 @@ class Cosine(_Schedule):
         done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))
         span = self.learning_rate - self.min_learning_rate
         return self.min_learning_rate + span * (1 + math.cos(math.pi * done)) / 2
+
+    def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
+        """Return whether `min_learning_rate` is reached."""
+        return step >= self.total_steps
 
 
 Schedule = StepDecay | EpochwiseLR | Noam | InverseSqrt | Plateau | Constant | Linear | Cosine
