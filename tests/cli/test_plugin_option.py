@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import legenda
-from legenda.cli._table_jobs import TableJob
+from legenda.cli._table_job import TableJob
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.evaluation.row_runs import RowRun

@@ -4,17 +4,20 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from legenda.cli._parallel import run_parallel
+from legenda.cli._table_estimate import print_estimate_of
 from legenda.cli._table_processes import process_environments
 from legenda.cli.main import main
 from legenda.recipes.tables import PaperRow, all_tables, get_table
@@ -38,7 +41,7 @@ TIMEOUT = 120
 def killed(tmp_path_factory) -> Path:
     """The folder of a table that was killed after one of its two rows was evaluated."""
     out = tmp_path_factory.mktemp("table") / "out"
-    line = f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}"
+    line = f"{TABLE} {FEW} {SHORT} {ROWS} --estimate none --out {out}"
     table = subprocess.Popen(
         [sys.executable, "-m", "legenda", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -48,6 +51,15 @@ def killed(tmp_path_factory) -> Path:
     table.send_signal(signal.SIGKILL)
     assert table.wait() == -signal.SIGKILL
     return out
+
+
+@pytest.fixture(autouse=True, scope="module")
+def estimated() -> Iterator[list[list[str]]]:
+    """The arguments of calls whose hours are estimated, which is left out here."""
+    calls: list[list[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("legenda.cli._table_estimate.print_estimate_of", calls.append)
+        yield calls
 
 
 @dataclass(frozen=True)
@@ -119,13 +131,15 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
         ("table xlan.table1 --scenes --model.refiner-ff", "row updown: there is no option --model.refiner-ff; did you"),
         ("table ngsan.table9 --scenes", "vqa2.online.mcan_small has no small model on the embedded scenes, as"),
+        ("table ngsan.table5 DATA", "COCO's server scores ngsan.table5; name features of test2014 with --test-feat"),
+        ("table ngsan.table5 DATA --test-features x.lmdb", "ngsan.table5, but x.lmdb does not exist; name features of"),
         ("table ngsan.table8", "wmt14 does not exist; name the data with --data.folder\n"),
         ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
     ],
 )
 def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, run_command, line, message):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run_command(line)
+    code, _, err = run_command(line.replace("DATA", f"--data.annotations {__file__} --data.features {__file__}"))
     assert code == 2
     assert err.count("\n") == 1
     assert message in err
@@ -167,6 +181,15 @@ def test_other_settings_need_another_folder(resumed, run_command):
     _, _, err = run_command(f"table ngsan.table2 --scenes --rows in --out {out.parent}")
     assert f"{out.parent} is not empty and holds no tables; name another folder with --out" in err
     assert (out / "ngsan.table2.md").read_text() == before
+
+
+def test_hours_are_estimated_before_trainings_only(resumed, run_command, monkeypatch, estimated):
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda *_: {})
+    for rows, more, calls in (("none in", "", 0), ("in bn", "--estimate none", 0), ("in bn", "", 1)):
+        estimated.clear()
+        line = f"{TABLE} {FEW} {SHORT} --rows {rows} --beam-size 1 {more} --out {resumed.out}"
+        assert run_command(line)[0] == 0
+        assert estimated == [line.split()[1:]] * calls
 
 
 def test_without_a_table_it_lists_them(run_command):
@@ -329,10 +352,58 @@ def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run
     ]
 
 
+def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path, run_command, estimated):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    line = f"table aoanet.table2 {data} --test-features {__file__} --out {out}"
+    assert run_command(line)[0] == 0
+    assert estimated[-1] == line.split()[1:]
+    members = [f"{out}/coco.aoanet/seed{seed}" for seed in range(4)]
+    server = ["--beam-size", "3", "--submission-dir", f"{out}/aoanet.table2/aoanet_x4", "--algorithm", "aoanet_x4"]
+    assert [len(work[f"coco.aoanet/seed{seed}"]) for seed in range(4)] == [1] * 4
+    assert work["coco.aoanet/ensemble4"] == [
+        ["evaluate", *reversed(members), "--split", "test", *server, "--test-features", __file__]
+    ]
+    work.clear()
+    data = f"--data.questions {tmp_path} --data.features {__file__}"
+    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}")[0] == 2  # other settings
+    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}.9")[0] == 0
+    _, evaluate = work["vqa2.online.mcan_gsa/seed0"]
+    assert evaluate[-4:] == ["--submission-dir", f"{out}.9/ngsan.table9/mcan_gsa", "--algorithm", "mcan_gsa"]
+
+
+def test_a_run_of_both_stages_gives_the_row_after_the_first(monkeypatch, tmp_path, run_command):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    line = f"table aoanet.table1_xe {data} --rows aoanet --out {out}"
+    assert run_command(line)[0] == 0
+    assert list(work) == ["aoanet.table4.full/seed0"]
+    run = out / shared_recipe("coco.aoanet", "all")[0] / "seed0"
+    run.mkdir(parents=True)
+    (run / "model_stage1.safetensors").write_text("")
+    work.clear()
+    assert run_command(line)[0] == 0
+    evaluate = ["evaluate", str(run), "--split", "test", "--beam-size", "3", "--stage", "1", "--metrics", "auto"]
+    assert list(work.values()) == [[evaluate]]
+
+
+@pytest.mark.slow
+def test_the_hours_are_printed_before_the_first_training(resumed, capfd):
+    line = f"{TABLE} {FEW} {SHORT} --rows in bn --beam-size 1 --estimate first --out {resumed.out}"
+    print_estimate_of(line.split()[1:])
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("scenes.ngsan.table2.bn: ")
+    assert re.fullmatch(r"[\d.]+ minutes in all, [\d.]+ minutes with 1 at once, without evaluations", lines[1])
+
+
 def test_an_estimate_counts_the_steps_of_what_remains(resumed, monkeypatch, run_command):
     ticks = iter(range(10_000))
     monkeypatch.setattr("legenda.training.estimate.perf_counter", lambda: 360.0 * next(ticks))
-    line = f"{TABLE} {FEW} {SHORT} --rows in bn --seeds 2 --beam-size 1 --processes 2 --estimate --out {resumed.out}"
+    line = (
+        f"{TABLE} {FEW} {SHORT} --rows in bn --seeds 2 --beam-size 1 --processes 2 --estimate only --out {resumed.out}"
+    )
     code, out, _ = run_command(line)
     assert code == 0
     # 2 steps of 0.1 hours: one run of "in" is finished, two of "bn" are not started

@@ -1,11 +1,14 @@
 """The hours that the trainings of a table take."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
-from legenda.cli._table_jobs import TableJob
+from legenda.cli._table_job import TableJob
 from legenda.cli._train_options import parse_train
 from legenda.cli.progress import progress_bar
+from legenda.plugins import plugin_options
 from legenda.recipes import get_recipe
 from legenda.tasks.registry import TASKS
 from legenda.training.estimate import estimate_seconds
@@ -30,6 +33,15 @@ def print_estimate(jobs: Sequence[TableJob], processes: int) -> None:
         hours += one * len(group)
         print(f"{name}: {_duration(one)}{f' x {len(group)} runs' if len(group) > 1 else ''}")
     print(f"{_duration(hours)} in all, {_duration(hours / processes)} with {processes} at once, without evaluations")
+
+
+def print_estimate_of(arguments: Sequence[str]) -> None:
+    """Print the estimate of a call of `legenda table`, measured by a process that leaves no device memory behind.
+
+    Where measuring fails, its reason is on the standard error.
+    """
+    call = ["table", *arguments, "--estimate", "only", *plugin_options()]
+    subprocess.Popen([sys.executable, "-m", "legenda.cli._worker", *call], stdin=subprocess.PIPE).wait()
 
 
 def _duration(hours: float) -> str:

@@ -1,43 +1,18 @@
-"""The trainings and evaluations of `legenda table` as commands for parallel processes."""
+"""The trainings and evaluations of the rows of `legenda table`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from legenda.cli._table_job import TableJob
 from legenda.cli._table_options import TableOptions
 from legenda.cli._table_recipes import check_recipe
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.row_runs import RowRun
-from legenda.plugins import plugin_options
 from legenda.recipes.overrides import select_stages, stage_names
-from legenda.recipes.tables import PaperTable
+from legenda.recipes.tables import PaperRow, PaperTable
 from legenda.recipes.tables.shared import shared_recipe
-
-
-@dataclass(frozen=True)
-class TableJob:
-    """The run of a row, or the ensemble of several, and the options of `legenda train`.
-
-    is_evaluated: whether the run has scores of its own; members of ensembles need none.
-    """
-
-    run: RowRun
-    options: tuple[str, ...]
-    is_evaluated: bool = True
-
-    def commands(self) -> list[list[str]]:
-        """Return the commands that remain."""
-        train = ["train", self.run.recipe, "--out", str(self.run.folders[0]), *self.options]
-        return remaining_commands(self.run, train, is_evaluated=self.is_evaluated)
-
-
-def remaining_commands(run: RowRun, train: Sequence[str], *, is_evaluated: bool = True) -> list[list[str]]:
-    """Return the command `train` unless the training is finished, and the evaluation of each split without scores."""
-    metrics = ["--metrics", run.metrics] if run.task == "captioning" else []
-    rest = ["--beam-size", str(run.beam_size), *metrics, *plugin_options()]
-    evaluate = [["evaluate", *map(str, run.folders), "--split", split, *rest] for split in run.splits]
-    needs_scores = is_evaluated and run.scores() is None
-    return [*([] if run.is_trained() else [[*train, *plugin_options()]]), *(evaluate if needs_scores else [])]
+from legenda.run_files import STAGE_WEIGHTS
 
 
 def make_jobs(
@@ -47,6 +22,7 @@ def make_jobs(
 
     Raise LegendaError for an unknown row, a wrong option or missing data.
     """
+    of_server = table.is_of_server and not options.scenes
     rows = {row.key: row for row in table.rows if row.key is not None}
     for key in options.rows:
         if key not in rows:
@@ -58,18 +34,39 @@ def make_jobs(
             continue
         name, stages = shared_recipe(str(row.recipe), table.stages, "scenes." if options.scenes else "")
         recipe = check_recipe(name, key, row_options)
+        if of_server and recipe.task == "captioning" and options.estimate != "only":
+            _check_test_features(table, options.test_features)
         several = options.seeds > 1 or row.members > 1
-        folder = out / (f"{name}.first" if stages == "first" else name)
-        single = RowRun(key, name, recipe.task, (), splits or {table.split or options.split: ""}, *options.search)
-        stage_options = ("--stages", "first") if stages == "first" else ()
         seeds = range(max(options.seeds, row.members))
-        folders = [folder / f"seed{seed}" for seed in seeds]
+        folders, stage = _folders(row, table, options, out)
+        submission = out / table.name / key if of_server else None
+        split = splits or {table.split or options.split: ""}
+        single = RowRun(key, name, recipe.task, (), split, *options.search, stage, submission)
+        stage_options = ("--stages", "first") if stages == "first" else ()
         for seed in seeds:
             names = stage_names(select_stages(recipe, stages))
             given = [part for n in names for part in (f"--{n.replace('_', '-')}.seed", str(seed)) if several]
             run = replace(single, folders=(folders[seed],))
-            jobs.append(TableJob(run, (*stage_options, *row_options, *given), row.members == 1))
+            train_options = (*stage_options, *row_options, *given)
+            jobs.append(TableJob(run, train_options, row.members == 1, options.test_features))
         if row.members > 1:  # the last member comes first, so that ensembles of other sizes have other files
             run = replace(single, folders=tuple(reversed(folders[: row.members])))
-            ensembles.append(TableJob(run, ()))
+            ensembles.append(TableJob(run, (), test_features=options.test_features))
     return jobs, ensembles
+
+
+def _check_test_features(table: PaperTable, path: Path | None) -> None:
+    if path is None or not path.exists():
+        found = "" if path is None else f", but {path} does not exist"
+        raise ConfigError(f"COCO's server scores {table.name}{found}; name features of test2014 with --test-features")
+
+
+def _folders(row: PaperRow, table: PaperTable, options: TableOptions, out: Path) -> tuple[list[Path], int | None]:
+    """Return the folders of a row's runs, and 1 where they hold longer runs, the first stage of which is the row."""
+    prefix = "scenes." if options.scenes else ""
+    seeds = [f"seed{seed}" for seed in range(max(options.seeds, row.members))]
+    whole = [out / shared_recipe(str(row.recipe), "all", prefix)[0] / seed for seed in seeds]
+    if table.stages == "first" and all((folder / STAGE_WEIGHTS.format(1)).exists() for folder in whole):
+        return whole, 1
+    name, stages = shared_recipe(str(row.recipe), table.stages, prefix)
+    return [out / (f"{name}.first" if stages == "first" else name) / seed for seed in seeds], None

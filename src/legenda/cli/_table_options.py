@@ -47,8 +47,10 @@ class TableOptions(Bounded):
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are
     not comparable with the paper's."""
-    estimate: bool = False
-    """Measure a few steps of each training that remains, print the hours, and train nothing."""
+    test_features: Path | None = None
+    """The features of test2014, for tables that COCO's server scores; its files are written to OUT/TABLE/ROW."""
+    estimate: Literal["first", "only", "none"] = "first"
+    """Print the hours of the trainings that remain, measured in a few steps of each: before them, or without them."""
 
     @property
     def search(self) -> tuple[int, str]:

@@ -34,4 +34,7 @@ def write_table(
     console.print(terminal_table(result))
     for line in (result.lead, *result.notes):
         console.print(line, highlight=False, markup=False)
+    for run in runs:
+        if run.submission is not None and run.is_evaluated():
+            print(f"{run.submission}: the files of {run.key} for the server")
     print(f"{page}: the table as a page; {text}: as Markdown")

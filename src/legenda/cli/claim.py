@@ -56,7 +56,7 @@ def _run_claim(name: str, options: ClaimOptions) -> None:
     from legenda.claims import claim_runs, collect, get_claim, write_page
     from legenda.claims.results import add_core_hours
     from legenda.cli._parallel import run_parallel
-    from legenda.cli._table_jobs import remaining_commands
+    from legenda.cli._table_job import remaining_commands
     from legenda.cli._table_processes import process_environments
     from legenda.io import write_json
 

@@ -13,6 +13,7 @@ def run(arguments: Sequence[str]) -> None:
     if options.name is None:
         _list_tables()
         return
+    from legenda.cli import _table_estimate
     from legenda.cli._parallel import run_parallel
     from legenda.cli._table_jobs import make_jobs
     from legenda.cli._table_output import write_table
@@ -24,11 +25,11 @@ def run(arguments: Sequence[str]) -> None:
     out = options.out or Path("runs") / ("scenes.tables" if options.scenes else "tables")
     jobs, ensembles = make_jobs(table, options, out, row_options)
     environments = process_environments(options.processes)
-    if options.estimate:
-        from legenda.cli._table_estimate import print_estimate
-
-        return print_estimate(jobs, len(environments))
+    if options.estimate == "only":
+        return _table_estimate.print_estimate(jobs, len(environments))
     init_table_dir(out, {"scenes": options.scenes, "options": row_options})
+    if options.estimate == "first" and not all(job.run.is_trained() for job in jobs):
+        _table_estimate.print_estimate_of(arguments)
     failed: dict[str, str] = {}
     for group in (jobs, ensembles):
         work: dict[str, list[list[str]]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from legenda.errors import ConfigError
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, read_scores
 from legenda.io import read_json, write_json
-from legenda.run_files import CONFIG, WEIGHTS
+from legenda.run_files import CONFIG, STAGE_WEIGHTS, WEIGHTS
 from legenda.search_options import SearchOptions
 from legenda.training import is_finished
 
@@ -22,7 +22,8 @@ class RowRun:
     """The run of one row and seed, or the runs of an ensemble, and how they are evaluated.
 
     key: of the row in its table. folders: of the runs; several form an ensemble, whose evaluation is in the first.
-    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA".
+    splits: those that are evaluated, each with the suffix that its scores get, such as " on testA". stage: 1 where the
+    model is that of the first stage of longer runs. submission: the folder of the files that a server scores, or None.
     """
 
     key: str
@@ -32,6 +33,8 @@ class RowRun:
     splits: Mapping[str, str]
     beam_size: int
     metrics: str
+    stage: int | None = None
+    submission: Path | None = None
 
     @property
     def name(self) -> str:
@@ -44,8 +47,17 @@ class RowRun:
         return name in (self.name, *(f"{folder.parent.name}/{folder.name}" for folder in self.folders))
 
     def is_trained(self) -> bool:
-        """Return whether all trainings are finished."""
+        """Return whether all trainings, or their first stages where those are needed, are finished."""
+        if self.stage is not None:
+            return all(path.exists() for path in self._weights())
         return all(is_finished(folder, self.recipe) for folder in self.folders)
+
+    def is_evaluated(self) -> bool:
+        """Return whether the scores, or the files for the server, exist and are newer than the weights."""
+        if self.submission is None:
+            return self.scores() is not None
+        files = list(self.submission.glob("*_results.json"))
+        return len(files) == (2 if self.task == "captioning" else 1) and all(map(self._is_new, files))
 
     def scores(self) -> ScoreDict | None:
         """Return the scores in 0..1; None unless all runs are trained, and evaluated afterwards with these settings."""
@@ -53,10 +65,8 @@ class RowRun:
             return None
         scores: ScoreDict = {}
         for split, suffix in self.splits.items():
-            path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1)
-            if not path.exists() or any(
-                path.stat().st_mtime < (folder / WEIGHTS).stat().st_mtime for folder in self.folders
-            ):
+            path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
+            if not self._is_new(path):
                 return None
             found = read_scores(path, self._settings(split))
             if found is None:
@@ -64,6 +74,14 @@ class RowRun:
             scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
             scores |= {name + suffix: None if value is None else value / scale for name, value in found.items()}
         return scores
+
+    def _weights(self) -> list[Path]:
+        name = WEIGHTS if self.stage is None else STAGE_WEIGHTS.format(self.stage)
+        return [folder / name for folder in self.folders]
+
+    def _is_new(self, path: Path) -> bool:
+        """Return whether a file exists that is not older than the weights."""
+        return path.exists() and all(path.stat().st_mtime >= file.stat().st_mtime for file in self._weights())
 
     def _settings(self, split: str) -> dict[str, Any]:
         if self.task != "captioning":

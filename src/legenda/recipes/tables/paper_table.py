@@ -48,6 +48,11 @@ class PaperTable:
     stages: Literal["all", "first"] = "all"
     split: str = ""
 
+    @property
+    def is_of_server(self) -> bool:
+        """Whether only a server computes the scores: COCO's (c5, c40) or EvalAI's of VQA."""
+        return all(metric.endswith((" c5", " c40")) or metric.startswith("test-") for metric in self.metrics)
+
     def __post_init__(self) -> None:
         for row in self.rows:
             if len(row.scores) != len(self.metrics):
