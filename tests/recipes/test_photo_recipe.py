@@ -52,6 +52,8 @@ def test_a_table_without_validation_gives_every_tenth_image_to_it(table):
     images = PhotoData(annotations=table)._images()
     assert [image.id for image in images if image.split == "val"] == ["9"]
     assert sum(image.split == "train" for image in images) == 11
+    table.write_text("\n".join(table.read_text().splitlines()[:5]) + "\n")  # two captions of each of two images
+    assert [image.split for image in PhotoData(annotations=table)._images()] == ["train", "val"]
 
 
 def test_the_recipe_has_the_model_of_the_package():

@@ -20,7 +20,7 @@ _VALIDATION = 10
 class PhotoData(KarpathyData):
     """Captioned photographs; without features, those of the extractor `photo` are stored next to the annotations.
 
-    Where the annotations have no split val, every tenth training image belongs to it.
+    Where the annotations have no split val, every tenth training image belongs to it; of less than ten, the last one.
     """
 
     features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
@@ -46,5 +46,5 @@ class PhotoData(KarpathyData):
         if any(image.split == "val" for image in images):
             return images
         train = [image.id for image in images if image.split == "train"]
-        chosen = set(train[_VALIDATION - 1 :: _VALIDATION])
+        chosen = set(train[_VALIDATION - 1 :: _VALIDATION] or train[1:][-1:])
         return [replace(image, split="val") if image.id in chosen else image for image in images]
