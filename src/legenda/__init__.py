@@ -8,7 +8,7 @@ from typing import Any
 
 _KINDS = (
     *("attention", "dataset", "decoder", "distance", "extractor", "feature_store", "geometry"),
-    *("metric", "model", "norm", "recipe", "reward", "task", "window"),
+    *("metric", "model", "norm", "recipe", "reward", "schedule", "task", "window"),
 )
 _NAMES = {
     "Regions": "legenda.regions",

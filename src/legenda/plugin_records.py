@@ -21,6 +21,7 @@ _SECTIONS = {
     "feature store": "data",
     "extractor": "extractor",
     "reward": "stages",
+    "schedule": "stages",
     "metric": "stages",
 }
 """The section of a run's configuration that names parts of a kind; for kinds that are not listed, "model"."""

@@ -83,6 +83,11 @@ def register_reward(name: str) -> Callable[[T], T]:
     return resolve("legenda.tasks.rewards:REWARDS").register(name)
 
 
+def register_schedule(name: str) -> Callable[[T], T]:
+    """Register the class of a schedule, a frozen dataclass whose base is `legenda.training.Schedule`, with `at`."""
+    return resolve("legenda.training.schedules:SCHEDULES").register(name)
+
+
 def register_metric(name: str) -> Callable[[T], T]:
     """Register a metric of captions: a function of captions and references that returns a number for each image.
 

@@ -1,12 +1,20 @@
 """The learning rate, step by step."""
 
+import json
 import math
+from dataclasses import dataclass
 
 import pytest
 
+import legenda
+from legenda.cli._train_options import parse_train
+from legenda.config import PositiveFloat
 from legenda.errors import LegendaError
+from legenda.recipes import get_recipe, recipe_to_json
+from legenda.recipes.overrides import override
+from legenda.recipes.recipe_json import read_stage
 from legenda.tasks.config import ScheduledSamplingConfig
-from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, StepDecay
+from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, Schedule, StepDecay
 from legenda.training.schedules import InverseSqrt
 
 
@@ -98,9 +106,9 @@ def test_scheduled_sampling_as_released():
     assert ScheduledSamplingConfig().at(50) == 0
 
 
-@pytest.mark.parametrize("kind", SCHEDULES.values(), ids=SCHEDULES)
-def test_every_schedule_is_positive_at_its_defaults(kind):
-    schedule = kind()
+@pytest.mark.parametrize("name", tuple(SCHEDULES))
+def test_every_schedule_is_positive_at_its_defaults(name):
+    schedule = SCHEDULES.get(name)()
     assert all(schedule.at(step, 1 + step // 1000, [0.1] * (step // 1000)) > 0 for step in range(0, 60_000, 997))
 
 
@@ -147,3 +155,25 @@ def test_what_no_schedule_can_follow_is_refused(kind, wrong):
 def test_a_linear_rate_falls_to_nothing_and_stays():
     schedule = Linear(learning_rate=8.0, total_steps=4)
     assert [schedule.at(step, 1) for step in range(6)] == [8.0, 6.0, 4.0, 2.0, 0.0, 0.0]
+
+
+@pytest.mark.usefixtures("forget_plugins")
+def test_a_registered_schedule_is_named_by_options_and_in_json():
+    @legenda.register_schedule("halving")
+    @dataclass(frozen=True, kw_only=True)
+    class Halving(Schedule):
+        peak: PositiveFloat = 1e-3
+
+        def at(self, step, epoch, scores=()):  # noqa: ARG002
+            return self.peak / 2**epoch
+
+    options = ["--training.schedule", "halving", "--training.schedule.peak", "0.5"]
+    recipe = parse_train(get_recipe("scenes.ngsan"), options).recipe
+    assert recipe.stages[0].schedule == Halving(peak=0.5)
+    assert override(recipe, {"training": {"schedule": {"peak": 0.25}}}).stages[0].schedule == Halving(peak=0.25)
+    described = json.loads(json.dumps(recipe_to_json(recipe)["stages"][0]))
+    assert described["schedule"] == {"kind": "halving", "peak": 0.5}
+    assert read_stage(described, "training") == recipe.stages[0]
+    assert not recipe.stages[0].schedule.has_ended(10**6, 10**6)
+    with pytest.raises(LegendaError, match=r"training\.schedule\.peak must be above 0, not 0\.0"):
+        Halving(peak=0.0)

@@ -19,7 +19,7 @@ from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
 from legenda.run_files import CONFIG
 from legenda.training.config import stage_name
-from legenda.training.schedules import SCHEDULES, Schedule
+from legenda.training.schedules import SCHEDULES
 
 
 def stage_names(recipe: Recipe) -> tuple[str, ...]:
@@ -79,15 +79,8 @@ def apply_schedules(recipe: Recipe, arguments: Sequence[str]) -> tuple[Recipe, l
             continue
         position = next(position for position, text in enumerate(rest) if text.split("=")[0] == option)
         del rest[position : position + (1 if "=" in rest[position] else 2)]
-        stages[index] = dataclasses.replace(stages[index], schedule=_schedule(name))
+        stages[index] = dataclasses.replace(stages[index], schedule=SCHEDULES.get(name.replace("-", "_"))())
     return dataclasses.replace(recipe, stages=tuple(stages)), rest
-
-
-def _schedule(name: str) -> Schedule:
-    schedule = name.replace("-", "_")
-    if schedule not in SCHEDULES:
-        raise ConfigError(f"there is no schedule {name!r}; {did_you_mean(schedule, SCHEDULES)}")
-    return SCHEDULES[schedule]()
 
 
 def override(recipe: Recipe, changes: Mapping[str, Mapping[str, Any]]) -> Recipe:
@@ -109,7 +102,7 @@ def override(recipe: Recipe, changes: Mapping[str, Mapping[str, Any]]) -> Recipe
             raise ConfigError(f"{name} takes fields by name, as in {name}={{...}}, not {given!r}")
         fields = model if name == "model" else dict(given)
         if isinstance(fields.get("schedule"), str):
-            fields["schedule"] = _schedule(fields["schedule"])
+            fields["schedule"] = SCHEDULES.get(fields["schedule"])()
         parts[name] = merge(parts[name], fields, name)
     return options.apply(SimpleNamespace(**parts))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from legenda.config import merge, to_json
 from legenda.datasets.registry import DATASETS
-from legenda.errors import ConfigError, did_you_mean
+from legenda.errors import ConfigError
 from legenda.io import read_json
 from legenda.recipes.recipe import Data, Recipe
 from legenda.training.config import TrainingConfig
@@ -19,9 +19,8 @@ _HINT = "give a file as legenda recipes NAME prints it"
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
     """Return a recipe as JSON can hold it; the kinds of the data and of the schedules are named."""
-    kinds = {kind: name for name, kind in SCHEDULES.items()}
     stages = [
-        {**to_json(stage), "schedule": {"kind": kinds[type(stage.schedule)], **to_json(stage.schedule)}}
+        {**to_json(stage), "schedule": {"kind": SCHEDULES.name_of(type(stage.schedule)), **to_json(stage.schedule)}}
         for stage in recipe.stages
     ]
     data = {"kind": DATASETS.name_of(type(recipe.data)), **to_json(recipe.data)}
@@ -52,9 +51,8 @@ def read_stage(settings: Any, name: str) -> TrainingConfig:
     if not isinstance(settings, Mapping):
         raise ConfigError(f"{name} has no settings; {_HINT}")
     kind, rest = _kind(settings.get("schedule"), f"{name}.schedule")
-    if kind not in SCHEDULES:
-        raise ConfigError(f"there is no schedule {kind!r}; {did_you_mean(kind, SCHEDULES)}")
-    return merge(TrainingConfig, {**settings, "schedule": merge(SCHEDULES[kind], rest, f"{name}.schedule")}, name)
+    schedule = merge(SCHEDULES.get(kind), rest, f"{name}.schedule")
+    return merge(TrainingConfig, {**settings, "schedule": schedule}, name)
 
 
 def _kind(settings: Any, name: str) -> tuple[str, dict[str, Any]]:

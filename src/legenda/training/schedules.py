@@ -10,10 +10,18 @@ from typing import Annotated, ClassVar
 
 from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError
+from legenda.plugins import Registry
 
 
-class _Schedule(Bounded):
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Bounded):
+    """Base class of schedules, which registered ones have too: the learning rate of each step."""
+
     section: ClassVar[str] = "training.schedule."
+
+    def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:
+        """Return the learning rate at a step of an epoch, after validations gave `scores`."""
+        raise NotImplementedError
 
     def has_ended(self, step: int, epoch: int) -> bool:  # noqa: ARG002
         """Return whether the rate has fallen to its last value, which the schedules of no fixed end never do."""
@@ -26,7 +34,7 @@ def _warmup(step: int, warmup_steps: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepDecay(_Schedule):
+class StepDecay(Schedule):
     """Linear warm-up to `learning_rate`, then multiplication by `decay` after each of the given epochs.
 
     AoANet's release uses 2e-4 without warm-up, times 0.8 after every third epoch.
@@ -49,7 +57,7 @@ class StepDecay(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochwiseLR(_Schedule):
+class EpochwiseLR(Schedule):
     """One learning rate per epoch, as in NG-SAN (section 5.1) and MD-SAN's release; the last one is kept."""
 
     learning_rates: tuple[PositiveFloat, ...] = (1e-4, 2e-4, *[3e-4] * 4, *[1.5e-4] * 3, *[7.5e-5] * 3, *[3.75e-5] * 3)
@@ -70,7 +78,7 @@ class EpochwiseLR(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noam(_Schedule):
+class Noam(Schedule):
     """Linear warm-up over `warmup_steps`, then decay with the inverse square root of the step (Vaswani et al., 2017).
 
     X-LAN and X-Transformer use it with their model dimension as `dim`.
@@ -87,7 +95,7 @@ class Noam(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InverseSqrt(_Schedule):
+class InverseSqrt(Schedule):
     """Linear warm-up from `initial_learning_rate` to `learning_rate`, then inverse square root decay.
 
     The schedule of translation (fairseq's inverse_sqrt; Ott et al., 2018): `Noam` with its two sizes in one rate.
@@ -111,7 +119,7 @@ class InverseSqrt(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plateau(_Schedule):
+class Plateau(Schedule):
     """Multiply the rate by `factor` after more than `patience` validations without improvement.
 
     AoANet's release: factor 0.5, patience 3; X-LAN's: 0.8 and 3. A score is an improvement when it exceeds the best by
@@ -138,7 +146,7 @@ class Plateau(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant(_Schedule):
+class Constant(Schedule):
     """A constant rate after linear warm-up."""
 
     learning_rate: PositiveFloat = 1e-5
@@ -150,7 +158,7 @@ class Constant(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(_Schedule):
+class Linear(Schedule):
     """From `learning_rate` at the first step to 0 at `total_steps` (Up-Down)."""
 
     learning_rate: PositiveFloat = 0.01
@@ -166,7 +174,7 @@ class Linear(_Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(_Schedule):
+class Cosine(Schedule):
     """Linear warm-up to `learning_rate`, then cosine decay to `min_learning_rate`, reached at `total_steps`."""
 
     learning_rate: PositiveFloat = 3e-4
@@ -194,15 +202,16 @@ class Cosine(_Schedule):
         return step >= self.total_steps
 
 
-Schedule = StepDecay | EpochwiseLR | Noam | InverseSqrt | Plateau | Constant | Linear | Cosine
-
-SCHEDULES: dict[str, type[Schedule]] = {
-    "step_decay": StepDecay,
-    "epochwise": EpochwiseLR,
-    "noam": Noam,
-    "inverse_sqrt": InverseSqrt,
-    "plateau": Plateau,
-    "constant": Constant,
-    "linear": Linear,
-    "cosine": Cosine,
-}
+SCHEDULES: Registry[type[Schedule]] = Registry(
+    "schedule",
+    {
+        "step_decay": StepDecay,
+        "epochwise": EpochwiseLR,
+        "noam": Noam,
+        "inverse_sqrt": InverseSqrt,
+        "plateau": Plateau,
+        "constant": Constant,
+        "linear": Linear,
+        "cosine": Cosine,
+    },
+)
