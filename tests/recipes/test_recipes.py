@@ -141,6 +141,15 @@ def test_every_captioner_on_coco_has_a_small_self_on_scenes():
         get_recipe("scenes.scenes.ngsan")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n, r in RECIPES.items() if r.task == "captioning" and "scenes" not in n])
+def test_every_small_self_on_scenes_builds_its_model(name):
+    if RECIPES[name].data != RECIPES["video.nsan"].data:  # moving scenes are small themselves
+        small = get_recipe(f"scenes.{name}")
+        with torch.device("meta"):
+            assert build_model(small.model, {"vocab_size": 50, "feature_dim": 50, **small.model_overrides}) is not None
+
+
 def _effective(recipe: Recipe, option: str) -> object:
     entry = describe_model(recipe.model)
     defaults = {field.name: field.default for field in dataclasses.fields(entry.config)}
