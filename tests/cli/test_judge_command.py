@@ -19,9 +19,9 @@ CALL = "judge first.json second.json --images photos --out judgments.jsonl --por
 def _files(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("photos/val2014").mkdir(parents=True)
-    for name in ("7.png", "val2014/COCO_val2014_000000000042.png", "beach.png"):
+    for name in ("7.png", "val2014/COCO_val2014_000000000042.png", "beach.png", "9.tif"):
         Image.new("RGB", (8, 6)).save(Path("photos") / name)
-    captions = {"7": "a dog", "42": "a cat", "beach": "sand", "9": "not found"}
+    captions = {"7": "a dog", "42": "a cat", "beach": "sand", "9": "browsers show no TIFF"}
     write_json("first.json", captions)
     write_json("second.json", [{"image_id": name, "caption": f"{text} runs"} for name, text in captions.items()])
 

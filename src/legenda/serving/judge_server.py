@@ -11,6 +11,8 @@ from legenda.locks import locked
 from legenda.serving.options import JudgeOptions, require_packages
 from legenda.visualization.report.images import match_photographs
 
+_NOT_IN_BROWSERS = (".tif", ".tiff")
+
 
 def serve_pairs(options: JudgeOptions, announce: Callable[[str], None]) -> None:
     """Serve until the process is stopped, and print the address when it answers.
@@ -25,7 +27,8 @@ def serve_pairs(options: JudgeOptions, announce: Callable[[str], None]) -> None:
     paths = [find_predictions(name, options.split) for name in (options.first, options.second)]
     first, second = (read_single_predictions(path) for path in paths)
     common = first.keys() & second.keys()
-    images = match_photographs(common, options.images)
+    found = match_photographs(common, options.images)
+    images = {image: path for image, path in found.items() if path.suffix.lower() not in _NOT_IN_BROWSERS}
     pairs = choose_pairs(first, second, images, options.num_images, options.seed)
     limits = Limits(max_bytes=10_000, per_minute=options.rate_limit, hosts=allowed_hosts(options.host))
     with exit_on_sigterm(), locked(options.out):
