@@ -46,6 +46,10 @@ key = "noise"
 label = "noise"
 probe = "gradient_noise"
 [[measures]]
+key = "diversity"
+label = "diversity"
+probe = "sample_diversity"
+[[measures]]
 key = "length"
 label = "length"
 probe = "mean_length"
@@ -78,5 +82,6 @@ def test_a_claim_is_trained_resumed_and_reported(tmp_path, monkeypatch, capfd):
         assert two["arms"][arm]["steps"] == 4
     assert two["arms"]["xe"]["seeds"]["1"]["noise"] is None
     assert two["arms"]["sc"]["seeds"]["1"]["noise"] is not None
+    assert 0 <= two["arms"]["sc"]["seeds"]["1"]["diversity"] <= 1
     assert "No verdict" in (tmp_path / "tiny.md").read_text()
     assert str(tmp_path / "tiny.md") in capfd.readouterr().out
