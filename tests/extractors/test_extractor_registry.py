@@ -13,7 +13,7 @@ from torchvision.models import detection
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import extract_store, load_extractor
-from legenda.extractors.registry import is_registered, needs_no_file, split_name
+from legenda.extractors.registry import absolute_name, is_registered, needs_no_file, split_name
 from legenda.extractors.torchvision_backend import extract_regions
 
 transformers = pytest.importorskip("transformers")
@@ -225,6 +225,15 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     assert split_name("bottom-up@12345678@36regions@bf16") == ("bottom-up@12345678", 36, "bf16")
     assert split_name("bottom-up@12345678@36regions@bf16").ending == "@36regions@bf16"
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
+
+
+def test_files_in_names_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("w.pth", "mine.py", "scenes"):
+        (tmp_path / name).touch()
+    names = ["bottom-up:w.pth@36regions@bf16", "torchvision:resnet50:w.pth", "mine.py", "scenes", "hf:facebook/x"]
+    expected = [f"bottom-up:{tmp_path}/w.pth@36regions@bf16", f"torchvision:resnet50:{tmp_path}/w.pth"]
+    assert [absolute_name(name) for name in names] == [*expected, f"{tmp_path}/mine.py", "scenes", "hf:facebook/x"]
 
 
 def test_a_store_is_extracted_by_name(tmp_path):

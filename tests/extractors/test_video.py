@@ -1,6 +1,7 @@
 """Frames of synthesized videos: their sampling, and the features of videos as data sets read them."""
 
 import json
+import socket
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -123,6 +124,21 @@ def test_the_command_finds_videos_and_needs_their_library(tmp_path, run_command,
     code, _, err = run_command(f"{command} --num-frames 2")
     assert code == 2
     assert "av is missing; install it with pip install" in err
+
+
+def test_a_playlist_fetches_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a.ts"
+        for name, content in [
+            ("a.mp4", f"#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\n{url}\n#EXT-X-ENDLIST\n"),
+            ("b.mkv", f"ffconcat version 1.0\nfile '{url}'\n"),
+        ]:
+            (tmp_path / name).write_text(content)
+            with pytest.raises(LegendaError, match=f"{name} cannot be decoded"):
+                list(read_frames(tmp_path / name, FrameSampling(num_frames=1)))
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_audio_has_no_video(tmp_path):

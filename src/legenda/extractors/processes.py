@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections import deque
@@ -91,6 +92,7 @@ _load: Callable[[], Extractor]
 
 def _initialize(settings: _Settings, devices: SimpleQueue[ComputeOptions]) -> None:
     global _load
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     compute = devices.get()
 
