@@ -230,7 +230,7 @@ def run_killed(command: list[str], duration: float, random: Random, counts: Coun
                     counts.sigkill += 1
                 else:
                     counts.sigterm += 1
-                if code not in (-number, 128 + number):
+                if code not in (-number, 128 + number, -signal.SIGABRT):  # Ray aborts at SIGTERM
                     print(f"ended with {code} after signal {number}: {log()}", flush=True)
                     return False
                 continue
