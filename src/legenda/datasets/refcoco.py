@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -65,6 +66,8 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
         image, box = (get_field(entry, key, int, where, _REFS) for key in ("image_id", "ann_id"))
         if image not in sizes or box not in boxes:
             raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
+        if not (_is_box(boxes[box]) and _is_box((0.0, 0.0, *sizes[image]))):
+            raise DataError(f"{where} names a box or an image without finite area in {sizes_path}; {_INSTANCES}")
         split = found.setdefault(get_field(entry, "split", str, where, _REFS), [])
         for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
             inner = f"{where}, sentences[{index}]"
@@ -136,6 +139,8 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
 
 def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     size = float(entry["width"]), float(entry["height"])
+    if not _is_box((0.0, 0.0, *size)):
+        raise ValueError(f"an image of {size[0]:g} x {size[1]:g} pixels")
     boxes = {chain: tuple(map(_box, corners)) for chain, corners in entry["boxes"].items()}
     found = []
     for number, caption in enumerate(entry["captions"]):
@@ -150,6 +155,12 @@ def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
 
 def _box(values: Any) -> Box:
     x1, y1, x2, y2 = map(float, values)
-    if not (x1 < x2 and y1 < y2):
-        raise ValueError(f"the box {values} is empty")
+    if not _is_box((x1, y1, x2, y2)):
+        raise ValueError(f"the box {values} is empty or not finite")
     return x1, y1, x2, y2
+
+
+def _is_box(box: Box) -> bool:
+    """Return whether a box has a finite area above 0."""
+    x1, y1, x2, y2 = box
+    return x1 < x2 and y1 < y2 and all(map(math.isfinite, box))
