@@ -92,9 +92,14 @@ def test_a_page_with_few_seeds_or_models_has_no_verdict(tmp_path):
     path = tmp_path / "absent.json"
     path.write_text(json.dumps(results({"base": [0.1], "decoder_aoa": [0.5]})), encoding="utf-8")
     assert "**No verdict" in write_page(path).read_text(encoding="utf-8")
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(DataError, match="no results of a claim"):
-        write_page(path)
+    for content in (
+        {},
+        {**results({}), "arms": {"base": {}}},
+        {**results({"base": [0.1]}), "date": 3, "core_hours": "x"},
+    ):
+        path.write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(DataError, match=r"absent\.json"):
+            write_page(path)
 
 
 def test_a_score_that_is_not_reached_counts_with_the_whole_training(tmp_path):

@@ -9,10 +9,10 @@ from typing import Any
 
 from legenda.claims.claim import Claim, Comparison, Measure, get_claim
 from legenda.claims.figure import draw_figure
-from legenda.claims.results import read_results
+from legenda.claims.results import HINT, read_results
 from legenda.claims.verdict import MIN_SEEDS, Interval, Verdict, decide, overall_verdict, paired_interval
 from legenda.errors import DataError
-from legenda.io import write_text
+from legenda.io import verified, write_text
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,22 @@ class Compared:
 
 
 def write_page(path: Path) -> Path:
-    """Write the page of a JSON file and its figure next to it, under the same name; return the path of the page."""
+    """Write the page of a JSON file and its figure next to it, under the same name; return the path of the page.
+
+    Raise DataError for a file that does not hold the numbers of a claim.
+    """
     results = read_results(path)
     claim = get_claim(str(results["claim"]))
     page, figure = path.with_suffix(".md"), path.with_suffix(".svg")
-    compared = compare_arms(claim, results)
-    write_text(figure, draw_figure(claim, results["arms"]))
-    write_text(page, "\n".join(_lines(claim, results, compared, figure.name)) + "\n")
+    drawn = verified(lambda: draw_figure(claim, results["arms"]), path, HINT)
+    text = verified(lambda: "\n".join(_lines(claim, results, compare_arms(claim, results), figure.name)), path, HINT)
+    write_text(figure, drawn)
+    write_text(page, f"{text}\n")
     return page
 
 
 def compare_arms(claim: Claim, results: Mapping[str, Any]) -> list[Compared]:
-    """Return every comparison with its verdict; raise DataError where the results lack a model or a measure."""
+    """Return every comparison with its verdict; without numbers of a model there is no verdict."""
     return [_compare(comparison, claim.measures[comparison.measure], results) for comparison in claim.comparisons]
 
 

@@ -18,7 +18,7 @@ from legenda.io import read_json, write_json
 from legenda.models.checkpoint import load_any
 from legenda.training.history import read_history
 
-_HINT = "run legenda claim NAME to write it again"
+HINT = "run legenda claim NAME to write it again"
 
 
 def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: int | None = None) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: in
 
 def read_results(path: Path) -> dict[str, Any]:
     """Return the numbers of a JSON file; raise DataError for another file."""
-    content = read_json(path, _HINT)
+    content = read_json(path, HINT)
     if not isinstance(content, dict) or not {"claim", "arms", "core_hours", "machine"} <= content.keys():
-        raise DataError(f"{path} holds no results of a claim; {_HINT}")
+        raise DataError(f"{path} holds no results of a claim; {HINT}")
     return content
 
 
