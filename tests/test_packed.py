@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from legenda.models.x_linear import ConcatUpdate
-from legenda.packed import pack_weights
+from legenda.packed import _PackedMap, pack_weights, packed_weights
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
@@ -57,3 +57,18 @@ def test_parts_of_a_weight_are_packed():
     with torch.no_grad():
         error = (update(attended, x) - expected).abs().max().item()
     assert 1e-6 < error < 0.05
+
+
+def test_no_packed_weights_are_left_after_the_block():
+    model = nn.Sequential(nn.Linear(64, 32), ConcatUpdate(32, bias=True, dropout=0.0))
+    with packed_weights(model):
+        assert all(isinstance(each, _PackedMap) for each in (model[0].forward, *model[1].linear_maps()))
+    assert "forward" not in vars(model[0])
+    assert model[1].packed is None
+
+
+def test_logits_are_computed_in_float32():
+    model = nn.ModuleDict({"decoder": nn.ModuleDict({"output": nn.Linear(64, 32), "inner": nn.Linear(64, 32)})})
+    pack_weights(model, torch.bfloat16)
+    dtypes = {name: layer.forward.dtype for name, layer in model["decoder"].items()}
+    assert dtypes == {"output": torch.float32, "inner": torch.bfloat16}

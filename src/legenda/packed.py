@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,18 +33,37 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     """Compute the linear layers of a float32 model with packed weights wherever no gradients are wanted, on CPUs.
 
     dtype: of the packed weights; with bfloat16 each product is rounded once, and all other operations are computed in
-    float32. A weight is packed when it is first used, and again after a change; the parameters stay as they are.
+    float32, as is the layer of the logits, whose rounding would change one caption in twelve (docs/results/speed.md).
+    A weight is packed when it is first used, and again after a change; the parameters stay as they are.
 
     Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
     are 1.5 to 1.9 times as fast in float32, of one image 1.7 to 2.7 times; docs/results/speed.md has the rest.
     """
     if not torch.backends.mkldnn.is_available():
         return
-    for module in model.modules():
+    for name, module in model.named_modules():
         if isinstance(module, SplitLinear):
             module.packed = [_PackedMap(module, index, dtype) for index in range(len(module.parts()))]
         elif type(module) is nn.Linear:
-            module.forward = _PackedMap(module, 0, dtype)
+            module.forward = _PackedMap(module, 0, torch.float32 if name.endswith("decoder.output") else dtype)
+
+
+@contextmanager
+def packed_weights(model: nn.Module) -> Iterator[None]:
+    """Pack the weights within the block, in which they must not change; afterwards no packed weights are left.
+
+    Two searches of a self-critical step (greedy baseline and samples) are then faster than the packing takes:
+    benchmarks/models.py, task `self_critical`.
+    """
+    pack_weights(model)
+    try:
+        yield
+    finally:
+        for module in model.modules():
+            if isinstance(module, SplitLinear):
+                module.packed = None
+            elif isinstance(vars(module).get("forward"), _PackedMap):
+                del module.forward
 
 
 class _PackedMap:
