@@ -304,6 +304,21 @@ def test_a_truncated_tsv_names_the_image(tmp_path, cut, message):
         store.read(["30"])
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_grids_of_grid_feats_vqa_are_pooled_to_7_by_7(tmp_path, zipped):
+    grids = torch.randn(2, 1, 5, 14, 21)
+    for image, grid in zip(IDS, grids, strict=False):
+        torch.save(grid, tmp_path / f"{image}.pth", _use_new_zipfile_serialization=zipped)
+    store = open_features(tmp_path)
+    read = store.read(IDS[:2])
+    expected = grids[:, 0].unflatten(2, (7, 2)).unflatten(4, (7, 3)).mean((3, 5)).flatten(2).transpose(1, 2)
+    np.testing.assert_allclose(read.features, expected, atol=1e-6)
+    np.testing.assert_allclose(read.boxes[0, 8], [1 / 7, 1 / 7, 2 / 7, 2 / 7], atol=1e-6)
+    torch.save({"model": grids[0]}, tmp_path / "9.pth")
+    with pytest.raises(DataError, match=r"image '9'.* a dict, where a grid of shape \(1, D, H, W\) is needed"):
+        open_features(tmp_path).read(["9"])
+
+
 def test_damaged_files_of_a_folder_are_named(tmp_path):
     folder = write_cocobu(tmp_path)
     whole = (folder / "25.npz").read_bytes()

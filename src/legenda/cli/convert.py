@@ -15,9 +15,9 @@ class Options:
     """Write the features of one or more stores to one new store, and verify it by reading it again.
 
     Reads packed safetensors, HDF5 (ID_grids or ID_features, ID_boxes, ID_size; file.hdf5:grids selects one where
-    a file has both), Bottom-Up .tsv, folders of one .npz or .npy per image (cocobu_att, X-LAN's, MCAN's) and LMDB.
-    Writes packed safetensors, HDF5 or a folder of .npz files, depending on the name of OUT. Prints the number of images
-    and regions, and a checksum that is the same for every format in the same precision.
+    a file has both), Bottom-Up .tsv, folders of one .npz, .npy or .pth per image (cocobu_att, X-LAN's, MCAN's,
+    grid-feats-vqa's) and LMDB. Writes packed safetensors, HDF5 or a folder of .npz files, depending on the name of OUT.
+    Prints the number of images and regions, and a checksum that is the same for every format in the same precision.
     """
 
     paths: tyro.conf.Positional[tuple[str, ...]]

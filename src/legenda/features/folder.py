@@ -4,6 +4,7 @@
 <id>.npz with feat                             the same; with boxes in 0..1 where `legenda convert` wrote it
 <id>.npz with x, bbox, image_w, image_h        MCAN's: features (D, n), boxes in pixels
 <id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
+<id>.pth                                       grid-feats-vqa's: a grid (1, D, H, W), averaged to 7 x 7 as by RSTNet
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from legenda.npz import load_arrays
 
 NOTE = "legenda.json"
 """The file with the name of the extractor in folders that `legenda convert` writes."""
-_WANTED = "name a folder with one .npz or .npy file per image"
+_WANTED = "name a folder with one .npz, .npy or .pth file per image"
+_ENDINGS = (".npz", ".npy", ".pth")
 _WIDTH = 2048
 """Channels of Bottom-Up features, which distinguishes the two orientations."""
 _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 class FolderStore(PerImageStore):
-    """A folder of .npz or .npy files, with boxes in pixels in the folder *_box next to a folder *_att."""
+    """A folder of .npz, .npy or .pth files, with boxes in pixels in the folder *_box next to a folder *_att."""
 
     threads: ClassVar[int] = 4
 
@@ -46,6 +48,8 @@ class FolderStore(PerImageStore):
 
     def _load(self, image: str) -> tuple[np.ndarray, np.ndarray | None]:
         with (self.path / self._names[image]).open("rb") as file:
+            if self._names[image].endswith(".pth"):
+                return _read_grid(file)
             features, boxes = read_arrays(file, image, self.sizes)
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
@@ -58,7 +62,7 @@ class FolderStore(PerImageStore):
 def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
     """Image and file name of every file, in the order of the names."""
     seen: dict[str, str] = {}
-    for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((".npz", ".npy"))):
+    for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(_ENDINGS)):
         image = name[:-4]
         if image.lower().endswith(_IMAGE_SUFFIXES):
             image = image.rpartition(".")[0]
@@ -90,6 +94,17 @@ def read_arrays(file: Any, image: str, sizes: Sizes) -> tuple[np.ndarray, np.nda
         raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")
     features, boxes = _flatten(arrays[name])
     return features, arrays.get("boxes", boxes)
+
+
+def _read_grid(file: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """Features (49, D) and boxes of the 7 x 7 cells that the grid (1, D, H, W) in an open .pth is averaged to."""
+    import torch  # late: the other kinds are read without it
+
+    grid = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(grid, torch.Tensor) or grid.ndim != 4 or len(grid) != 1:
+        found = tuple(grid.shape) if isinstance(grid, torch.Tensor) else f"a {type(grid).__name__}"
+        raise ValueError(f"it holds {found}, where a grid of shape (1, D, H, W) is needed")
+    return _flatten(torch.nn.functional.adaptive_avg_pool2d(grid[0].float(), 7).permute(1, 2, 0).numpy())
 
 
 def _flatten(features: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

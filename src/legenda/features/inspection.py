@@ -19,7 +19,7 @@ _LAYOUTS = {
     "PackedFeatureStore": "packed safetensors",
     "Hdf5Store": "HDF5",
     "TsvStore": "Bottom-Up TSV",
-    "FolderStore": "folder of .npz or .npy files",
+    "FolderStore": "folder of .npz, .npy or .pth files",
     "LmdbStore": "LMDB",
     "ShardedStore": "shards of packed safetensors",
 }

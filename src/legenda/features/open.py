@@ -20,7 +20,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStore:
-    """Open a feature store: our packed safetensors or shards, HDF5, Bottom-Up TSV, a folder of .npz or .npy, or LMDB.
+    """Open a feature store: packed safetensors or shards, HDF5, Bottom-Up TSV, a folder of .npz, .npy or .pth, or LMDB.
 
     An HDF5 file that holds grids and regions is chosen from by `file.hdf5:grids` or `file.hdf5:features`.
     sizes: COCO's annotations or a folder of them, with the sizes of images where boxes are in pixels and the
