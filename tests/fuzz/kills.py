@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
@@ -265,7 +267,8 @@ def import_all(folder: Path) -> None:
     captioned(folder / "warm")
     from legenda.cli.main import main
 
-    main(TRAIN.format(folder / "warm", folder / "warm").replace("epochs 3", "epochs 1").split())
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        main(TRAIN.format(folder / "warm", folder / "warm").replace("epochs 3", "epochs 1").split())
 
 
 def main() -> int:

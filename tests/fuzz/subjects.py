@@ -81,7 +81,7 @@ def feature_stores(root: Path) -> list[Subject]:
         commands = f"inspect {{0}}/{store} --verify", f"convert {{0}}/{store} {{0}}/out.safetensors"
         return Subject(f"features.{name}", folder, (files,), commands, exact=False)
 
-    for name in ("packed", "hdf5", "grids", "lmdb", "npz", "npy", "tsv", "mcan"):
+    for name in ("packed", "hdf5", "grids", "lmdb", "npz", "npy", "tsv", "mcan", "shards"):
         (root / name).mkdir(parents=True)
     write_packed(root / "packed" / "f.safetensors")
     call(f"convert {root}/packed/f.safetensors {root}/hdf5/f.hdf5", f"convert {root}/packed/f.safetensors {root}/npz/f")
@@ -99,6 +99,10 @@ def feature_stores(root: Path) -> list[Subject]:
             entries.put(image.encode(), (root / "npz" / "f" / f"{image}.npz").read_bytes())
             texts = (base64.b64encode(np.ascontiguousarray(array)).decode() for array in (pixels, features))
             lines.append("\t".join([image, "100", "100", "3", *texts]))
+    shards = {"manifest.json": json.dumps({"kind": "features", "images": 6, "shard_size": 3})}
+    write_files(root / "shards" / "f", shards | {f"features-00000{number}.jsonl": "{}" for number in range(2)})
+    for number in range(2):
+        write_packed(root / "shards" / "f" / f"features-00000{number}.safetensors", regions(3, 3 * number))
     (root / "tsv" / "f.tsv").write_text("\n".join(lines) + "\n")
     return [
         subject("packed", "f.safetensors", "f.safetensors"),
@@ -109,6 +113,7 @@ def feature_stores(root: Path) -> list[Subject]:
         subject("npy", "f", "f/*"),
         subject("mcan", "f", "f/*"),
         subject("tsv", "f.tsv", "f.tsv"),
+        subject("shards", "f", "f/*"),
     ]
 
 
@@ -220,8 +225,16 @@ def questions(root: Path) -> list[Subject]:
         f"{s}.{e}": "".join(sentence(n) + f" {e}\n" for n in part) for s, part in lines.items() for e in ("en", "de")
     }
     write_files(parallel, {**texts, "merges.txt": "#version: 0.2\nd o\ndo g</w>\n"})
-    for folder in (vqa, refs, entities):
+    for folder in (vqa, refs):
         write_packed(folder / "f.safetensors")
+    np.savez(
+        entities / "d.npz",
+        filenames=np.array([f"{n}.jpg" for n in range(6)]),
+        boxes=np.array([boxes for _, _, boxes in regions()]),
+        classes=np.ones((6, 3), np.uint8),
+        scores=np.full((6, 3), 0.5, np.float32),
+        count=np.full(6, 3),
+    )
     write_packed(daquar / "f.safetensors", [(f"image{name}", *rest) for name, *rest in regions(12)])
     features = "--data.features {0}/f.safetensors"
     rest = {
@@ -230,12 +243,12 @@ def questions(root: Path) -> list[Subject]:
         "daquar": f"daquar.mcan --data.questions {{0}} {features}",
         "refs": f"refcoco.mcan --data.refs {{0}}/refs.p --data.instances {{0}}/instances.json {features} "
         "--data.vectors None",
-        "entities": f"entities.mcan --data.phrases {{0}}/phrases.json --data.annotations {{0}}/c.csv {features} "
-        "--data.vectors None",
+        "entities": "entities.mcan --data.phrases {0}/phrases.json --data.annotations {0}/c.csv "
+        "--data.features {0}/d.npz --data.vectors None",
         "parallel": "multi30k.transformer --data.folder {0} --data.merges {0}/merges.txt",
     }
     damaged = {"vqa": ("*.json", "*.txt"), "daquar": ("*.csv", "*.txt"), "refs": ("refs.p", "instances.json")}
-    damaged |= {"entities": ("phrases.json",), "parallel": ("*.en", "*.de", "*.txt")}
+    damaged |= {"entities": ("phrases.json", "d.npz"), "parallel": ("*.en", "*.de", "*.txt")}
     return [
         Subject(f"data.{name}", root / name, damaged[name], (f"train {options} --out {{0}}/run {small}",))
         for name, options in rest.items()
