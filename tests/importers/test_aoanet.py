@@ -210,6 +210,16 @@ def without(weights, name):
         (lambda w: {**w, "logit.more": torch.zeros(2)}, "holds logit.more, which aoanet does not have"),
         (lambda w: {**w, "logit.weight": w["logit.weight"][1:]}, r"logit.weight with shape \(50, 32\).* \(51, 32\)"),
         (lambda w: {**w, "ctx2att.weight": w["ctx2att.weight"][:, 1:]}, "ctx2att.weight with shape"),
+        (lambda w: {**w, "ctx2att.weight": torch.tensor(1.0)}, r"ctx2att.weight with shape \(\), which does not fit"),
+        (lambda w: {**w, "core.att2ctx.0.weight": torch.tensor(1.0)}, r"core.att2ctx.0.weight with shape \(\)"),
+        (
+            lambda w: {**w, "logit.weight": w["logit.weight"] * torch.nan},
+            "logit.weight with values that are complex, NaN",
+        ),
+        (
+            lambda w: {**w, "logit.weight": w["logit.weight"].to(torch.complex64)},
+            "logit.weight with values that are comp",
+        ),
         (lambda _: {}, "lacks"),
     ],
 )

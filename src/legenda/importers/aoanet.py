@@ -54,7 +54,7 @@ def _context(weights: StateDictMapper) -> str:
     """Return which of the decoders of Figure 7 the weights belong to."""
     if "core.att2ctx.weight_ih" in weights:
         return "lstm"
-    hidden, inputs = weights["core.att2ctx.0.weight"].shape[0], weights.size("core.att_lstm.weight_hh", 1)
+    hidden, inputs = weights.size("core.att2ctx.0.weight"), weights.size("core.att_lstm.weight_hh", 1)
     if hidden not in (inputs, 2 * inputs):
         raise CheckpointError(
             f"{weights.source} holds core.att2ctx.0.weight with {hidden} rows; {inputs} or {2 * inputs} were expected"

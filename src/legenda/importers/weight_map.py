@@ -89,7 +89,7 @@ class StateDictMapper:
             released, part = (name, slice(None)) if isinstance(name, str) else name
             source_key = _fill(released, match.groups()) + target_key[match.end() :]
             self.source_keys[target_key] = source_key
-            values[target_key] = self[source_key][part]
+            values[target_key] = self[source_key][part] if self[source_key].dim() else self[source_key]
         if extra := sorted(self.tensors.keys() - self._ignored - {*self.source_keys.values()}):
             more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise CheckpointError(f"{self.source} holds {extra[0]}{more}, which {model.name} does not have")
@@ -100,6 +100,9 @@ class StateDictMapper:
                     f"{self.source} holds {source_key} with shape {tuple(self.tensors[source_key].shape)}, which does "
                     f"not fit its other tensors: {tuple(expected[target_key].shape)} was expected"
                 )
+            if value.is_complex() or not torch.isfinite(value).all():
+                source_key = self.source_keys[target_key]
+                raise CheckpointError(f"{self.source} holds {source_key} with complex, NaN or infinite values")
         floating = [value.dtype for value in values.values() if value.is_floating_point()]
         model.to(torch.float64 if torch.float64 in floating else torch.float32)
         model.load_state_dict(values)
