@@ -8,7 +8,8 @@ import stat
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, read_json, read_text, verified, write_json, write_text
+from legenda.io import atomic_write, check_output, read_json, read_text, verified, write_json, write_text
+from legenda.locks import locked
 
 
 def names(folder):
@@ -158,3 +159,41 @@ def test_verified_wraps_exceptions(failure, message):
 
 def test_verified_returns_the_value():
     assert verified(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
+
+
+def test_names_of_files_that_are_not_utf_8_are_written_as_escapes(tmp_path):
+    write_json(tmp_path / "a.json", {"image": os.fsdecode(b"\xff.png")})
+    assert '"\\udcff.png"' in (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"image": "\udcff.png"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_file_of_a_symbolic_link_is_written_and_the_link_stays(tmp_path, exists):
+    target, link = tmp_path / "disk" / "a.json", tmp_path / "link.json"
+    target.parent.mkdir()
+    if exists:
+        target.write_text("old")
+    link.symlink_to(target)
+    with locked(link):
+        assert [path.name for path in target.parent.iterdir() if path.name.startswith(".")] == [".a.json.lock"]
+        write_json(link, 1)
+    assert link.is_symlink()
+    assert target.read_text() == "1\n"
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_pipes_and_devices_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe is no regular file; name a file to write"):
+        write_text(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_file_that_is_read_is_not_written(tmp_path):
+    (tmp_path / "a").write_text("text")
+    (tmp_path / "link").symlink_to("a")
+    for out in (tmp_path / "a", tmp_path / "link"):
+        with pytest.raises(DataError, match="is one of the files that are read; name another file to write"):
+            check_output(out, [tmp_path / "gone", tmp_path / "a"])
+    check_output(None, [tmp_path / "a"])
+    check_output(tmp_path / "b", [tmp_path / "a", "b"])

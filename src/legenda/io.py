@@ -7,7 +7,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -30,11 +30,14 @@ MAX_RATIO = 20
 def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
     """Yield a temporary path in the same folder; rename it to `path` on a clean exit, else remove it.
 
+    Where `path` is a symbolic link, what it points to is written, and the link stays.
     sync: write to the disk before the rename, so that a crash of the system leaves the old file or the new one.
-    Raise DataError, naming the file, when the system refuses the write (read-only folder, full disk, quota).
+    Raise DataError, naming the file, when the system refuses the write (read-only folder, full disk, quota), and where
+    it is a device or a pipe, which a file would replace.
     """
-    path = Path(path)
-    partial: Path | None = None
+    path, partial = follow_links(path), None
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(f"{path} is no regular file; name a file to write")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
@@ -55,6 +58,20 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+def follow_links(path: str | Path) -> Path:
+    """Return the path of the file or folder itself where its last part is a symbolic link, else the path."""
+    return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+
+
+def check_output(out: Path | None, inputs: Iterable[str | Path]) -> None:
+    """Raise DataError where the file to write is one of those that are read."""
+    if out is not None and out.exists():
+        output = out.stat()
+        for path in map(Path, inputs):
+            if path.exists() and os.path.samestat(path.stat(), output):
+                raise DataError(f"{out} is one of the files that are read; name another file to write")
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -71,9 +88,9 @@ def umask() -> int:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` in UTF-8, atomically."""
+    """Write `text` in UTF-8, atomically; bytes of file names that are not UTF-8 become escapes, as JSON has them."""
     with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from legenda.errors import DataError
+from legenda.io import follow_links
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def locked(path: str | Path) -> Iterator[None]:
     and the unfinished files that it has left are removed.
     Raise DataError, naming the owner's process and host, where another process holds it.
     """
-    path = Path(path)
+    path = follow_links(path)
     lock = path.with_name(f".{path.name}.lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)

@@ -334,7 +334,7 @@ def test_unsuitable_runs_are_named_with_a_remedy(run_command, run_of, tmp_path):
             "there is no image test-0-00001 in test; did you mean test-0-0",
         ),
         (f"mdsan.7 {run_of('mdsan')} --image-ids zzz", "choose from test-0-000000"),
-        (f"mdsan.7 {run_of('mdsan')} --count 0", "--count must be 1 or more, not 0"),
+        (f"mdsan.7 {run_of('mdsan')} --count 0", "--count must be at least 1, not 0"),
         (
             f"mdsan.7 {run_of('mdsan')} --extractor scenes",
             "--extractor is for image files; name some with --image-files",

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from legenda.cli.main import main
+from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.features import PackedFeatureStore, write_store
 from legenda.features.open import open_features
@@ -111,10 +112,10 @@ def test_json_without_readable_images_is_an_empty_list(run, run_command, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--top-p 2 --do-sample", "top_p must be above 0 and at most 1, not 2.0"),
+        ("--top-p 2 --do-sample", "--top-p must be above 0 and at most 1, not 2.0"),
         ("--top-p 0.9", "--top-p is for sampling; add --do-sample or leave it out"),
         ("--forbidden-last-words zebra", "the vocabulary has no word 'zebra' to forbid"),
-        ("--num-captions 4", "--num-captions must lie between 1 and --beam-size 3, not 4"),
+        ("--num-captions 4", "--num-captions must be at most --beam-size 3, not 4"),
         ("--num-captions 0", "not 0"),
         ("--num-captions 2 --format coco", "--format coco has one caption for each image"),
         ("--batch-size 0", "--batch-size must be at least 1, not 0"),
@@ -249,3 +250,19 @@ def test_a_missing_extractor_is_named(run, images, run_command, tmp_path, monkey
     code, out, err = run_command(f"caption {images} --model {tmp_path / 'run'}")
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_no_command_writes_over_a_file_that_it_reads(make_run, run_command, tmp_path):
+    run = make_run("transformer", ScenesData(train=40, validation=2))
+    image, captions = tmp_path / "a.png", tmp_path / "captions.json"
+    draw_scene(make_scene("fresh", 0)).save(image)
+    captions.write_text('{"a": "a red disk", "b": "a ring"}')
+    for path, command in (
+        (image, f"caption {image} --model {run} --out {image}"),
+        (image, f"extract {image} --extractor scenes --out {image}"),
+        (captions, f"score {captions} {captions} --metrics BLEU --out {captions}"),
+    ):
+        before = path.read_bytes()
+        code, _, err = run_command(command)
+        assert (code, path.read_bytes()) == (2, before), command
+        assert "is one of the files that are read; name another file to write" in err

@@ -8,7 +8,7 @@ from legenda.cli._caption_options import CaptionOptions
 from legenda.cli.options import parse
 from legenda.errors import DataError
 from legenda.evaluation.caption_formats import ImageCaptions, format_captions
-from legenda.io import write_text
+from legenda.io import check_output, write_text
 from legenda.terminal import escape_controls
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def run(arguments: Sequence[str]) -> None:
     errors: list[str] = []
     with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:
         total = len(files) + len(errors)
+        check_output(options.out, [path for _, path in files])
         permissions = options.values_of("ignore_extractor_mismatch", "allow_download")
         pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **permissions)
         with progress_bar("captioning images") as update:
@@ -72,9 +73,8 @@ def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iter
 def _report(errors: Sequence[str], total: int, note: str) -> None:
     if len(errors) == total == 1:
         raise DataError(f"{errors[0]}{note}")
-    for error in errors:
-        print(escape_controls(error), file=sys.stderr)
     if errors:
+        print("\n".join(map(escape_controls, errors)), file=sys.stderr)
         raise DataError(
             f"{len(errors)} of {total} images were skipped; repair or leave out the images named above{note}"
         )

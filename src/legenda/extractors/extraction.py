@@ -21,6 +21,7 @@ from legenda.extractors.video import FrameSampling
 from legenda.features.identity import ExtractorIdentity
 from legenda.features.validate import find_unstorable
 from legenda.features.writer import write_store
+from legenda.io import check_output
 
 _SHARD_SIZE = 1_024
 
@@ -68,6 +69,7 @@ def extract_store(
             raise ConfigError(f"{name} is {value}; it must be at least 1")
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name the feature file to write")
+    check_output(out, images)
     paths = [Path(image) for image in images]
     check_ids(paths)
     start = time.monotonic()

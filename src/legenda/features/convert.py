@@ -22,7 +22,7 @@ from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
 from legenda.features.validate import as_floats, largest_feature, validate_regions, validate_values
 from legenda.features.writer import write_store
-from legenda.io import atomic_write, umask, write_json
+from legenda.io import atomic_write, check_output, umask, write_json
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
@@ -71,8 +71,7 @@ def convert(
         raise DataError("name at least one feature store to convert")
     stores = [open_features(source, sizes=sizes) for source in sources]
     name = _common_extractor(stores, extractor)
-    if any(_same_file(store.path, out) for store in stores):
-        raise DataError(f"{out} is one of the sources; name another file to write")
+    check_output(out, [store.path for store in stores])
     digest = _Digest(dtype)
     total = sum(map(len, stores))
 
@@ -135,10 +134,6 @@ def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
     if given is not None and name not in (UNNAMED, given):
         raise DataError(f"{first.path} was made by the extractor {name}; it cannot become {given}")
     return first.extractor if given is None or given == name else given
-
-
-def _same_file(source: Path, out: Path) -> bool:
-    return out.exists() and source.exists() and source.samefile(out)
 
 
 def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
