@@ -214,11 +214,11 @@ def without(weights, name):
         (lambda w: {**w, "core.att2ctx.0.weight": torch.tensor(1.0)}, r"core.att2ctx.0.weight with shape \(\)"),
         (
             lambda w: {**w, "logit.weight": w["logit.weight"] * torch.nan},
-            "logit.weight with values that are complex, NaN",
+            "logit.weight with complex, NaN or infinite",
         ),
         (
             lambda w: {**w, "logit.weight": w["logit.weight"].to(torch.complex64)},
-            "logit.weight with values that are comp",
+            "logit.weight with complex",
         ),
         (lambda _: {}, "lacks"),
     ],
