@@ -1,5 +1,6 @@
 """NumPy's files: arrays, and files that would fill memory."""
 
+import ast
 import gzip
 import io
 import zipfile
@@ -23,6 +24,24 @@ def test_arrays_are_those_of_numpy(tmp_path):
     assert [arrays["x"].tolist(), arrays["y"].shape] == [[[0, 1, 2], [3, 4, 5]], (1 << 20,)]
     np.save(tmp_path / "a.npy", np.arange(3))
     assert load_arrays(tmp_path / "a.npy").tolist() == [0, 1, 2]
+
+
+def test_headers_are_parsed_again_after_an_error_of_python(tmp_path, monkeypatch):
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    failures = [SystemError("AST constructor recursion depth mismatch (before=36, after=47)")] * 2
+    parse = ast.literal_eval
+
+    def parse_or_fail(header):
+        if failures:
+            raise failures.pop()
+        return parse(header)
+
+    monkeypatch.setattr("ast.literal_eval", parse_or_fail)
+    with (tmp_path / "a.npz").open("rb") as file:
+        assert load_arrays(file)["x"].tolist() == [0, 1, 2]
+    failures += [SystemError("not of Python")] * 3
+    with pytest.raises(SystemError):
+        load_arrays(tmp_path / "a.npz")
 
 
 def bomb(entries: int = 1, *, declared: int = MAX_BYTES + 1) -> bytes:

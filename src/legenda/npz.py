@@ -9,12 +9,25 @@ import numpy as np
 
 from legenda.io import MAX_RATIO, decompression_limit
 
+_ATTEMPTS = 3
+"""Python 3.11 parses a header with a counter that threads share, and raises SystemError where it has changed."""
+
 
 def load_arrays(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
     """Return the array of an .npy, or the arrays of an .npz by name; raise any exception for a damaged file.
 
     Raise ValueError for an .npz whose arrays are much larger than the file.
     """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _load(file)
+        except SystemError:
+            if not isinstance(file, Path):
+                file.seek(0)
+    return _load(file)
+
+
+def _load(file: BinaryIO | Path) -> np.ndarray | dict[str, np.ndarray]:
     loaded: Any = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return loaded

@@ -241,6 +241,13 @@ def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metad
     assert "f.safetensors" in str(error.value)
 
 
+def test_the_extractor_of_a_foreign_file_is_text(tmp_path):
+    path = write_foreign(tmp_path / "f.safetensors", {}, {"extractor": "mine"})
+    path.write_bytes(path.read_bytes().replace(b'"extractor":"mine"', b'"extractor":      5'))
+    with pytest.raises(DataError, match=r"f\.safetensors has an 'extractor' that is not text"):
+        PackedFeatureStore(path)
+
+
 def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
     store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
     store.check()

@@ -248,6 +248,7 @@ def change(image: str, **arrays) -> dict[str, np.ndarray]:
         (change("30", boxes=PIXELS[:2]), "image '30' has boxes of shape .2, 4. for 3 regions"),
         (change("30", boxes=PIXELS * 0), "image '30' has the box .* is empty"),
         (change("30", boxes=PIXELS * np.nan), "image '30' has the box .* leaves"),
+        (change("30", boxes=PIXELS * 1j), "image '30' cannot be read .values of type complex64, where real"),
         (change("30", size=np.zeros(2)), "image '30' cannot be read .an image of 0 x 0 pixels"),
         (change("30", boxes=None), "image '30' has no boxes, unlike the first image"),
         (change("30", grids=None, features=np.array([b"text"])), "image '30' cannot be read"),

@@ -86,7 +86,14 @@ def test_a_state_of_another_model_is_named(folder):
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, {"progress": "{"}, {"progress": "[]"}, {"progress": '{"epochs": 3}'}, {"progress": '{"step": "3"}'}],
+    [
+        None,
+        {"progress": "{"},
+        {"progress": "[]"},
+        {"progress": '{"epochs": 3}'},
+        {"progress": '{"step": "3"}'},
+        {"progress": '{"finished": true}'},
+    ],
 )
 def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)

@@ -54,7 +54,7 @@ class FolderStore(PerImageStore):
         if boxes is None and self._box_folder is not None:
             if image not in self.sizes:
                 raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
-            pixels = np.load(self._box_folder / f"{image}.npy", allow_pickle=False)
+            pixels = load_arrays(self._box_folder / f"{image}.npy")
             boxes = scale_boxes(pixels, *self.sizes[image])
         return features, boxes
 

@@ -75,7 +75,10 @@ class PackedFeatureStore(FeatureStore):
         metadata = header.pop("__metadata__", None)
         if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
-        super().__init__(path, _read_ids(path, metadata), str(metadata.get("extractor", UNNAMED)))
+        extractor = metadata.get("extractor", UNNAMED)
+        if not isinstance(extractor, str):
+            raise DataError(f"{path} has an 'extractor' that is not text; {_AGAIN}")
+        super().__init__(path, _read_ids(path, metadata), extractor)
         verified(lambda: _check_layout(header, path.stat().st_size - start), path, _AGAIN)
         stored_offsets = _find_array(path, header, start, "offsets", ("I64",))
         self._stored = _find_array(path, header, start, "features", ("F16", "F32"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from legenda.errors import DataError
 from legenda.features.base import UNNAMED, FeatureStore, RegionArrays
-from legenda.features.validate import as_floats, validate_regions
+from legenda.features.validate import as_floats, require_real, validate_regions
 from legenda.io import get_field, read_json
 
 Sizes = Mapping[str, tuple[float, float]]
@@ -129,9 +129,11 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
     if not (width > 0 and height > 0):
         raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
     size = np.array([width, height, width, height], np.float64)
-    pixels = np.asarray(boxes, np.float64)
-    near = (pixels >= -1) & (pixels <= size + 1)
-    return np.where(near, pixels.clip(0, size), pixels) / size
+    require_real(boxes)
+    with np.errstate(invalid="ignore"):  # `validate_regions` names what is NaN
+        pixels = np.asarray(boxes, np.float64)
+        near = (pixels >= -1) & (pixels <= size + 1)
+        return np.where(near, pixels.clip(0, size), pixels) / size
 
 
 def read_sizes(path: Path) -> dict[str, tuple[float, float]]:

@@ -79,10 +79,15 @@ def as_floats(values: np.ndarray) -> np.ndarray:
     Raise TypeError for values that are no real numbers: complex numbers, text, dates, objects.
     """
     values = np.asarray(values)
-    if values.dtype.kind not in _REAL:
-        raise TypeError(_type_fault(values))
+    require_real(values)
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(np.float32)
+
+
+def require_real(values: np.ndarray) -> None:
+    """Raise TypeError for values that are no real numbers."""
+    if values.dtype.kind not in _REAL:
+        raise TypeError(_type_fault(values))
 
 
 def _type_fault(values: np.ndarray) -> str:

@@ -127,7 +127,10 @@ def read_progress(folder: Path) -> Progress:
     """Return the progress of a saved run; raise CheckpointError when its file is damaged."""
     path = folder / STATE
     try:
-        return merge(Progress, json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]), "progress")
+        progress = merge(Progress, json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]), "progress")
+        if progress.finished and progress.best is None:
+            raise ValueError("a finished run has a best score")
+        return progress
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
 
