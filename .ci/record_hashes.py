@@ -1,4 +1,4 @@
-"""Print a report of `pip install --report`, read from the standard input, as requirements with hashes; see SECURITY.md."""
+"""Print a report of `pip install --report` on the standard input as requirements with hashes; see SECURITY.md."""
 
 import json
 import sys
