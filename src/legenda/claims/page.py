@@ -109,7 +109,8 @@ def _sentence(verdicts: Sequence[Verdict]) -> str:
     if verdict == "no verdict":
         return f"No verdict: it takes at least {MIN_SEEDS} seeds of every model."
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
-    return f"{verdict.capitalize()} in this world at this budget: of the 95 % intervals of {len(verdicts)} differences, {counts}."
+    start = f"{verdict.capitalize()} in this world at this budget"
+    return f"{start}: of the 95 % intervals of {len(verdicts)} differences, {counts}."
 
 
 def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
