@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from legenda import ConfigError, DataError
+from legenda.attention.distance import DistanceRescale
 from legenda.claims import claim_runs, get_claim, list_claims, write_page
 from legenda.claims.gradient import noise_of
+from legenda.claims.probes import PROBES
 from legenda.claims.results import steps_to_reach
 from legenda.claims.runs import arm_recipe, count_steps
 from legenda.cli.main import main
@@ -128,6 +130,15 @@ def test_the_noise_of_gradients_is_that_of_their_distribution():
     gradients = torch.from_numpy(mean + deviation * generator.standard_normal((4000, 50)))
     assert noise_of(gradients) == pytest.approx(6.25, rel=0.05)
     assert noise_of(torch.tensor([[1.0], [-1.0]])) == float("inf")
+
+
+def test_near_heads_are_those_with_negative_weights(tmp_path):
+    run = next(claim_runs(get_claim("head_signs"), tmp_path, 1))
+    model = create_model(run.recipe.model, **run.recipe.model_overrides, **SIZES)
+    rescale = next(module for module in model.modules() if isinstance(module, DistanceRescale))
+    rescale.weight.data = torch.tensor([1.0, -1.0, 0.5, -0.1, -2.0, 3.0, 1.0, 1.0])
+    model.save(run.folder)
+    assert PROBES["near_heads"](run) == 3 / 8
 
 
 def test_unknown_claims_and_numbers_out_of_range_are_errors(capsys):

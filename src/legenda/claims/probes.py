@@ -51,11 +51,14 @@ def sample_diversity(run: ClaimRun) -> float:
     return measure_diversity(samples).self_cider
 
 
-def near_heads(run: ClaimRun) -> float:
-    """Return the share of the encoder's heads whose factor falls with distance: w < 0 in Eq. 7 of MD-SAN."""
-    model = load_any(run.folder)
-    weights = [module.weight.detach() for module in model.modules() if isinstance(module, DistanceRescale)]
-    return float((torch.cat(weights) < 0).float().mean())
+def near_heads(run: ClaimRun) -> float | None:
+    """Return the share of the encoder's heads whose factor falls with distance: w < 0 in Eq. 7 of MD-SAN.
+
+    None for a model without distances.
+    """
+    modules = load_any(run.folder).modules()
+    weights = [module.weight.detach() for module in modules if isinstance(module, DistanceRescale)]
+    return float((torch.cat(weights) < 0).float().mean()) if weights else None
 
 
 PROBES: Mapping[str, Callable[[ClaimRun], float | None]] = {
