@@ -136,6 +136,11 @@ def test_damaged_json_raises_with_the_hint(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_zero_byte_in_a_path_is_one_sentence():
+    with pytest.raises(DataError, match=r"cannot be read \(embedded null byte\); write it again"):
+        read_json("a\0.json", "write it again")
+
+
 def test_characters_in_two_halves(tmp_path):
     (tmp_path / "a.json").write_bytes(rb'["\ud83d\ude00", "\\ud800"]')
     assert read_json(tmp_path / "a.json") == ["\U0001f600", r"\ud800"]

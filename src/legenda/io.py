@@ -114,8 +114,9 @@ def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
     path = Path(path)
     try:
         content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}); {hint}") from error
+    except (OSError, ValueError) as error:  # ValueError for a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} cannot be read ({reason}); {hint}") from error
     return verified(lambda: _decompress(content), path, hint) if path.suffix == ".gz" else content
 
 

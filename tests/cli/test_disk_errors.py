@@ -61,6 +61,7 @@ def test_nothing_is_left_half_written(tmp_path, limit):
         ),
         (OSError(errno.EROFS, "Read-only file system"), 2, "legenda caption: a file could not be written (Read-only"),
         (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), 2, "or set TMPDIR"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 9000), 2, "aaa cannot be opened (File name too long)"),
         (DataError("a sentence"), 2, "legenda caption: a sentence"),
         (KeyboardInterrupt(), 130, "stopped"),
         (TrainingInterrupted(15, "SIGTERM stopped training"), 143, "SIGTERM stopped training"),

@@ -128,6 +128,14 @@ def test_a_damaged_run_is_named_by_verify(run, run_command):
     assert "model.safetensors" in problem
 
 
+@pytest.mark.parametrize("damage", [{"scores": 5}, {"scores": {"BLEU-1": "0.1"}}, {"captions": [1]}])
+def test_damaged_evaluations_are_problems(run, run_command, damage):
+    path = run / "evaluation_val.json"
+    write_json(path, read_json(path) | damage)
+    (problem,) = json.loads(run_command(f"inspect {run} --verify --json")[1])["problems"]
+    assert "evaluation_val.json has predictions or scores that are no object" in problem
+
+
 def test_a_model_without_data_is_no_problem(run_command, tmp_path):
     model = legenda.create_model("transformer", vocab_size=9, feature_dim=3, dim=8, num_heads=2, num_layers=1, ff_dim=8)
     model.save(tmp_path / "model")

@@ -29,6 +29,10 @@ def exit_code(command: str, error: BaseException) -> int:
             file=sys.stderr,
         )
         return 2
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        name = _shorten(escape_controls(error.filename or "a path"))
+        print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
+        return 2
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
         print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
         return 2

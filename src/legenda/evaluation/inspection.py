@@ -125,13 +125,19 @@ def _check_scores(run: Run) -> Iterator[str]:
         ):
             yield f"{path} is not the file of an evaluation; write it again with legenda evaluate"
             continue
-        predictions = content.get("captions", content.get("predictions"))
+        predictions, scores = content.get("captions", content.get("predictions")), content.get("scores") or {}
+        numbers = isinstance(scores, Mapping) and all(
+            isinstance(value, int | float | None) for value in scores.values()
+        )
+        if not isinstance(predictions, Mapping) or not numbers:
+            yield f"{path} has predictions or scores that are no object; write it again with legenda evaluate"
+            continue
         data = run.config.get("data")
         if data is None or "runs" in content or content.get("data", data) != data:
             continue
         found = run.task.score(predictions, load_examples(run, content["split"]))
         for name, value in found.items():
-            stored = (content.get("scores") or {}).get(name)
+            stored = scores.get(name)
             if value is not None and stored is not None and abs(value - stored) > _TOLERANCE:
                 yield f"{path} has {name} {stored:.4f}, but its predictions score {value:.4f}; evaluate the run again"
 
