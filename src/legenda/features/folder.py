@@ -55,6 +55,8 @@ class FolderStore(PerImageStore):
             if image not in self.sizes:
                 raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
             pixels = load_arrays(self._box_folder / f"{image}.npy")
+            if isinstance(pixels, dict):
+                raise ValueError("its boxes are several arrays")
             boxes = scale_boxes(pixels, *self.sizes[image])
         return features, boxes
 
