@@ -45,7 +45,7 @@ def compare_arms(claim: Claim, results: Mapping[str, Any]) -> list[Compared]:
     return [_compare(comparison, claim.measures[comparison.measure], results) for comparison in claim.comparisons]
 
 
-def measured(arm: Mapping[str, Any], seed: str, measure: Measure) -> float | None:
+def value_of(arm: Mapping[str, Any], seed: str, measure: Measure) -> float | None:
     """Return the value of a seed; of a score that was not reached, the steps of the whole training, which it exceeds.
 
     Raise DataError where the results lack the measure.
@@ -63,8 +63,8 @@ def _compare(comparison: Comparison, measure: Measure, results: Mapping[str, Any
     differences = {}
     for seed in first["seeds"]:
         if second is None or seed in second["seeds"]:
-            a = measured(first, seed, measure)
-            b = float(against) if second is None else measured(second, seed, measure)
+            a = value_of(first, seed, measure)
+            b = float(against) if second is None else value_of(second, seed, measure)
             if a is not None and b is not None:
                 differences[seed] = a - b
     interval = paired_interval(list(differences.values())) if differences else None
