@@ -5,7 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
 from legenda.packed import _PackedMap, pack_weights, packed_weights
 
@@ -36,6 +38,30 @@ def test_new_weights_are_packed_again():
         torch.testing.assert_close(layer(x) - layer.bias, 2 * (before - layer.bias))
         layer.double()
         assert layer(x.double()).dtype == torch.float64
+
+
+def test_a_change_of_any_parameter_counts():
+    lstm, x = WordLSTM([16, 16], 16), torch.randn(4, 16)
+    pack_weights(lstm, torch.bfloat16)
+    with torch.no_grad():
+        before = [linear(x) for linear in lstm.linear_maps()]
+        lstm.weight_hh.zero_()
+        lstm.bias_hh.add_(100)
+        after = [linear(x) for linear in lstm.linear_maps()]
+    assert (after[0] - before[0]).min().item() > 98
+    assert torch.equal(after[1], before[1])
+    assert not after[2].any()
+
+
+def test_fused_optimizers_change_the_packed_weights():
+    layer, x = nn.Linear(64, 32), torch.randn(4, 64)
+    pack_weights(layer)
+    with torch.no_grad():
+        layer(x)
+    layer(x).sum().backward()
+    torch.optim.Adam(layer.parameters(), lr=0.1, fused=True).step()  # without a new version of the weights
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
 
 
 def test_a_copy_computes_with_its_own_weights():

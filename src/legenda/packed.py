@@ -75,15 +75,17 @@ class _PackedMap:
 
     def __call__(self, input: Tensor) -> Tensor:
         """Return the result of the layer; by `F.linear` with gradients, autocast, and other dtypes and devices."""
-        x, parameter = input, next(self.module.parameters())
-        is_float32_on_cpu = x.dtype == parameter.dtype == torch.float32 and x.device.type == "cpu"
+        x, parameters = input, list(self.module.parameters())
+        is_float32_on_cpu = x.dtype == parameters[0].dtype == torch.float32 and x.device.type == "cpu"
         plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
         if plain or not is_float32_on_cpu:
+            self._packed = None  # fused optimizers change weights without counting a version
             return F.linear(x, *self._part())
-        key = parameter.data_ptr(), 0 if parameter.is_inference() else parameter._version
-        if self._packed is None or self._packed[0] != key:
-            self._packed = key, *self._pack()
-        _, weight, bias = self._packed
+        key = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
+        packed = self._packed
+        if packed is None or packed[0] != key:
+            self._packed = packed = key, *self._pack()
+        _, weight, bias = packed
         return torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), weight, bias, "none", [], "").to(x.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files hold no packed weights
