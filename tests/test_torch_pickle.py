@@ -59,10 +59,15 @@ def _archive(path, members, compression=zipfile.ZIP_STORED):
     return path
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_hostile_checkpoints_do_not_end_the_process(tmp_path):
     deep = b"\x80\x02}N" + b"\x85" * 500_000 + b"Ns."
     (tmp_path / "a.pth").write_bytes(deep)
     paths = [tmp_path / "a.pth", _archive(tmp_path / "b.pth", {"data.pkl": deep, "version": b"3\n"})]
+    with zipfile.ZipFile(tmp_path / "d.pth", "w") as archive:
+        archive.writestr("archive/data.pkl", deep)
+        archive.writestr("archive/data.pkl", b"\x80\x02}.")
+    paths += [_archive(tmp_path / "e.pth", {"DATA.PKL": deep, "version": b"3\n"}), tmp_path / "d.pth"]
     bomb = {"data.pkl": b"\x80\x02}.", "version": b"3\n", "data/0": bytes(300 << 20)}
     paths.append(_archive(tmp_path / "c.pth", bomb, zipfile.ZIP_DEFLATED))
     done = subprocess.run(
@@ -70,5 +75,5 @@ def test_hostile_checkpoints_do_not_end_the_process(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     reasons = [line.partition("(")[2].partition(")")[0] for line in done.stdout.splitlines()]
-    assert reasons[:2] == ["its tuples are nested too deep"] * 2
-    assert "uncompressed it has 300 MiB" in reasons[2]
+    assert reasons[:4] == ["its tuples are nested too deep"] * 4
+    assert "uncompressed it has 300 MiB" in reasons[4]

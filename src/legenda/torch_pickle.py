@@ -69,9 +69,9 @@ def _screen(file: BinaryIO) -> None:
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             check_inflation(archive)
-            for name in archive.namelist():
-                if name.endswith("data.pkl"):
-                    _Screen(BytesIO(archive.read(name))).load()
+            for entry in archive.infolist():  # torch ignores case, and of equal names may read any
+                if entry.filename.lower().endswith("data.pkl"):
+                    _Screen(BytesIO(archive.read(entry))).load()
         return
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
