@@ -123,8 +123,13 @@ def test_a_shard_of_broken_images_has_no_store(start, images, tmp_path):
     assert extract_all(start(), Colors()).failed == 6
     assert not (tmp_path / "out" / "features-00000000.safetensors").exists()
     assert open_features(tmp_path / "out").ids == ("4", "5", "6", "9")
-    for path in (tmp_path / "out").glob("*.safetensors"):
-        path.unlink()
+    (tmp_path / "out" / "features-00000001.safetensors").unlink()
+    with pytest.raises(
+        DataError, match=r"features-00000001\.safetensors is missing; delete .*1\.jsonl and extract again"
+    ):
+        open_features(tmp_path / "out")
+    for path in (tmp_path / "out").glob("features-*"):
+        path.unlink() if path.suffix == ".safetensors" else path.write_text('{"image": "0.png", "error": "broken"}\n')
     with pytest.raises(DataError, match=r"holds no features of any image; see the errors in its \.jsonl"):
         open_features(tmp_path / "out")
 

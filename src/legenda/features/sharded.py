@@ -13,7 +13,7 @@ from legenda.errors import DataError
 from legenda.features.base import FeatureStore, RegionArrays
 from legenda.features.packed import PackedFeatureStore
 from legenda.features.per_image import pack
-from legenda.io import get_field, read_json
+from legenda.io import get_field, read_json, read_text
 
 MANIFEST = "manifest.json"
 _HINT = "name a folder that legenda extract --engine ray has written"
@@ -35,6 +35,9 @@ class ShardedStore(FeatureStore):
         done, count = len(list(path.glob("features-*.jsonl"))), -(-images // max(size, 1))
         if done != count:
             raise DataError(f"{path} holds {done} of {count} shards; call legenda extract again to complete it")
+        for lines in path.glob("features-*.jsonl"):
+            if not lines.with_suffix(".safetensors").exists() and '"regions":' in read_text(lines, _HINT):
+                raise DataError(f"{lines.with_suffix('.safetensors')} is missing; delete {lines} and extract again")
         self._files = sorted(path.glob("features-*.safetensors"))
         if not self._files:
             raise DataError(f"{path} holds no features of any image; see the errors in its .jsonl files")
