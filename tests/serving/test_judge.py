@@ -97,6 +97,11 @@ def test_bad_requests_are_refused_in_a_sentence(client, path, fields, code, deta
     assert detail in response.json()["detail"]
 
 
+def test_an_image_beyond_the_limit_of_pixels_is_refused(client, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    assert client.get("/api/images/0").status_code == 404
+
+
 def test_the_guard_of_the_server_holds(client, file):
     headers = {"sec-fetch-site": "cross-site"}
     assert client.post("/api/next", json={"judge": "Ann"}, headers=headers).status_code == 403

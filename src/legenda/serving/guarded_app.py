@@ -38,11 +38,11 @@ def create_guarded_app(limits: Limits, **settings: Any) -> FastAPI:
 
 
 def send_image(path: Path, name: str) -> Response:
-    """Return an image file as it is; raise HTTPException, calling it `name`, where it cannot be read."""
+    """Return an image file as it is; raise HTTPException, calling it `name`, if unreadable or too large."""
     try:
         data = path.read_bytes()
         kind = Image.open(io.BytesIO(data)).format or "PNG"
-    except OSError as error:
+    except (OSError, Image.DecompressionBombError) as error:
         raise HTTPException(404, f"{name} can no longer be read") from error
     return Response(data, media_type=str(Image.MIME[kind]))
 
