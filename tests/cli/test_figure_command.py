@@ -174,7 +174,7 @@ def test_geometric_weights_have_a_row_for_each_run_and_head(run_command, make_ru
         ),
         (f"ngsan.3 {deep} --layer 3", "gsan has no layer 3; choose from 1 to 2"),
         (f"ngsan.4 {content} --heads 2", "content has no head 2; choose from 0 to 1"),
-        (f"ngsan.4 {content} --count 0", "--count is 0; give at least 1"),
+        (f"ngsan.4 {content} --count 0", "--count must be at least 1, not 0"),
         (f"ngsan.3 {run_of('transformer')}", "transformer has no geometric weights"),
     ):
         code, _, err = run_command(f"figure {line} --out {tmp_path}/b.png")

@@ -98,7 +98,7 @@ def test_a_run_is_described_and_verified(run, run_command):
     assert (code, err) == (0, "")
     facts = facts_of(out)
     assert facts["model"].startswith("ngsan: ")
-    assert facts["data"] == "kind=scenes  train=40  validation=4  test=2"
+    assert facts["data"] == "kind=scenes  train=40  validation=4  test=2  families=['near', 'size', 'bind']"
     assert (facts["recipe"], facts["extractor"], facts["task"]) == ("scenes.ngsan", "scenes", "captioning")
     assert int(facts["parameters"].replace(",", "")) > 100
     assert "model.safetensors=" in facts["files"]

@@ -165,7 +165,7 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, caps
     config = json.loads((out / "config.json").read_text())
     assert config["data"] | {"seed": 0} == {
         **{"kind": "few_scenes", "train": 12, "validation": 3, "test": 3, "seed": 0},
-        "sizes": {"factor": 2},
+        **{"sizes": {"factor": 2}, "families": ["near", "size", "bind"], "cache": None},
     }
     assert (config["model"]["options"]["bonus"], config["model"]["options"]["decoder"]["width"]) == (0.5, 6)
     (plugin,) = config["plugins"]

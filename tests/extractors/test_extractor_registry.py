@@ -254,6 +254,7 @@ def test_a_store_is_extracted_by_name(tmp_path):
     [
         ("hf:nobody/no-model", "hf:nobody/no-model cannot be loaded"),
         ("hf:", "cannot be loaded"),
+        ("nothing.py", r"nothing\.py cannot be read"),
         ("scenes@36regions", "the extractor scenes has no choice of 36 regions, as a grid has not"),
         ("torchvision:resnext152_32x8d", "torchvision has no weights of resnext152_32x8d; name a file"),
         ("torchvision:resnext101_32x8", "did you mean resnext101_32x8d"),
