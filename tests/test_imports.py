@@ -28,7 +28,7 @@ _ORDER = (
     "plugin_records",
     "register",
     "config",
-    "packed",
+    "packed_weights",
     "compute",
     "search_options",
     "hub",

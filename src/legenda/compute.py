@@ -60,7 +60,7 @@ class ComputeOptions(Bounded):
         """Move a model to the device for inference in the precision: packed weights on CPUs, elsewhere autocast."""
         import torch
 
-        from legenda.packed import pack_weights
+        from legenda.packed_weights import pack_weights
 
         device = self.resolve_for_models()
         model.to(device)

@@ -14,7 +14,7 @@ from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.encoder import Encoder
 from legenda.models.lstm import WordLSTM
-from legenda.packed import LinearMap
+from legenda.packed_weights import LinearMap
 from legenda.regions import Memory, Regions, masked_mean
 
 

@@ -13,7 +13,7 @@ from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.models.encoder import Encoder
 from legenda.models.layers import PostNormFeedForward
-from legenda.packed import SplitLinear
+from legenda.packed_weights import SplitLinear
 from legenda.regions import Memory, Regions, masked_mean
 
 

@@ -15,7 +15,7 @@ from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode, train_mode
-from legenda.packed import packed_weights
+from legenda.packed_weights import packed_weights
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
 from legenda.tasks.caption_objectives import CaptionObjective, shift_right

@@ -21,7 +21,7 @@ from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.lstm import WordLSTM
-from legenda.packed import LinearMap
+from legenda.packed_weights import LinearMap
 from legenda.regions import Memory
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
-from legenda.packed import _PackedMap, pack_weights, packed_weights
+from legenda.packed_weights import _PackedMap, pack_weights, packed_weights
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
