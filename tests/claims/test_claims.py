@@ -105,6 +105,14 @@ def test_a_page_with_few_seeds_or_models_has_no_verdict(tmp_path):
             write_page(path)
 
 
+def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
+    path = tmp_path / "absent.json"
+    numbers = results({"base": [0.1] * 6, "decoder_aoa": [0.5, 0.6, 0.5, 0.6, 0.5, None]})
+    path.write_text(json.dumps(numbers), encoding="utf-8")
+    # mean 0.44, half of the interval t * sqrt(0.003 / 5)
+    assert "| 0.440 | 0.372 to 0.508 | no verdict |" in write_page(path).read_text(encoding="utf-8")
+
+
 def test_a_score_that_is_not_reached_counts_with_the_whole_training(tmp_path):
     arm = {"steps": 1000, "parameters": 1}
     keys = ("none", "in_q", "in_k", "in_qk", "ln_q", "bn_q")

@@ -41,7 +41,7 @@ def write_page(path: Path) -> Path:
 
 
 def compare_arms(claim: Claim, results: Mapping[str, Any]) -> list[Compared]:
-    """Return every comparison with its verdict; without numbers of a model there is no verdict."""
+    """Return every comparison with its verdict; without a number of every seed there is no verdict."""
     return [_compare(comparison, claim.measures[comparison.measure], results) for comparison in claim.comparisons]
 
 
@@ -60,15 +60,17 @@ def _compare(comparison: Comparison, measure: Measure, results: Mapping[str, Any
     arms, against = results["arms"], comparison.against
     first = arms.get(comparison.arm, {"seeds": {}})
     second = arms.get(against, {"seeds": {}}) if isinstance(against, str) else None
+    seeds = [seed for seed in first["seeds"] if second is None or seed in second["seeds"]]
     differences = {}
-    for seed in first["seeds"]:
-        if second is None or seed in second["seeds"]:
-            a = value_of(first, seed, measure)
-            b = float(against) if second is None else value_of(second, seed, measure)
-            if a is not None and b is not None:
-                differences[seed] = a - b
+    for seed in seeds:
+        a = value_of(first, seed, measure)
+        b = float(against) if second is None else value_of(second, seed, measure)
+        if a is not None and b is not None:
+            differences[seed] = a - b
     interval = paired_interval(list(differences.values())) if differences else None
-    verdict = "no verdict" if interval is None else decide(interval, len(differences), comparison.predicted)
+    verdict: Verdict = "no verdict"  # as where a seed has no value, because it is infinite
+    if interval is not None and len(differences) == len(seeds):
+        verdict = decide(interval, len(differences), comparison.predicted)
     return Compared(comparison, differences, interval, verdict)
 
 
@@ -107,7 +109,7 @@ def _sentence(verdicts: Sequence[Verdict]) -> str:
     """Return the verdict on the claim in one sentence."""
     verdict = overall_verdict(verdicts)
     if verdict == "no verdict":
-        return f"No verdict: it takes at least {MIN_SEEDS} seeds of every model."
+        return f"No verdict: it takes at least {MIN_SEEDS} seeds of every model, each with a value."
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
     start = f"{verdict.capitalize()} in this world at this budget"
     return f"{start}: of the 95 % intervals of {len(verdicts)} differences, {counts}."
