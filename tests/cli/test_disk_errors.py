@@ -34,7 +34,7 @@ except DataError as error:
 """
 
 
-@pytest.mark.parametrize("limit", [0, 2048, 8000])
+@pytest.mark.parametrize("limit", [0, *(pytest.param(size, marks=pytest.mark.slow) for size in (2048, 8000))])
 def test_nothing_is_left_half_written(tmp_path, limit):
     features = np.random.default_rng(0).random((4, 64), dtype=np.float32)
     write_store(tmp_path / "in.safetensors", [(f"{n}", features, None) for n in range(40)], extractor="x")

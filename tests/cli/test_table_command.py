@@ -278,6 +278,7 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
     assert " here " not in printed.partition("Lines")[0]
 
 
+@pytest.mark.slow
 def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch, tmp_path):
     run = resumed.out / NONE
     assert run_command(f"evaluate {run}")[0] == 0

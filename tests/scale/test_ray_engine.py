@@ -115,6 +115,7 @@ def test_a_worker_that_is_killed_is_replaced(scenes, run_command, tmp_path):
     assert "1 of 24 images could not be captioned" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_driver_is_resumed(scenes, run_command, tmp_path):
     out = tmp_path / "out"
