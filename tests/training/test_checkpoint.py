@@ -93,6 +93,9 @@ def test_a_state_of_another_model_is_named(folder):
         {"progress": '{"epochs": 3}'},
         {"progress": '{"step": "3"}'},
         {"progress": '{"finished": true}'},
+        {"progress": '{"epoch": 3, "stage_epoch": 4294967295}'},
+        {"progress": '{"step": 3, "stage_step": 4}'},
+        {"progress": '{"step_in_epoch": -1}'},
     ],
 )
 def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):

@@ -130,6 +130,10 @@ def read_progress(folder: Path) -> Progress:
         progress = merge(Progress, json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]), "progress")
         if progress.finished and progress.best is None:
             raise ValueError("a finished run has a best score")
+        counts = (value for value in vars(progress).values() if isinstance(value, int))
+        starts = (progress.stage_epoch <= progress.epoch, progress.stage_step <= progress.step)
+        if min(counts) < 0 or not all(starts):
+            raise ValueError("numbers of epochs and steps are 0 or more, and a stage starts before the current ones")
         return progress
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
