@@ -34,7 +34,8 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
 
     dtype: of the packed weights; with bfloat16 each product is rounded once, and all other operations are computed in
     float32, as is the layer of the logits, whose rounding would change one caption in twelve (docs/results/speed.md).
-    A weight is packed when it is first used, and again after a change; the parameters stay as they are.
+    A weight is packed when it is first used, and again after a change; the parameters stay as they are. Changes of
+    `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
     Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
     are 1.5 to 1.9 times as fast in float32, of one image 1.7 to 2.7 times; docs/results/speed.md has the rest.
