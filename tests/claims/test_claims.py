@@ -10,7 +10,7 @@ import torch
 
 from legenda import ConfigError, DataError
 from legenda.attention.distance import DistanceRescale
-from legenda.claims import claim_runs, get_claim, list_claims, write_page
+from legenda.claims import claim_runs, get_claim, list_claims, runs, write_page
 from legenda.claims.gradient import noise_of
 from legenda.claims.probes import PROBES
 from legenda.claims.results import steps_to_reach
@@ -60,13 +60,20 @@ def test_every_claim_compares_models_of_equal_size_and_budget(name):
     assert not claim.source.endswith(".")
 
 
-def test_runs_of_one_configuration_are_shared_and_shorter_trainings_are_others(tmp_path):
+def test_runs_of_one_configuration_are_shared_and_shorter_trainings_are_others(tmp_path, monkeypatch):
     first = {run.arm.key: run for run in claim_runs(get_claim("geometry_kinds"), tmp_path, 1)}
     second = {run.arm.key: run for run in claim_runs(get_claim("distances"), tmp_path, 1)}
     assert first["none"].folder == second["none"].folder
     assert len({run.folder for run in (*first.values(), *second.values())}) == len(first) + len(second) - 1
     short = next(claim_runs(get_claim("geometry_kinds"), tmp_path, 1, steps=376))
     assert short.folder != first["none"].folder
+    original = runs.get_recipe
+    monkeypatch.setattr(
+        runs,
+        "get_recipe",
+        lambda name: replace(found := original(name), stages=tuple(replace(s, eps=1e-7) for s in found.stages)),
+    )
+    assert next(claim_runs(get_claim("geometry_kinds"), tmp_path, 1)).folder != first["none"].folder
     assert (short.steps, short.recipe.stages[0].epochs) == (376, 4)
     assert short.recipe.stages[0].schedule.decay_after == (2, 3, 4)
 

@@ -54,12 +54,17 @@ def claim_runs(claim: Claim, out: Path, seeds: int, steps: int | None = None) ->
     for seed in range(seeds):
         for arm in claim.arms.values():
             recipe = arm_recipe(arm, steps)
-            key = json.dumps([arm.recipe, arm.changes, steps], sort_keys=True)
-            folder = out / f"{arm.recipe}-{hashlib.sha256(key.encode()).hexdigest()[:8]}" / f"seed{seed}"
+            folder = out / f"{arm.recipe}-{_digest(recipe)}" / f"seed{seed}"
             if isinstance(recipe.data, ScenesData):
                 recipe = replace(recipe, data=replace(recipe.data, cache=out / "scenes"))
             run = RowRun(arm.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
             yield ClaimRun(arm, seed, with_seed(recipe, seed), count_steps(recipe), run)
+
+
+def _digest(recipe: Recipe) -> str:
+    """Return eight hex digits of all settings of a recipe, so that a changed recipe is trained anew."""
+    settings = {name: value for name, value in recipe_to_json(recipe).items() if name != "summary"}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def arm_recipe(arm: Arm, steps: int | None = None) -> Recipe:
