@@ -13,6 +13,7 @@ def extract_with_ray(options: ExtractOptions, sampling: FrameSampling | None) ->
     require_folder(options)
     from legenda.extractors.extraction import sampled_identity
     from legenda.extractors.registry import absolute_name, load_extractor
+    from legenda.features.identity import extractor_name
     from legenda.scale.features import FeatureWork, check_job_ids
 
     name = absolute_name(options.extractor)
@@ -34,4 +35,5 @@ def extract_with_ray(options: ExtractOptions, sampling: FrameSampling | None) ->
         )
 
     medium = "image" if sampling is None else "video"
-    run_job(options, "features", {"extractor": identity}, make_work, medium=medium)
+    # the fingerprint may differ a little between processors; the name has the digests of all files
+    run_job(options, "features", {"extractor": extractor_name(identity)}, make_work, medium=medium)
