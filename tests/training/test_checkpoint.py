@@ -2,6 +2,7 @@
 
 import json
 import math
+import zlib
 
 import pytest
 import safetensors.torch
@@ -85,21 +86,31 @@ def test_a_state_of_another_model_is_named(folder):
 
 
 @pytest.mark.parametrize(
-    "metadata",
+    "progress",
     [
         None,
-        {"progress": "{"},
-        {"progress": "[]"},
-        {"progress": '{"epochs": 3}'},
-        {"progress": '{"step": "3"}'},
-        {"progress": '{"finished": true}'},
-        {"progress": '{"epoch": 3, "stage_epoch": 4294967295}'},
-        {"progress": '{"step": 3, "stage_step": 4}'},
-        {"progress": '{"step_in_epoch": -1}'},
+        "{",
+        "[]",
+        '{"epochs": 3}',
+        '{"step": "3"}',
+        '{"finished": true}',
+        '{"epoch": 3, "stage_epoch": 4294967295}',
+        '{"step": 3, "stage_step": 4}',
+        '{"step_in_epoch": -1}',
     ],
 )
-def test_a_file_without_progress_is_no_training_state(tmp_path, metadata):
+def test_a_file_without_progress_is_no_training_state(tmp_path, progress):
+    metadata = None if progress is None else {"progress": progress, "checksum": f"{zlib.crc32(progress.encode()):08x}"}
     safetensors.torch.save_file({"x": torch.zeros(1)}, tmp_path / STATE, metadata)
+    with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
+        read_progress(tmp_path)
+
+
+def test_a_changed_progress_is_refused(tmp_path):
+    model, optimizer = trained()
+    save_state(tmp_path, PROGRESS, collect_state(model, optimizer))
+    path = tmp_path / STATE
+    path.write_bytes(path.read_bytes().replace(b'"epoch\\": 3', b'"epoch\\": 2'))
     with pytest.raises(LegendaError, match=f"{STATE} is not a training state"):
         read_progress(tmp_path)
 

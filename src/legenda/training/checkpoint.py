@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -80,7 +81,8 @@ def collect_state(
 
 def save_state(folder: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
     """Write the tensors of `collect_state` and the progress to one file, atomically."""
-    metadata = {"progress": json.dumps(asdict(progress))}
+    text = json.dumps(asdict(progress))
+    metadata = {"progress": text, "checksum": _checksum(text)}
     with atomic_write(folder / STATE, sync=True) as partial:
         safetensors.torch.save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata)
 
@@ -127,7 +129,10 @@ def read_progress(folder: Path) -> Progress:
     """Return the progress of a saved run; raise CheckpointError when its file is damaged."""
     path = folder / STATE
     try:
-        progress = merge(Progress, json.loads(verified(lambda: _metadata(path), path, _HINT)["progress"]), "progress")
+        metadata = verified(lambda: _metadata(path), path, _HINT)
+        if metadata["checksum"] != _checksum(metadata["progress"]):
+            raise ValueError("the progress differs from its checksum")
+        progress = merge(Progress, json.loads(metadata["progress"]), "progress")
         if progress.finished and progress.best is None:
             raise ValueError("a finished run has a best score")
         counts = (value for value in vars(progress).values() if isinstance(value, int))
@@ -137,6 +142,10 @@ def read_progress(folder: Path) -> Progress:
         return progress
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _metadata(path: Path) -> dict[str, str]:
