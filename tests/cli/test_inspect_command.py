@@ -146,3 +146,12 @@ def test_a_model_without_data_is_no_problem(run_command, tmp_path):
 
 
 _PARTS = ("evaluation_test.json is not", "BLEU-1 0.9000, but", "metrics.jsonl is not in the order")
+
+
+@pytest.mark.parametrize("environment", [[1], {"folder": 255}])
+def test_a_damaged_environment_is_a_problem(run, run_command, environment):
+    config = read_json(run / "config.json")
+    write_json(run / "config.json", config | {"environment": environment})
+    code, out, err = run_command(f"inspect {run} --verify")
+    assert (code, err.count("\n")) == (2, 1)
+    assert 'expected text in the parts of "environment"' in out

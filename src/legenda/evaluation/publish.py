@@ -9,13 +9,13 @@ from typing import Any
 
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.results_file import ScoreDict
-from legenda.evaluation.runs import CaptionerRun, Run, load_run
+from legenda.evaluation.runs import CaptionerRun, Run, load_run, read_environment
 from legenda.extractors.registry import needs_no_file
 from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.significance import Interval
-from legenda.run_files import WEIGHTS, evaluation_file
+from legenda.run_files import CONFIG, WEIGHTS, evaluation_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,15 +33,16 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
     description. license: its SPDX identifier. Raise LegendaError where the run is damaged or the upload fails.
     """
     run = load_run(folder)
+    card = model_card(run, name, license)
     sections = {key: _without_folders(value) for key, value in run.config.items() if key != "model"}
     for key in ("folder", "machine"):
         sections.get("environment", {}).pop(key, None)
-    return run.model.push_to_hub(name, config=sections, card=model_card(run, name, license), private=private)
+    return run.model.push_to_hub(name, config=sections, card=card, private=private)
 
 
 def model_card(run: Run, name: str, license: str | None = None) -> str:
     """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
-    environment = run.config.get("environment") or {}
+    environment = read_environment(run.config, run.folder / CONFIG)
     recipe = run.config.get("recipe")
     data = run.config.get("data")
     facts = {

@@ -163,7 +163,7 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
             f'{folder / file} has no usable "data" part; restore the file or train the run again'
         ) from error
     check_plugins(config, folder / file, "data")
-    trained_in = Path((config.get("environment") or {}).get("folder", folder))
+    trained_in = Path(read_environment(config, folder / file).get("folder") or folder)
 
     def find(path: Path) -> Path:
         """Return what a path names: from the run folder, or from where that was during training."""
@@ -174,6 +174,17 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
         return map_paths(merge(DATASETS.get(kind), settings, "data"), find)
     except LegendaError as error:
         raise CheckpointError(f"{folder / file}: {error}") from error
+
+
+def read_environment(config: Mapping[str, Any], path: Path) -> dict[str, str | None]:
+    """Return the "environment" part of the configuration in a file, empty where there is none.
+
+    Raise CheckpointError where it is no object of texts.
+    """
+    environment = config.get("environment") or {}
+    if not isinstance(environment, dict) or not all(isinstance(value, str | None) for value in environment.values()):
+        raise CheckpointError(f'{path}: expected text in the parts of "environment"; restore the file')
+    return environment
 
 
 def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:
