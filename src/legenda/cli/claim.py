@@ -4,15 +4,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import tyro
 
 from legenda.cli.options import parse
-from legenda.errors import ConfigError, LegendaError
+from legenda.config import Bounded, PositiveInt
+from legenda.errors import LegendaError
 
 
 @dataclass(frozen=True)
-class ClaimOptions:
+class ClaimOptions(Bounded):
     """Train the models of a claim with several seeds, and write its numbers, page and figure.
 
     The claim comes first: legenda claim relations. The runs are OUT/RECIPE-DIGEST/seed0 and so on; called again,
@@ -20,15 +22,17 @@ class ClaimOptions:
     OUT/NAME.md and OUT/NAME.svg. Without a claim it lists all claims.
     """
 
+    section: ClassVar[str] = "--"
+
     name: tyro.conf.Positional[str | None] = None
     """A claim such as relations, or a TOML file with one of your own."""
     out: Path = Path("runs") / "claims"
     """The folder of the runs and of the results."""
-    seeds: int = 5
+    seeds: PositiveInt = 5
     """Seeds of each model; fewer than 5 give no verdict."""
-    steps: int | None = None
+    steps: PositiveInt | None = None
     """Training steps of each run, by default those of the claim; they are rounded to whole epochs."""
-    processes: int = 1
+    processes: PositiveInt = 1
     """Runs trained at once."""
     page: Path | None = None
     """A JSON file with results, whose page and figure are written next to it again; nothing is trained."""
@@ -45,10 +49,6 @@ def run(arguments: Sequence[str]) -> None:
         for name in list_claims():
             print(f"{name:<24}  {get_claim(name).title}")
     else:
-        for field in ("seeds", "steps", "processes"):
-            value = getattr(options, field)
-            if value is not None and value < 1:
-                raise ConfigError(f"--{field} must be at least 1, not {value}")
         _run_claim(options.name, options)
 
 
