@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from legenda.config import merge
+from legenda.config import Bounded, NonNegativeInt, merge
 from legenda.errors import CheckpointError, ConfigError
 from legenda.io import atomic_write, verified
 from legenda.models.weights import check_finite
@@ -25,7 +25,7 @@ _HINT = "delete it to train from the start, or copy it again"
 
 
 @dataclass
-class Progress:
+class Progress(Bounded):
     """How far a run is: finished epochs, steps within the current epoch and in all, and the best score so far.
 
     stage: the index of the current stage, from 0, with the epochs and steps before it (`stage_epoch`, `stage_step`) and
@@ -33,19 +33,19 @@ class Progress:
     weight average. scaler: state of the gradient scaler of fp16. finished: whether all stages are trained.
     """
 
-    epoch: int = 0
-    step_in_epoch: int = 0
-    step: int = 0
+    epoch: NonNegativeInt = 0
+    step_in_epoch: NonNegativeInt = 0
+    step: NonNegativeInt = 0
     best: float | None = None
-    best_epoch: int = 0
+    best_epoch: NonNegativeInt = 0
     seconds: float = 0.0
-    stage: int = 0
-    stage_epoch: int = 0
-    stage_step: int = 0
+    stage: NonNegativeInt = 0
+    stage_epoch: NonNegativeInt = 0
+    stage_step: NonNegativeInt = 0
     scores: list[float] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
-    sum_steps: int = 0
-    average_updates: int = 0
+    sum_steps: NonNegativeInt = 0
+    average_updates: NonNegativeInt = 0
     scaler: dict[str, Any] = field(default_factory=dict)
     finished: bool = False
 
@@ -135,10 +135,8 @@ def read_progress(folder: Path) -> Progress:
         progress = merge(Progress, json.loads(metadata["progress"]), "progress")
         if progress.finished and progress.best is None:
             raise ValueError("a finished run has a best score")
-        counts = (value for value in vars(progress).values() if isinstance(value, int))
-        starts = (progress.stage_epoch <= progress.epoch, progress.stage_step <= progress.step)
-        if min(counts) < 0 or not all(starts):
-            raise ValueError("numbers of epochs and steps are 0 or more, and a stage starts before the current ones")
+        if progress.stage_epoch > progress.epoch or progress.stage_step > progress.step:
+            raise ValueError("a stage starts before the current epoch and step")
         return progress
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
