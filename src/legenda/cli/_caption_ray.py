@@ -12,7 +12,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
     """Caption into shards; raise ConfigError for options that exclude each other, DataError where images failed."""
     if options.output_format != "text" or options.save_attention is not None:
         raise ConfigError("--engine ray writes JSON lines only; leave out --format and --save-attention")
-    require_folder(options)
+    out = require_folder(options)
     from legenda.evaluation.runs import load_captioner_run
     from legenda.extractors.registry import absolute_name
     from legenda.scale.captions import CaptionWork
@@ -44,4 +44,4 @@ def caption_with_ray(options: CaptionOptions) -> None:
             permissions=options.values_of("ignore_extractor_mismatch", "allow_download"),
         )
 
-    run_job(options, "captions", settings, make_work)
+    run_job(options, out, "captions", settings, make_work)

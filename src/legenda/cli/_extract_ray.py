@@ -10,7 +10,7 @@ from legenda.scale.job import Job
 
 def extract_with_ray(options: ExtractOptions, sampling: FrameSampling | None) -> None:
     """Extract into shards; raise ConfigError for options that exclude each other, DataError where images failed."""
-    require_folder(options)
+    out = require_folder(options)
     from legenda.extractors.extraction import sampled_identity
     from legenda.extractors.registry import absolute_name, load_extractor
     from legenda.features.identity import extractor_name
@@ -36,4 +36,4 @@ def extract_with_ray(options: ExtractOptions, sampling: FrameSampling | None) ->
 
     medium = "image" if sampling is None else "video"
     # the fingerprint may differ a little between processors; the name has the digests of all files
-    run_job(options, "features", {"extractor": extractor_name(identity)}, make_work, medium=medium)
+    run_job(options, out, "features", {"extractor": extractor_name(identity)}, make_work, medium=medium)

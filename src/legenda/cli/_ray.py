@@ -31,19 +31,20 @@ def require_folder(options: "CaptionOptions | ExtractOptions") -> Path:
 
 def run_job(
     options: "CaptionOptions | ExtractOptions",
+    out: Path,
     kind: Kind,
     settings: Mapping[str, Any],
     make_work: Callable[[Job], Work],
     **listing: Any,
 ) -> None:
-    """Write the shards into the folder `--out`, which is locked; see `legenda.scale.job` for its files.
+    """Write the shards into the folder `out`, which is locked; see `legenda.scale.job` for its files.
 
     settings: what the output depends on. make_work: returns what a worker needs for a job. listing: further arguments
     of `open_job`. Raise DataError at the end where images failed.
     """
     from legenda.locks import locked
 
-    out, done_to_images = require_folder(options), _PARTICIPLES[kind]
+    done_to_images = _PARTICIPLES[kind]
     listing |= {"kind": kind, "shard_size": options.shard_size, "allow_urls": options.allow_urls}
     with locked(out):
         with progress_bar("listing images"):
