@@ -34,7 +34,7 @@ def _report(*arguments: object) -> dict:
     """The data in the page that the command writes; its last argument is the page."""
     main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
     page = Path(str(arguments[-1])).read_text(encoding="utf-8")
-    found = re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'id="page-data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 

@@ -54,7 +54,7 @@ def question_run(made) -> Path:
 def _report(*arguments: object) -> dict:
     """The data in the page that the command writes; its last argument is the page."""
     main(["report", *map(str, arguments[:-1]), "--out", str(arguments[-1])])
-    found = re.search(r'id="report-data">(.*?)</script>', Path(str(arguments[-1])).read_text("utf-8"), re.DOTALL)
+    found = re.search(r'id="page-data">(.*?)</script>', Path(str(arguments[-1])).read_text("utf-8"), re.DOTALL)
     assert found
     return json.loads(found[1])
 

@@ -35,6 +35,8 @@ from legenda.visualization.page import render_html
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
 _SCRIPTS = ("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")
 _SWAGGER_UI = resources.files("fastapi_offline") / "static"
+_API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
+_API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")
 _SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
 _SHEET_SIDE = 320
 
@@ -76,10 +78,10 @@ def _add_pages(
     defaults = {"beam_size": search.beam_size, "temperature": temperature, "seed": search.seed}
     offered = {"models": [info.model_dump() for info in infos], "samples": list(samples), "search": defaults}
     page, reference = (
-        render_html(template, styles=styles, scripts=scripts, data=data, texts={"title": "Legenda"}, sources=_SOURCES)
-        for template, styles, scripts, data in (
-            ("serve.html", _STYLES, _SCRIPTS, offered),
-            ("api.html", (_SWAGGER_UI / "swagger-ui.css",), (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js"), None),
+        render_html(body, styles=styles, scripts=scripts, data=data, texts={"title": title}, sources=_SOURCES)
+        for body, styles, scripts, data, title in (
+            ("serve.html", _STYLES, _SCRIPTS, offered, "Legenda"),
+            ("api.html", _API_STYLES, _API_SCRIPTS, None, "Legenda API"),
         )
     )
 

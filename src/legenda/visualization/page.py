@@ -12,7 +12,7 @@ from typing import Any
 
 
 def render_html(
-    template: str,
+    body: str,
     *,
     styles: Sequence[str | Traversable],
     scripts: Sequence[str | Traversable],
@@ -22,7 +22,7 @@ def render_html(
 ) -> str:
     """Return an HTML page made from the assets of this package.
 
-    template: the asset with placeholders $policy, $styles, $scripts, $data and those of `texts`, which are escaped.
+    body: the asset with what <body> holds. texts: the values of its placeholders and of "title", which are escaped.
     styles, scripts: names of assets, or files of other packages, in order. data: the JSON data that the page's script
     reads. sources: further directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may
     be loaded.
@@ -38,12 +38,14 @@ def render_html(
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return Template(_asset(template)).substitute(
+    escaped = {name: _escape(text) for name, text in texts.items()}
+    return Template(_asset("page.html")).substitute(
+        title=escaped["title"],
+        body=Template(_asset(body)).substitute(escaped),
         policy="; ".join(f"{name} {value}" for name, value in policy.items()),
         styles="\n".join(f"<style>{text}</style>" for text in style_texts),
         scripts="\n".join(f"<script>{text}</script>" for text in script_texts),
         data=_json_in_script(data),
-        **{name: _escape(text) for name, text in texts.items()},
     )
 
 

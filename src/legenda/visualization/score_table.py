@@ -93,6 +93,6 @@ def write_score_page(table: ScoreTable, path: str | Path) -> None:
         scripts=("dom.js", "score-table.js"),
         data={"metrics": table.metrics, "rows": rows, "notes": table.notes},
         texts={"title": table.title, "lead": table.lead},
-        sources={},
+        sources={"img-src": "data:"},
     )
     write_text(path, page)

@@ -42,7 +42,7 @@ def _write(report: Report, folder: Path) -> str:
 
 
 def _data(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', page, re.DOTALL)
+    found = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 
@@ -70,8 +70,11 @@ def test_page_loads_no_external_resources(report, tmp_path):
         for name, value in attributes.items()
         if name in ("src", "href", "srcset")
     ]
-    assert references == ["#examples"]
-    assert not {"link", "iframe", "object", "base"} & {tag for tag, _ in elements.tags}
+    assert references == ["data:,", "#examples"]
+    assert [dict(attributes) for tag, attributes in elements.tags if tag == "link"] == [
+        {"rel": "icon", "href": "data:,"}
+    ]
+    assert not {"iframe", "object", "base"} & {tag for tag, _ in elements.tags}
     assert not re.search(r"@import|url\((?!#)|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
 
 

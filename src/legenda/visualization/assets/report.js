@@ -275,7 +275,7 @@
     if (footnotes.length > 0) section("footnotes").append(...footnotes.map((note) => html("p", {}, note)));
   }
 
-  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const data = JSON.parse(document.getElementById("page-data").textContent);
   renderScores(data);
   renderCurves(data);
   renderExamples(data);

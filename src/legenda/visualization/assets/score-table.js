@@ -3,7 +3,7 @@
 // Draws the table from the embedded data: a body for each row, with the reported and the measured scores.
 
 (() => {
-  const data = JSON.parse(document.getElementById("table-data").textContent);
+  const data = JSON.parse(document.getElementById("page-data").textContent);
 
   function createHead() {
     const metrics = data.metrics.map((metric) => html("th", { scope: "col" }, metric));
