@@ -1,0 +1,147 @@
+"""Folders of training runs: what is refused and left alone, and what is taken."""
+
+import dataclasses
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from small_runs import DATA, TRAINING, open_scenes, run
+
+from legenda.errors import LegendaError
+from legenda.run_files import STATE
+from legenda.training import StepDecay, TrainingConfig, is_finished
+from legenda.training.checkpoint import read_progress
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_is_left_as_it_is(completed_run):
+    before = contents(completed_run)
+    assert run(completed_run).best_epoch == read_progress(completed_run).best_epoch
+    assert before == contents(completed_run)
+
+
+def test_a_run_that_lost_its_weights_is_not_finished_and_says_how_to_begin_again(completed_run, tmp_path):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model.safetensors"))
+    before = contents(tmp_path)
+    assert not is_finished(tmp_path, "a test")
+    with pytest.raises(LegendaError, match=r"has lost its model\.safetensors, .*; delete the folder to start again"):
+        run(tmp_path)
+    assert before == contents(tmp_path)
+
+
+def test_a_run_of_another_recipe_is_not_the_finished_one(completed_run):
+    assert not is_finished(completed_run, "another test")
+    assert not is_finished(completed_run / "nowhere", "a test")
+
+
+OTHER_EXTRACTOR = dataclasses.replace(DATA, train=dataclasses.replace(DATA.train, extractor="another-01234567"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"training": dataclasses.replace(TRAINING, seed=5)}, "training.seed is 0 there, 5 here"),
+        ({"training": dataclasses.replace(TRAINING, epochs=3)}, "training.epochs is 4 there, 3 here"),
+        ({"training": TRAINING, "fine_tuning": TRAINING}, "stages is "),
+        (
+            {"training": dataclasses.replace(TRAINING, schedule=StepDecay(learning_rate=1e-3))},
+            "training.schedule.learning_rate is 0.002 there, 0.001 here",
+        ),
+        ({"name": "gsan"}, "model.name is ngsan there, gsan here"),
+        ({"ff_dim": 32}, "model.ff_dim is 16 there, 32 here"),
+        ({"data": OTHER_EXTRACTOR}, "extractor is scenes there, another-01234567 here"),
+        ({"data": open_scenes(3)}, "model.vocab_size is "),  # fewer words
+    ],
+)
+def test_a_folder_with_other_settings_is_refused_and_left_alone(completed_run, changed, difference):
+    before = contents(completed_run)
+    with pytest.raises(LegendaError, match=rf"other settings \({difference}.*; name another folder with --out, or del"):
+        run(completed_run, **changed)
+    assert before == contents(completed_run)
+
+
+def test_a_folder_with_foreign_files_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear all")
+    with pytest.raises(LegendaError, match="is not empty and holds no run"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "run").write_text("dear all")
+    with pytest.raises(LegendaError, match=r"run is a file; name a folder with --out"):
+        run(tmp_path / "run")
+    assert (tmp_path / "run").read_text() == "dear all"
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    run(tmp_path, dataclasses.replace(TRAINING, epochs=1))
+    assert is_finished(tmp_path, "a test")
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null"])
+def test_a_configuration_that_is_no_object_is_named(completed_run, tmp_path, content):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run; delete the folder"):
+        is_finished(tmp_path, "a test")
+    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run; delete the folder"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", STATE])
+def test_a_damaged_file_of_the_run_is_named(completed_run, tmp_path, name):
+    shutil.copytree(completed_run, tmp_path, dirs_exist_ok=True)
+    (tmp_path / name).write_bytes((completed_run / name).read_bytes()[:50])
+    with pytest.raises(LegendaError, match=name):
+        run(tmp_path)
+
+
+def test_features_without_boxes_are_refused_before_anything_is_written(tmp_path):
+    data = dataclasses.replace(DATA, has_boxes=False)
+    with pytest.raises(LegendaError, match="scenes holds no boxes, which ngsan needs"):
+        run(tmp_path / "run", data=data)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_validation_score_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(LegendaError, match=r"monitor='CIDEr' is not a validation score; did you mean CIDEr-D\?"):
+        run(tmp_path / "run", dataclasses.replace(TRAINING, monitor="CIDEr"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epochs": 0}, "training.epochs must be at least 1, not 0"),
+        ({"captions_per_image": 0}, "training.captions_per_image"),
+        ({"label_smoothing": 1.0}, r"training.label_smoothing must be in \[0, 1\), not 1.0"),
+        ({"label_smoothing": -0.1}, "training.label_smoothing"),
+        ({"label_smoothing": math.nan}, "training.label_smoothing"),
+        ({"betas": (2.0, 0.9)}, r"training.betas must be in \[0, 1\), not 2.0"),
+        ({"betas": (0.9, 1.0)}, "training.betas"),
+        ({"seed": -1}, "training.seed must be 0 or more, not -1"),
+        ({"checkpoint_every": -1}, "training.checkpoint_every must be 0 or more, not -1"),
+        ({"max_grad_norm": -1.0}, "training.max_grad_norm must be 0 or more, not -1.0"),
+        ({"max_grad_norm": math.nan}, "training.max_grad_norm"),
+    ],
+)
+def test_settings_that_no_training_can_follow_are_refused(wrong, message):
+    with pytest.raises(LegendaError, match=message):
+        TrainingConfig(**wrong)
+
+
+def test_settings_at_the_edge_of_what_is_allowed_are_taken():
+    assert (
+        TrainingConfig(
+            seed=0, checkpoint_every=0, max_grad_norm=0.0, betas=(0.0, 0.0), label_smoothing=0.0
+        ).max_grad_norm
+        == 0
+    )

@@ -1,0 +1,184 @@
+"""Steps and the end of a stage: parts of a step, means of weights, early stopping, disk errors, precision."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from threading import current_thread, main_thread
+
+import pytest
+import safetensors.torch
+import torch
+from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
+from two_stages import SECOND, scored
+
+from legenda.errors import LegendaError
+from legenda.run_files import STATE
+from legenda.training import Constant, Cosine, EpochwiseLR, Linear, StepDecay, is_finished
+from legenda.training import loop as loop_module
+from legenda.training import stage as stage_module
+from legenda.training.checkpoint import Progress, read_progress
+from legenda.training.early_stopping import stage_is_over
+from legenda.training.prefetch import Prefetcher
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The last weights of a run."""
+    state = safetensors.torch.load_file(folder / STATE)
+    return {name: tensor for name, tensor in state.items() if name.startswith("model.")}
+
+
+def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
+    training = replace(TRAINING, epochs=1, checkpoint_every=0, batch_size=5)
+    run(tmp_path / "whole", training, dropout=0.0)
+    run(tmp_path / "parts", replace(training, gradient_accumulation_steps=3), dropout=0.0)
+    parts = weights_of(tmp_path / "parts")
+    for name, tensor in weights_of(tmp_path / "whole").items():
+        if not name.endswith((".key.bias", ".query.bias")):  # whose gradients are nothing but rounding
+            torch.testing.assert_close(tensor, parts[name], atol=2e-5, rtol=1e-4)
+
+
+def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
+    reads, readers = [], []
+
+    class Seen(Prefetcher):
+        def __init__(self, read, device):
+            readers.append(self)
+            super().__init__(lambda at: reads.append((len(at), current_thread() is main_thread())) or read(at), device)
+
+    monkeypatch.setattr(stage_module, "Prefetcher", Seen)
+    run(tmp_path / "run", replace(TRAINING, epochs=2, gradient_accumulation_steps=3, batch_size=5))
+    parts = [2, 2, 1] * 4 + [2, 1, 1]  # of 24 images
+    assert reads == [(examples, number < 3) for number, examples in enumerate(parts)] * 2
+    assert not readers[0]._pending
+
+
+def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
+    """Every epoch is made the best so far; what is kept last is then the mean of all ends of epochs."""
+    scored(monkeypatch, 0.1, 0.2, 0.3)
+    ends = []
+    original = loop_module.save_state
+
+    def noted(folder, *args):
+        original(folder, *args)
+        ends.append(weights_of(folder))
+
+    monkeypatch.setattr(loop_module, "save_state", noted)
+    run(
+        tmp_path / "run",
+        replace(TRAINING, epochs=3, checkpoint_every=0, weight_averaging="swa", averaging_start_epoch=2),
+    )
+    kept = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
+    assert len(ends) == 3
+    for name, tensor in kept.items():
+        mean = (ends[1][f"model.{name}"] + ends[2][f"model.{name}"]) / 2
+        torch.testing.assert_close(tensor, mean, atol=1e-6, rtol=0)
+
+
+def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
+    scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
+    trained = run(tmp_path / "run", replace(TRAINING, epochs=9, early_stopping_patience=2))
+    assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
+    assert is_finished(tmp_path / "run", "a test")
+
+
+@pytest.mark.parametrize(
+    ("config", "epochs"),
+    [
+        # one rate for each of three epochs; evaluations at the last one are those of the epochs 3, 4, 5 ...
+        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(2e-3, 1e-3, 1e-4)), last_rate_patience=2), 4),
+        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(1e-4, 1e-4)), last_rate_patience=2), 6),
+        (replace(TRAINING, schedule=StepDecay(decay_after=(1, 4)), last_rate_patience=1), 5),
+        (replace(TRAINING, schedule=Constant(), last_rate_patience=1), 6),
+        # 6 steps an epoch
+        (replace(TRAINING, schedule=Linear(total_steps=9)), 2),
+        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1)), 2),
+        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1, min_learning_rate=1e-5)), 6),
+        (replace(TRAINING, schedule=Linear(total_steps=13), eval_every=2), 4),
+    ],
+)
+def test_a_stage_is_over_when_its_schedule_has_ended_and_nothing_improves(config, epochs):
+    """The first evaluation is the best."""
+    config, ended = replace(config, epochs=6), []
+    for epoch in range(1, 7):
+        scores = [0.3, *[0.2] * (epoch // config.eval_every - 1)][: epoch // config.eval_every]
+        progress = Progress(step=100 + 6 * epoch, epoch=10 + epoch, stage_step=100, stage_epoch=10, scores=scores)
+        if stage_is_over(config, progress, 6):
+            ended.append(epoch)
+    assert ended[0] == epochs
+
+
+def test_training_ends_when_the_rate_is_zero(tmp_path):
+    run(tmp_path / "run", replace(TRAINING, epochs=9, schedule=Linear(learning_rate=2e-3, total_steps=6)))
+    assert read_progress(tmp_path / "run").epoch == 1
+    assert is_finished(tmp_path / "run", "a test")
+
+
+def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    original = safetensors.torch.save_file
+    states = 0
+
+    def full(tensors, path, metadata=None):
+        nonlocal states
+        states += "progress" in (metadata or {})
+        if states == 3:
+            path.write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        original(tensors, path, metadata)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        with pytest.raises(LegendaError, match=r"state.safetensors could not be written \(No space left on device\)"):
+            run(folder)
+    assert read_progress(folder).step == 6
+    assert not [path for path in folder.iterdir() if path.suffix == ".partial"]
+    run(folder)
+    run(tmp_path / "whole")
+    assert_same(outcome(tmp_path / "whole"), outcome(folder))
+
+
+def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
+    original, calls = tempfile.mkstemp, 0
+
+    def refused(*args, **options):
+        nonlocal calls
+        calls += 1
+        if calls == 8:
+            raise PermissionError(13, "Permission denied")
+        return original(*args, **options)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "mkstemp", refused)
+        with pytest.raises(LegendaError, match=r"could not be written \(Permission denied\); free some space"):
+            run(folder)
+    assert read_progress(folder).step == 6
+    run(folder)
+    run(tmp_path / "whole")
+    assert_same(outcome(tmp_path / "whole"), outcome(folder))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU")
+def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
+    training = replace(TRAINING, epochs=2, precision="16-mixed")
+    run(tmp_path / "whole", training)
+    scaler = read_progress(tmp_path / "whole").scaler
+    assert scaler["scale"] >= 1
+    assert scaler["_growth_tracker"] > 0
+    with monkeypatch.context() as patch:
+        stop_at(patch, "save_state", 2, done=True)
+        with pytest.raises(Killed):
+            run(tmp_path / "run", training)
+    run(tmp_path / "run", training)
+    assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
+
+
+def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
+    """Not by a real compiler here, which takes minutes."""
+    compiled = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
+    training, second = (replace(part, epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
+    run(tmp_path / "run", training, fine_tuning=second)
+    assert compiled == ["CrossEntropy", "SelfCriticalObjective"]
