@@ -1,77 +1,40 @@
 """The HTTP API of `legenda serve`: captions, limits, errors, and concurrent clients."""
 
 import copy
-import gc
 import io
 import re
-import struct
-import threading
-import weakref
-import zlib
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from image_requests import png, post, scene
 from PIL import Image
 
 import legenda
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 from legenda.errors import DataError, LegendaError
-from legenda.pipeline import GeneratedCaption
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("multipart", reason="needs the extra serve")
-
 from fastapi.testclient import TestClient
 
 from legenda.search_options import SearchOptions
 from legenda.serving.app import create_app
-from legenda.serving.engine import MAX_QUEUED, BusyError, Engine, LoadedModel, Request
-from legenda.serving.limits import WAITING_IMAGES, Limits, RateLimiter
+from legenda.serving.engine import Engine, Request
+from legenda.serving.limits import Limits
 from legenda.serving.request_settings import read_settings
-from legenda.serving.samples import sample_images
 from legenda.visualization.report.images import packaged_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def samples(tmp_path_factory) -> dict[str, Path]:
-    return sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
-
-
-@pytest.fixture(scope="module")
-def client(served, samples) -> Iterator[TestClient]:
-    with TestClient(
-        create_app(served, samples, Limits(max_bytes=200_000, per_minute=100_000), SearchOptions())
-    ) as client:
-        yield client
-
-
-def _scene(number: int = 0) -> Image.Image:
-    return draw_scene(make_scene("request", number))
-
-
-def _png(image: Image.Image) -> bytes:
-    data = io.BytesIO()
-    image.save(data, "PNG")
-    return data.getvalue()
-
-
-def _post(client: TestClient, data: bytes, path: str = "/api/captions", name: str = "a.png", **fields: object):
-    return client.post(path, files={"image": (name, data)}, data={key: str(value) for key, value in fields.items()})
-
-
 @pytest.mark.parametrize("model", ["ngsan", "xlan"])
 def test_captions_equal_those_of_the_model(client, served, model):
-    answer = _post(client, _png(_scene()), model=model, beam_size=2, num_captions=2).json()
-    ((features, boxes),) = served[model].extractor.extract([_scene()])
+    answer = post(client, png(scene()), model=model, beam_size=2, num_captions=2).json()
+    ((features, boxes),) = served[model].extractor.extract([scene()])
     regions = legenda.Regions(torch.from_numpy(features)[None], torch.from_numpy(boxes)[None])
     assert answer["captions"][0]["text"] == served[model].run.model.caption(regions, beam_size=2)[0]
     assert answer["model"] == model
@@ -84,14 +47,14 @@ def test_captions_equal_those_of_the_model(client, served, model):
 
 
 def test_a_photograph_is_captioned_with_a_warning(client):
-    assert _post(client, _png(_scene())).json()["warning"] is None
-    answer = _post(client, packaged_photographs()[0].read_bytes(), name="me.jpg").json()
+    assert post(client, png(scene())).json()["warning"] is None
+    answer = post(client, packaged_photographs()[0].read_bytes(), name="me.jpg").json()
     assert answer["warning"].startswith("me.jpg: a model of scenes knows only colored things")
 
 
 def test_samples_depend_on_the_seed(client):
     def texts(seed: int) -> list[str]:
-        answer = _post(client, _png(_scene()), temperature=1.5, num_captions=4, seed=seed).json()
+        answer = post(client, png(scene()), temperature=1.5, num_captions=4, seed=seed).json()
         return [caption["text"] for caption in answer["captions"]]
 
     assert len(texts(1)) == 4
@@ -101,8 +64,8 @@ def test_samples_depend_on_the_seed(client):
 
 @pytest.mark.parametrize("model", ["ngsan", "xlan"])
 def test_attention_of_each_head_is_returned_on_request(client, model):
-    assert _post(client, _png(_scene()), model=model).json()["captions"][0]["heads"] is None
-    caption = _post(client, _png(_scene()), model=model, heads=True).json()["captions"][0]
+    assert post(client, png(scene()), model=model).json()["captions"][0]["heads"] is None
+    caption = post(client, png(scene()), model=model, heads=True).json()["captions"][0]
     heads = np.array(caption["heads"])
     assert heads.shape[:2] == (len(caption["words"]), 2)
     np.testing.assert_allclose(heads.mean(axis=1), caption["attention"], atol=1e-4)
@@ -110,17 +73,17 @@ def test_attention_of_each_head_is_returned_on_request(client, model):
 
 
 def test_attention_png_of_one_head_or_several_captions(client):
-    mean = _post(client, _png(_scene()), "/api/attention.png").content
-    one = _post(client, _png(_scene()), "/api/attention.png", head=1).content
+    mean = post(client, png(scene()), "/api/attention.png").content
+    one = post(client, png(scene()), "/api/attention.png", head=1).content
     assert one != mean
     assert Image.open(io.BytesIO(one)).size == Image.open(io.BytesIO(mean)).size
-    several = _post(client, _png(_scene()), "/api/attention.png", num_captions=2).content
+    several = post(client, png(scene()), "/api/attention.png", num_captions=2).content
     assert Image.open(io.BytesIO(several)).height > 1.5 * Image.open(io.BytesIO(mean)).height
 
 
 def test_attention_png_has_a_tile_for_each_word(client):
-    words = _post(client, _png(_scene())).json()["captions"][0]["words"]
-    answer = _post(client, _png(_scene()), "/api/attention.png")
+    words = post(client, png(scene())).json()["captions"][0]["words"]
+    answer = post(client, png(scene()), "/api/attention.png")
     assert answer.headers["content-type"] == "image/png"
     width = Image.open(io.BytesIO(answer.content)).size[0]
     assert width == min(5, len(words) + 1) * 330 + 10
@@ -131,23 +94,23 @@ def test_attention_png_has_a_tile_for_each_word(client):
     [
         (b"no picture", {}, 422, "holiday.jpg is not an image of a known type"),
         (b"", {}, 422, "holiday.jpg is not an image of a known type"),
-        (_png(_scene())[:900], {}, 422, "holiday.jpg"),
-        (_png(Image.new("RGB", (64, 64), "white")), {}, 422, "the image shows 0 things"),
+        (png(scene())[:900], {}, 422, "holiday.jpg"),
+        (png(Image.new("RGB", (64, 64), "white")), {}, 422, "the image shows 0 things"),
         (bytes(300_000), {}, 413, "the image is too large"),
-        (_png(_scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
-        (_png(_scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
-        (_png(_scene()), {"temperature": "hot"}, 422, "temperature: Input should be a valid number"),
+        (png(scene()), {"model": "ngsam"}, 422, "there is no model 'ngsam'; did you mean ngsan"),
+        (png(scene()), {"beam_size": 0}, 422, "beam_size: Input should be greater than or equal to 1"),
+        (png(scene()), {"temperature": "hot"}, 422, "temperature: Input should be a valid number"),
     ],
 )
 def test_invalid_requests_return_an_error(client, data, fields, code, message):
-    answer = _post(client, data, name="holiday.jpg", **fields)
+    answer = post(client, data, name="holiday.jpg", **fields)
     assert answer.status_code == code
     assert message in answer.json()["detail"]
     assert "/tmp" not in answer.json()["detail"]
 
 
 def test_an_unknown_head_returns_an_error(client):
-    answer = _post(client, _png(_scene()), "/api/attention.png", head=7)
+    answer = post(client, png(scene()), "/api/attention.png", head=7)
     assert (answer.status_code, answer.json()["detail"]) == (
         422,
         "there is no head 7; choose from 0 to 1, or leave it out for their mean",
@@ -158,24 +121,6 @@ def test_a_request_without_image_or_length_returns_an_error(client):
     assert client.post("/api/captions", data={"model": "ngsan"}).json()["detail"] == "image: Field required"
     streamed = client.post("/api/captions", content=iter([b"a", b"b"]), headers={"content-type": "multipart/form-data"})
     assert streamed.status_code == 411
-
-
-def test_the_rate_limit_returns_429(served):
-    with TestClient(create_app(served, {}, Limits(per_minute=3), SearchOptions())) as client:
-        answers = [_post(client, _png(_scene())) for _ in range(4)]
-        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
-        assert "too many requests from this address; try again in" in answers[3].json()["detail"]
-        assert int(answers[3].headers["retry-after"]) >= 1
-        assert client.get("/health").status_code == 200
-
-
-def test_the_rate_limiter_refills_evenly_for_each_address():
-    now = [0.0]
-    rate = RateLimiter(6, clock=lambda: now[0])
-    assert [rate.admit("a") for _ in range(7)] == [0] * 6 + [10]
-    assert rate.admit("b") == 0
-    now[0] = 10.0
-    assert [rate.admit("a"), rate.admit("a")] == [0, 10]
 
 
 def test_other_host_headers_are_rejected(served):
@@ -222,12 +167,12 @@ def test_environment_variables_do_not_enable_telemetry(served, monkeypatch, capl
 
 def test_concurrent_requests_are_batched_and_complete(served):
     with TestClient(create_app(served, {}, Limits(per_minute=100_000), SearchOptions())) as client:
-        images = [_png(_scene(number)) for number in range(8)]
-        alone = [_post(client, image).json()["captions"][0]["text"] for image in images]
+        images = [png(scene(number)) for number in range(8)]
+        alone = [post(client, image).json()["captions"][0]["text"] for image in images]
         before = client.get("/health").json()
 
         def send(number: int) -> list[str]:
-            answers = [_post(client, images[number]) for _ in range(5)]
+            answers = [post(client, images[number]) for _ in range(5)]
             return [answer.json()["captions"][0]["text"] for answer in answers]
 
         with ThreadPoolExecutor(8) as pool:
@@ -240,124 +185,12 @@ def test_concurrent_requests_are_batched_and_complete(served):
 
 def test_an_invalid_image_does_not_affect_its_batch(served):
     engine = Engine(served)
-    answers = [engine.submit(Request("ngsan"), image, "x") for image in (_scene(), Image.new("RGB", (9, 9)), _scene())]
+    answers = [engine.submit(Request("ngsan"), image, "x") for image in (scene(), Image.new("RGB", (9, 9)), scene())]
     assert answers[0].result(20)[0].words == answers[2].result(20)[0].words
     with pytest.raises(LegendaError, match="0 things"):
         answers[1].result(20)
     engine.close()
     assert not engine.worker.is_alive()
-
-
-def test_a_full_queue_raises_and_is_processed(served):
-    gate = threading.Event()
-    engine = Engine(_gated(served, gate))
-    futures: list[Future[list[GeneratedCaption]]] = []
-
-    def fill() -> None:
-        for _ in range(1000):
-            futures.append(engine.submit(Request("ngsan"), _scene(), "x"))
-
-    with pytest.raises(BusyError):
-        fill()
-    assert len(futures) >= MAX_QUEUED
-    assert futures[-1].cancel()  # a cancelled request does not affect the others
-    gate.set()
-    engine.close()
-    assert all(answer.result(0) for answer in futures[:-1])
-
-
-def _header_of_png(width: int, height: int) -> bytes:
-    """Return a PNG that says its size and holds no pixels."""
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"")),
-        (b"IEND", b""),
-    )
-    framed = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
-
-
-@pytest.mark.parametrize("size", [(10_000, 5_001), (30_000, 30_000)])
-def test_too_many_pixels_are_refused_by_the_header(client, size):
-    answer = _post(client, _header_of_png(*size), name="big.png")
-    assert (answer.status_code, answer.json()["detail"]) == (413, "big.png has more than 50 megapixels; scale it down")
-
-
-def test_other_formats_than_those_of_photographs_are_not_opened(client):
-    data = io.BytesIO()
-    Image.new("RGB", (9, 9)).save(data, "EPS")  # Pillow would start Ghostscript
-    answer = _post(client, data.getvalue(), name="a.eps")
-    assert (answer.status_code, "a.eps is not an image of a known type" in answer.json()["detail"]) == (422, True)
-
-
-@pytest.mark.parametrize(
-    "options", [{"format": "TIFF", "compression": "tiff_lzw"}, {"format": "GIF"}, {"format": "WEBP"}]
-)
-def test_formats_of_photographs_are_read_from_small_and_large_uploads(served, options):
-    data = io.BytesIO()
-    _scene().save(data, **options)
-    with TestClient(create_app(served, {}, Limits(), SearchOptions())) as client:
-        small = _post(client, data.getvalue())
-        large = _post(client, data.getvalue() + bytes(2_000_000))  # above 1 MB an upload is written to disk
-    assert small.status_code == large.status_code == 200
-    assert large.json()["captions"] == small.json()["captions"]
-
-
-def _gated(served, gate: threading.Event) -> dict[str, LoadedModel]:
-    """Return a model that waits for the gate, at most 20 s."""
-    extract = served["ngsan"].extractor.extract
-
-    def slow(images: list[Image.Image]):
-        gate.wait(20)
-        return extract(images)
-
-    return {"ngsan": LoadedModel(served["ngsan"].run, replace(served["ngsan"].extractor, extract=slow))}
-
-
-def test_the_pixels_that_wait_are_bounded(served):
-    gate, scene = threading.Event(), _scene()
-    limits = Limits(max_pixels=scene.width * scene.height)
-    with (
-        TestClient(create_app(_gated(served, gate), {}, limits, SearchOptions())) as client,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        answers = [pool.submit(_post, client, _png(scene)) for _ in range(8)]
-        refused = list(islice(as_completed(answers, timeout=20), 8 - WAITING_IMAGES))
-        gate.set()
-        assert [answer.result().status_code for answer in refused] == [503] * len(refused)
-        assert all(int(answer.result().headers["retry-after"]) >= 1 for answer in refused)
-        served_ones = [answer.result() for answer in answers if answer not in refused]
-        assert [answer.status_code for answer in served_ones] == [200] * WAITING_IMAGES
-        assert _post(client, _png(scene)).status_code == 200
-
-
-def test_an_answer_that_takes_too_long_is_given_up(served):
-    gate = threading.Event()
-    with TestClient(create_app(_gated(served, gate), {}, Limits(answer_timeout=0.2), SearchOptions())) as client:
-        answer = _post(client, _png(_scene()))
-        gate.set()
-    assert (answer.status_code, answer.json()["detail"]) == (
-        503,
-        "the captions took longer than 0.2 s; try again later",
-    )
-
-
-def test_images_are_released_when_answered(served):
-    engine = Engine(served)
-    gc.disable()  # the collector must not be needed
-    try:
-        for fails in (False, True, False):
-            image, released = Image.new("RGB", (9, 9)) if fails else _scene(), threading.Event()
-            weakref.finalize(image, released.set)
-            future = engine.submit(Request("ngsan"), image, "x")
-            del image
-            assert (future.exception(20) is not None) == fails
-            assert released.wait(5)
-    finally:
-        gc.enable()
-        engine.close()
 
 
 @pytest.mark.parametrize(
