@@ -17,9 +17,18 @@ from legenda.claims.results import steps_to_reach
 from legenda.claims.runs import arm_recipe, count_steps
 from legenda.cli.main import main
 from legenda.models import create_model
+from legenda.models.registry import build_model
 
 SIZES = {"vocab_size": 20, "feature_dim": 192}
+TASK_SIZES = {
+    "captioning": SIZES,
+    "grounding": SIZES,
+    "vqa": {**SIZES, "answers": 30},
+    "translation": {"vocab_size": 50},
+}
 CLAIM = "absent"
+UNDECIDED = "the verdict on `in_q` − `none` (steps to truth 0.9): no verdict."
+EARLY = {"early_steps": 100, "truth": 0.5}
 
 
 def results(truth: dict[str, list[float]], absent: float = 0.5) -> dict:
@@ -47,7 +56,7 @@ def test_every_claim_compares_models_of_equal_size_and_budget(name):
     claim = get_claim(name)
     recipes = {key: arm_recipe(arm) for key, arm in claim.arms.items()}
     with torch.device("meta"):
-        models = {key: create_model(r.model, **r.model_overrides, **SIZES) for key, r in recipes.items()}
+        models = {key: build_model(r.model, {**r.model_overrides, **TASK_SIZES[r.task]}) for key, r in recipes.items()}
     for comparison in claim.comparisons:
         if isinstance(comparison.against, str):
             first, second = (models[key].parameter_count for key in (comparison.arm, comparison.against))
@@ -123,13 +132,64 @@ def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
 def test_a_score_that_is_not_reached_counts_with_the_whole_training(tmp_path):
     arm = {"steps": 1000, "parameters": 1}
     keys = ("none", "in_q", "in_k", "in_qk", "ln_q", "bn_q")
-    arms = {key: {**arm, "seeds": {"0": {"steps": 400, "early_steps": 100, "truth": 0.5}}} for key in keys}
+    arms = {key: {**arm, "seeds": {"0": {**EARLY, "steps": 400}}} for key in keys}
     arms["none"]["seeds"]["0"]["steps"] = None
     path = tmp_path / "n.json"
     path.write_text(json.dumps({**results({}), "claim": "normalized_queries", "arms": arms}), encoding="utf-8")
     page = write_page(path).read_text(encoding="utf-8")
-    assert "| `in_q` − `none` | steps to truth 0.9 | below 0 | -600 | -600 | – | no verdict |" in page
+    assert "| `in_q` − `none` | steps to truth 0.9 | below 0 | ≤ -600 | -600 | – | no verdict |" in page
     assert "| `none` | 0 | over 1,000 | 100 | 0.500 |" in page
+
+
+def censored_page(tmp_path, none: list[int | None], in_q: list[int | None]) -> str:
+    """Return the page of `normalized_queries` with these steps of two models, 1,000 steps a run."""
+    arms = {
+        key: {"steps": 1000, "parameters": 1, "seeds": {str(n): {**EARLY, "steps": s} for n, s in enumerate(steps)}}
+        for key, steps in {"none": none, "in_q": in_q}.items()
+    }
+    path = tmp_path / "n.json"
+    path.write_text(json.dumps({**results({}), "claim": "normalized_queries", "arms": arms}), encoding="utf-8")
+    return write_page(path).read_text(encoding="utf-8")
+
+
+def test_seeds_of_which_no_model_reaches_a_score_confirm_nothing(tmp_path):
+    page = censored_page(tmp_path, [None] * 5, [None] * 5)
+    assert f"| below 0 | {', '.join(['0 (neither)'] * 5)} | 0 | 0 to 0 | not confirmed |" in page
+    assert (
+        "Without these seeds 0 are left, and the verdict on `in_q` − `none` (steps to truth 0.9): no verdict." in page
+    )
+
+
+def test_the_page_states_which_differences_are_bounds_and_which_verdicts_depend_on_them(tmp_path):
+    page = censored_page(tmp_path, [None, 500, 500, 500, 500, 500], [400, 400, 300, 400, 400, 300])
+    assert "| ≤ -600, -100, -200, -100, -100, -200 |" in page
+    # mean -216.67, standard deviation 194.08, t 2.571 for five degrees of freedom: half of the interval 203.7
+    assert "| -217 | -420 to -13 | confirmed |" in page
+    assert "≤ and ≥" in page
+    assert "Without these seeds" not in page  # confirmed by the five others, too
+    page = censored_page(tmp_path, [500, 500, 500, 500, 500], [None, 400, None, 400, 400])
+    assert "| ≥ 500, -100, ≥ 500, -100, -100 |" in page
+    assert (
+        "Without these seeds 3 are left, and the verdict on `in_q` − `none` (steps to truth 0.9): no verdict." in page
+    )
+    assert "≤ and ≥" not in censored_page(tmp_path, [500] * 5, [400] * 5)
+
+
+def test_only_chosen_models_are_trained_and_their_page_has_no_verdict(tmp_path, monkeypatch, capsys):
+    started = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda work, _: started.update(work) or {})
+    main(["claim", "absent", "--arms", "base", "encoder", "--seeds", "2", "--out", str(tmp_path)])
+    assert {name.partition("-")[0] for name in started} == {"scenes.aoanet_base", "scenes.aoanet_refine"}
+    assert len(started) == 4
+    path = tmp_path / "some.json"
+    path.write_text(json.dumps(results({"base": [0.1] * 5, "encoder": [0.5] * 5})), encoding="utf-8")
+    page = write_page(path).read_text(encoding="utf-8")
+    assert "**No verdict: it takes all models with at least 5 seeds" in page
+    assert "legenda claim absent --arms base encoder --seeds 5" in page
+    with pytest.raises(SystemExit) as stopped:
+        main(["claim", "absent", "--arms", "bas", "--out", str(tmp_path)])
+    assert stopped.value.code == 2
+    assert "the claim absent has no 'bas'; did you mean base?" in capsys.readouterr().err
 
 
 def test_steps_count_from_where_the_score_stays():

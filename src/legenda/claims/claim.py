@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -31,8 +31,8 @@ class Measure:
     """A number of each run.
 
     score: the name of a score of the test split, by default the key. reaches: the number is instead that of the steps
-    after which this score stays at this value or above on the validation split. probe: a name in `probes.PROBES`, which
-    computes it instead. chance: what a model reaches that cannot know.
+    after which this score, as validation writes it (in percent for tasks other than captioning), stays at this value or
+    above. probe: a name in `probes.PROBES`, which computes it instead. chance: what a model reaches that cannot know.
     """
 
     key: str
@@ -74,10 +74,18 @@ class Claim:
 
     def __post_init__(self) -> None:
         for comparison in self.comparisons:
-            named = [comparison.arm, comparison.against] if isinstance(comparison.against, str) else [comparison.arm]
-            for name, known in (*((arm, self.arms) for arm in named), (comparison.measure, self.measures)):
-                if name not in known:
-                    raise ConfigError(f"the claim {self.name} has no {name!r}; {did_you_mean(str(name), known)}")
+            against = [comparison.against] if isinstance(comparison.against, str) else []
+            self.check_arms([comparison.arm, *against])
+            self._check([comparison.measure], self.measures)
+
+    def check_arms(self, names: Iterable[str]) -> None:
+        """Raise ConfigError for a name that is not the key of an arm."""
+        self._check(names, self.arms)
+
+    def _check(self, names: Iterable[str], known: Mapping[str, object]) -> None:
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"the claim {self.name} has no {name!r}; {did_you_mean(name, known)}")
 
 
 def list_claims() -> tuple[str, ...]:

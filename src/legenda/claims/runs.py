@@ -83,8 +83,8 @@ def arm_recipe(arm: Arm, steps: int | None = None) -> Recipe:
 def count_steps(recipe: Recipe) -> int:
     """Return the steps of all stages of a recipe; raise ConfigError where its data are no generated ones."""
     if not isinstance(recipe.data, SplitSizes):
-        raise ConfigError(f"{recipe.name} is no recipe on scenes; claims are tested on scenes")
-    size = recipe.data.train
+        raise ConfigError(f"{recipe.name} has no generated data, as a claim needs; choose a recipe on scenes")
+    size = recipe.data.train * recipe.data.examples_each
     return sum(stage.epochs * -(-size // stage.batch_size) for stage in recipe.stages)
 
 

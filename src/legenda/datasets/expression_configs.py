@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset, stored_expressions
 from legenda.datasets.refcoco import Box, Expression, read_entities, read_refs
 from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
-from legenda.datasets.scenes.expressions import MOST_WORDS, refer
+from legenda.datasets.scenes.expressions import MOST_WORDS, PER_SCENE, refer
 from legenda.datasets.scenes.pixels import SIDE
 from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.splits import choose_split
@@ -88,6 +89,8 @@ class SceneExpressionsData(SceneCounts):
 
     See `legenda.datasets.scenes.expressions`; `score` also returns the accuracy of each kind.
     """
+
+    examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
         """Draw the scenes, finds their regions in the pixels and refers to their things."""

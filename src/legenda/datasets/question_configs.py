@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from legenda.datasets.questions import QuestionDataModule, QuestionDataset, stored_questions
 from legenda.datasets.scenes import FEATURE_DIM, SceneSplit
 from legenda.datasets.scenes.dataset import SceneCounts
-from legenda.datasets.scenes.questions import MOST_WORDS, ask
+from legenda.datasets.scenes.questions import MOST_WORDS, PER_SCENE, ask
 from legenda.datasets.scenes.reader import scene_reader
 from legenda.datasets.splits import choose_split
 from legenda.datasets.vqa import (
@@ -162,6 +162,8 @@ class SceneQuestionsData(SceneCounts):
 
     See `legenda.datasets.scenes.questions`; `score` also returns the accuracy of each question type.
     """
+
+    examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
         """Draw the scenes, finds their regions in the pixels and asks about them."""

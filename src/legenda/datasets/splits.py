@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from legenda.errors import DataError
 
@@ -24,6 +24,8 @@ class SplitSizes:
     validation: int
     test: int
     seed: int = 0
+    examples_each: ClassVar[int] = 1
+    """Training examples of one scene, video or number."""
 
     def size(self, name: str, source: str, most: int | None = None) -> int:
         """Return the size of the split train, val or test; raise DataError unless it is 1 to `most`."""
