@@ -14,13 +14,21 @@ from legenda.claims.verdict import MIN_SEEDS, Interval, Verdict, decide, overall
 from legenda.errors import DataError
 from legenda.io import verified, write_text
 
+_EXACT = "{}"
+_BOUNDS = {(False, False): _EXACT, (False, True): "≤ {}", (True, False): "≥ {}", (True, True): "{} (neither)"}
+"""How a difference is written where the first or the second of two models did not reach a score."""
+
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison with the differences of each seed, their interval and the verdict."""
+    """A comparison with the differences of each seed, their interval and the verdict.
+
+    bounds: for each seed, how the page writes the difference; other than "{}" where a score was not reached.
+    """
 
     comparison: Comparison
     differences: Mapping[str, float]
+    bounds: Mapping[str, str]
     interval: Interval | None
     verdict: Verdict
 
@@ -61,17 +69,23 @@ def _compare(comparison: Comparison, measure: Measure, results: Mapping[str, Any
     first = arms.get(comparison.arm, {"seeds": {}})
     second = arms.get(against, {"seeds": {}}) if isinstance(against, str) else None
     seeds = [seed for seed in first["seeds"] if second is None or seed in second["seeds"]]
-    differences = {}
+    differences, bounds = {}, {}
     for seed in seeds:
         a = value_of(first, seed, measure)
         b = float(against) if second is None else value_of(second, seed, measure)
         if a is not None and b is not None:
             differences[seed] = a - b
+            bounds[seed] = _BOUNDS[_is_missing(first, seed, measure), _is_missing(second, seed, measure)]
     interval = paired_interval(list(differences.values())) if differences else None
     verdict: Verdict = "no verdict"  # as where a seed has no value, because it is infinite
     if interval is not None and len(differences) == len(seeds):
         verdict = decide(interval, len(differences), comparison.predicted)
-    return Compared(comparison, differences, interval, verdict)
+    return Compared(comparison, differences, bounds, interval, verdict)
+
+
+def _is_missing(arm: Mapping[str, Any] | None, seed: str, measure: Measure) -> bool:
+    """Return whether a seed of an arm has no value; not for the number that takes the place of an arm."""
+    return arm is not None and arm["seeds"][seed][measure.key] is None
 
 
 def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared], figure: str) -> Iterable[str]:
@@ -82,6 +96,7 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
     yield f"**{_sentence([part.verdict for part in compared])}**\n"
     yield "## Paired differences\n"
     yield from _difference_table(claim, compared)
+    yield from _censored(claim, compared)
     yield f"\n![Every seed, and the mean with its 95 % interval]({figure})\n"
     yield from (f"{note}\n" for note in claim.notes)
     yield "## World\n"
@@ -95,13 +110,14 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
     yield from _seed_table(claim, found)
     seeds = max((len(arm["seeds"]) for arm in found.values()), default=0)
     steps = f" --steps {results['steps']}" if results.get("steps") else ""
-    yield f"\n```bash\nlegenda claim {claim.name} --seeds {max(seeds, 1)}{steps}\n```\n"
+    arms_option = f" --arms {' '.join(arms)}" if 0 < len(arms) < len(claim.arms) else ""
+    yield f"\n```bash\nlegenda claim {claim.name}{arms_option} --seeds {max(seeds, 1)}{steps}\n```\n"
     yield (
         f"{results['core_hours']:.1f} core-hours of training and evaluation ({results['machine']}; one thread a run, "
-        f"{results['date']}). Scores are those of the test scenes by beam search, beam {results['beam_size']}. "
-        "Whatever is not named here is equal for all models; a seed is that of initialization, order of the examples "
-        "and choice of captions. Intervals are Student's t intervals of the mean "
-        "of the paired differences, not corrected for their number."
+        f"{results['date']}). Scores are those of the test split; captions and translations are by beam search, beam "
+        f"{results['beam_size']}. Whatever is not named here is equal for all models. A seed is that of initialization "
+        "and of the choice and order of examples and captions. Intervals are Student's t intervals of the mean of the "
+        "paired differences, not corrected for their number."
     )
 
 
@@ -109,7 +125,7 @@ def _sentence(verdicts: Sequence[Verdict]) -> str:
     """Return the verdict on the claim in one sentence."""
     verdict = overall_verdict(verdicts)
     if verdict == "no verdict":
-        return f"No verdict: it takes at least {MIN_SEEDS} seeds of every model, each with a value."
+        return f"No verdict: it takes all models with at least {MIN_SEEDS} seeds, each with a value."
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in dict.fromkeys(sorted(verdicts)))
     start = f"{verdict.capitalize()} in this world at this budget"
     return f"{start}: of the 95 % intervals of {len(verdicts)} differences, {counts}."
@@ -128,11 +144,29 @@ def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[st
             f"`{comparison.arm}` − {against}",
             measure.label,
             "above 0" if comparison.predicted == "higher" else "below 0",
-            ", ".join(_number(value, measure) for value in part.differences.values()) or "–",
+            ", ".join(part.bounds[seed].format(_number(d, measure)) for seed, d in part.differences.items()) or "–",
             "–" if interval is None else _number(interval.mean, measure),
             bounds,
             part.verdict,
         )
+
+
+def _censored(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
+    """Return a paragraph about the seeds that did not reach a score, and the verdicts that depend on them."""
+    found = [part for part in compared if any(bound != _EXACT for bound in part.bounds.values())]
+    if not found:
+        return
+    yield (
+        "\n≤ and ≥: one of the two models did not reach the score and counts with its whole training, so that the "
+        "difference is a bound; “neither”: both did not, and the difference counts as 0."
+    )
+    for part in found:
+        exact = [value for seed, value in part.differences.items() if part.bounds[seed] == _EXACT]
+        alone = decide(paired_interval(exact), len(exact), part.comparison.predicted) if exact else "no verdict"
+        if alone != part.verdict:
+            name = f"`{part.comparison.arm}` − `{part.comparison.against}`"
+            label = claim.measures[part.comparison.measure].label
+            yield f"\nWithout these seeds {len(exact)} are left, and the verdict on {name} ({label}): {alone}."
 
 
 def _seed_table(claim: Claim, arms: Mapping[str, Any]) -> Iterable[str]:

@@ -28,6 +28,8 @@ class ClaimOptions(Bounded):
     """A claim such as relations, or a TOML file with one of your own."""
     out: Path = Path("runs") / "claims"
     """The folder of the runs and of the results."""
+    arms: tuple[str, ...] = ()
+    """Models to train, by their keys in the claim; by default all. A verdict takes all."""
     seeds: PositiveInt = 5
     """Seeds of each model; fewer than 5 give no verdict."""
     steps: PositiveInt | None = None
@@ -60,19 +62,18 @@ def _run_claim(name: str, options: ClaimOptions) -> None:
     from legenda.cli._table_processes import process_environments
     from legenda.io import write_json
 
-    runs = list(claim_runs(get_claim(name), options.out, options.seeds, options.steps))
-    work = {}
-    for job in runs:
-        if commands := remaining_commands(job.run, job.train_command()):
-            work[job.run.name] = commands
+    claim = get_claim(name)
+    claim.check_arms(options.arms)
+    runs = list(claim_runs(claim, options.out, options.seeds, options.steps))
+    needed = [job for job in runs if job.arm.key in (options.arms or claim.arms)]
+    work = {job.run.name: found for job in needed if (found := remaining_commands(job.run, job.train_command()))}
     path = options.out / f"{Path(name).stem}.json"
-    failed: dict[str, str] = {}
     before = sum(os.times()[2:4])
     try:
         failed = run_parallel(work, process_environments(options.processes)) if work else {}
     finally:
         hours = add_core_hours(options.out, name, (sum(os.times()[2:4]) - before) / 3600)
-    write_json(path, collect(get_claim(name), runs, hours, options.steps))
+    write_json(path, collect(claim, runs, hours, options.steps))
     print(f"{write_page(path)}: the page; {path}: its numbers")
     if failed:
         reasons = "; ".join(f"{run} ({reason})" for run, reason in failed.items())
