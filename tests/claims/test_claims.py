@@ -172,7 +172,9 @@ def test_the_page_states_which_differences_are_bounds_and_which_verdicts_depend_
     assert (
         "Without these seeds 3 are left, and the verdict on `in_q` − `none` (steps to truth 0.9): no verdict." in page
     )
+    assert (tmp_path / "n.svg").read_text(encoding="utf-8").count('fill="white" stroke') == 2
     assert "≤ and ≥" not in censored_page(tmp_path, [500] * 5, [400] * 5)
+    assert 'fill="white" stroke' not in (tmp_path / "n.svg").read_text(encoding="utf-8")
 
 
 def test_only_chosen_models_are_trained_and_their_page_has_no_verdict(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,7 @@
-"""The figure of a claim as SVG: for each compared measure a panel with every seed, the mean and its interval."""
+"""The figure of a claim as SVG: for each compared measure a panel with every seed, the mean and its interval.
+
+A circle is hollow where the score was not reached.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def draw_figure(claim: Claim, arms: Mapping[str, Any]) -> str:
 
 def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Iterable[str]:
     data = [(label, _values(measure, arm)) for label, arm in rows]
-    intervals = [paired_interval(values) if values else None for _, values in data]
-    marks = [value for _, values in data for value in values]
+    intervals = [paired_interval([value for value, _ in values]) if values else None for _, values in data]
+    marks = [value for _, values in data for value, _ in values]
     marks += [bound for found in intervals if found for bound in (found.low, found.high) if bound is not None]
     marks += [] if measure.chance is None else [measure.chance]
     low, high = (min(marks), max(marks)) if marks else (0.0, 1.0)
@@ -58,12 +61,14 @@ def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Ite
         if found is not None:
             at = x(found.mean)
             yield f'<line x1="{at}" x2="{at}" y1="{y - 8}" y2="{y + 8}" stroke="{_MEAN}" stroke-width="2"/>'
-        yield from (f'<circle cx="{x(v)}" cy="{y}" r="4" fill="{_DOT}" fill-opacity="0.6"/>' for v in values)
+        for value, exact in values:
+            fill = f'fill="{_DOT}" fill-opacity="0.6"' if exact else f'fill="white" stroke="{_DOT}"'
+            yield f'<circle cx="{x(value)}" cy="{y}" r="4" {fill}/>'
 
 
-def _values(measure: Measure, arm: Mapping[str, Any]) -> list[float]:
-    """Return the values of the seeds; a score that was not reached has the steps of the whole training."""
-    found = (values.get(measure.key) for values in arm["seeds"].values())
+def _values(measure: Measure, arm: Mapping[str, Any]) -> list[tuple[float, bool]]:
+    """Return the values of the seeds, and whether they are exact; a score not reached has the steps of the training."""
     censored = float(arm["steps"]) if measure.reaches is not None else None
-    filled = (censored if value is None else float(value) for value in found)
-    return [value for value in filled if value is not None]
+    found = [values.get(measure.key) for values in arm["seeds"].values()]
+    filled = [(censored if value is None else float(value), value is not None) for value in found]
+    return [(value, exact) for value, exact in filled if value is not None]

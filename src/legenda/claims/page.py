@@ -158,7 +158,8 @@ def _censored(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
         return
     yield (
         "\n≤ and ≥: one of the two models did not reach the score and counts with its whole training, so that the "
-        "difference is a bound; “neither”: both did not, and the difference counts as 0."
+        "difference is a bound; “neither”: both did not, and the difference counts as 0. "
+        "Their circles are hollow."
     )
     for part in found:
         exact = [value for seed, value in part.differences.items() if part.bounds[seed] == _EXACT]
