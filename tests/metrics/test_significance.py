@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, intervals
+from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, holm, intervals
 from legenda.metrics.significance import _corpus_sums, _meteor
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
@@ -152,3 +152,18 @@ def test_what_cannot_be_compared_is_named():
         intervals(scores, resamples=0)
     with pytest.raises(LegendaError, match="confidence must lie between 0 and 1"):
         intervals(scores, confidence=95)
+
+
+@pytest.mark.parametrize(
+    ("p", "corrected"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 3 x .01, no less than 2 x .03, 2 x .03, 4 x .005
+        ([0.6, 0.7], [1.0, 1.0]),
+        ([0.2], [0.2]),
+        ([], []),
+    ],
+)
+def test_holm_multiplies_by_the_comparisons_that_are_left_and_keeps_the_order(
+    p: list[float], corrected: list[float]
+) -> None:
+    assert holm(p) == pytest.approx(corrected)

@@ -13,7 +13,7 @@ from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.reward import BleuReward, CiderD
-from legenda.metrics.significance import Difference, Interval, compare, intervals
+from legenda.metrics.significance import Difference, Interval, compare, holm, intervals
 from legenda.metrics.spice import Spice, SpiceScores
 from legenda.metrics.spice_jars import download_jars
 from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy
@@ -40,6 +40,7 @@ __all__ = [
     "evaluate",
     "evaluate_vqa",
     "grounding_accuracy",
+    "holm",
     "intervals",
     "measure_diversity",
     "normalize_answer",

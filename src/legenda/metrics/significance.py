@@ -7,10 +7,11 @@ stay fixed.
 Sources: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, for percentile intervals; Koehn, "Statistical
 Significance Tests for Machine Translation Evaluation", 2004, for the paired bootstrap; Noreen, "Computer-Intensive
 Methods for Testing Hypotheses", 1989, and Riezler and Maxwell, "On Some Pitfalls in Automatic Evaluation and
-Significance Testing for MT", 2005, for approximate randomization, which gives p.
+Significance Testing for MT", 2005, for approximate randomization, which gives p; Holm, "A Simple Sequentially
+Rejective Multiple Test Procedure", 1979.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,6 +128,15 @@ def interval_of_ratio(
     for rows, weights in _bootstrap(len(numerators), resamples, seed):
         drawn[rows] = (weights @ numerators) / (weights @ denominators)
     return _interval(drawn, confidence)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p of several comparisons, in their order, corrected by Holm's procedure for their number."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)
+    corrected = np.empty_like(p)
+    corrected[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1)
+    return corrected.tolist()
 
 
 def _interval_of_mean(values: np.ndarray, resamples: int, confidence: float, seed: int) -> Interval:
