@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from legenda.metrics import Difference
 from legenda.tasks.reporting import Prediction
 from legenda.visualization.report import Report
 
@@ -128,6 +129,22 @@ def test_scores_show_their_intervals(ranked, opened):
     assert cells.nth(4).locator(".interval").text_content() == ", interval 1.500 – 2.250"
     assert cells.nth(1).locator(".interval").count() == 0
     assert page.locator(".explanations").get_by_text("95 % confidence interval").is_visible()
+
+
+@pytest.mark.slow
+def test_differences_have_a_row_for_each_other_model_and_a_column_for_each_score(report, opened):
+    first, second = report.runs
+    differences = {report.columns[-1].key: Difference(-0.25, -0.5, 0.125, 0.04)}
+    page = opened(replace(report, runs=[first, replace(second, differences=differences)]))
+    table = page.locator(".differences")
+    assert table.locator("thead th").all_text_contents() == [
+        f"difference from {first.name}",
+        *(column.label for column in report.columns),
+    ]
+    assert table.locator("tbody th").all_text_contents() == [second.name]
+    cells = table.locator("tbody td").all_text_contents()
+    assert cells[-1] == "\u22120.250\u22120.500 to +0.125, p 0.040"
+    assert set(cells[:-1]) == {"—"}
 
 
 @pytest.mark.slow

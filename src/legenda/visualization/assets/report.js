@@ -4,7 +4,7 @@
 
 (() => {
   const DASHES = [null, "7 3", "2 3", "9 3 2 3"];
-  const COLORS = 6; // theme.css holds --model-0 to --model-5
+  const COLORS = 8; // theme.css holds --model-0 to --model-7
   const DASH = "—";
 
   function colorOf(index) {
@@ -103,24 +103,27 @@
         ...createScoreCells({ key, percent: true }, runs))))));
   }
 
-  /** The differences of the other models from the first one: a row for each score, a column for each model. */
+  /** The differences of the other models from the first one: a row for each model, a column for each score. */
   function createDifferences(columns, runs) {
     const title = `difference from ${runs[0].name}`;
-    const others = runs.flatMap((run, index) => (Object.keys(run.differences).length > 0 ? [[run, index]] : []));
+    const others = runs.filter((run) => Object.keys(run.differences).length > 0);
     if (others.length === 0) return "";
     const sign = (value, text) => (value < 0 ? text.replace("-", "\u2212") : `+${text}`);
-    const rows = columns.map((column) => {
+    const cells = columns.map((column) => {
       const format = columnFormatter(column, runs);
-      return html("tr", {}, html("th", { scope: "row" }, column.label), ...others.map(([run]) => {
+      return others.map((run) => {
         const found = run.differences[column.key];
         if (found === undefined) return html("td", {}, DASH);
         const { difference, low, high, p } = found;
         return html("td", {}, sign(difference, format(difference)), html("span", { class: "interval" },
           `${sign(low, format(low)).replace(" %", "")} to ${sign(high, format(high))}, p ${p.toFixed(3)}`));
-      }));
+      });
     });
-    const head = html("tr", {}, html("th", { scope: "col" }, title), ...others.map(([run, index]) => createModelHead(run, index)));
-    return html("div", { class: "scroll breakdown differences", role: "region", "aria-label": title, tabindex: 0 },
+    const rows = others.map((run, index) => html("tr", {}, html("th", { scope: "row" }, run.name),
+      ...cells.map((column) => column[index])));
+    const head = html("tr", {}, html("th", { scope: "col" }, title),
+      ...columns.map((column) => html("th", { scope: "col" }, column.label)));
+    return html("div", { class: "scroll differences", role: "region", "aria-label": title, tabindex: 0 },
       html("table", {}, html("thead", {}, head), html("tbody", {}, ...rows)));
   }
 

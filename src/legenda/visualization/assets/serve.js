@@ -5,7 +5,7 @@
 
 (() => {
   const { models, samples, search } = JSON.parse(document.getElementById("page-data").textContent);
-  const COLORS = 6; // theme.css defines --model-0 to --model-5
+  const COLORS = 8; // theme.css defines --model-0 to --model-7
   const MAX_HISTORY = 24;
   const resultSection = document.getElementById("result");
   const history = [];
