@@ -48,7 +48,7 @@ def train(
     """
     recipe = get_recipe(recipe) if isinstance(recipe, str) else recipe
     if init_from is not None:
-        recipe = continue_from(recipe, init_from)
+        recipe = continue_from(recipe, init_from, stages)
     return train_recipe(
         select_stages(override(recipe, fields), stages),
         Path("runs") / recipe.name if out is None else Path(out),

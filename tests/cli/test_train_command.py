@@ -120,6 +120,13 @@ def test_a_run_starts_from_another(seeds, tmp_path, capsys):
     assert f"next: legenda evaluate {out}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("option", "objective"), [("", "self_critical"), ("--stages first", "cross_entropy")])
+def test_one_of_two_stages_starts_from_another_run(seeds, option, objective):
+    options = parse_train(get_recipe("flickr8k.ngsan"), f"--init-from {seeds}/seed0 {option}".split())
+    assert [stage.objective for stage in options.recipe.stages] == [objective]
+    assert (options.recipe.model, options.recipe.model_overrides["dim"]) == ("transformer", 8)
+
+
 def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text(OWN)

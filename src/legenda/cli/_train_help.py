@@ -24,7 +24,8 @@ stages: training, and fine-tuning, which starts from the best model of the first
 
 --init-from RUN starts from the model of a trained run, with its vocabulary and configuration; it replaces the first
 of two stages: legenda train flickr8k.ngsan --init-from runs/x --out runs/y fine-tunes x.
---stages first stops after the first of two, so that several runs can start from its model.
+--stages first stops after the first of two, so that several runs can start from its model; with --init-from, the
+first starts from RUN.
 --model.decoder.name transformer gives the model the decoder of another, whose options are --model.decoder.FIELD VALUE.
 --training.schedule and --training.objective take names: step_decay, epochwise, noam, plateau, constant, cosine,
 inverse_sqrt; and cross_entropy, self_critical.

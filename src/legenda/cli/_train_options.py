@@ -19,7 +19,7 @@ def parse_train(recipe: Recipe, arguments: Sequence[str]) -> TrainOptions:
     """Return the options of `legenda train` for a recipe; raise ConfigError for a wrong one."""
     init_from = option_value(arguments, "--init-from")
     if init_from is not None:
-        recipe = continue_from(recipe, init_from)
+        recipe = continue_from(recipe, init_from, option_value(arguments, "--stages"))
     recipe, arguments = apply_schedules(recipe, arguments)
     recipe_options = RecipeOptions.of(recipe, option_value(arguments, "--model.decoder.name"))
     command, fields, about = CommandOptions(out=Path("runs") / recipe.name), recipe_options.fields, ""

@@ -110,15 +110,15 @@ def override(recipe: Recipe, changes: Mapping[str, Mapping[str, Any]]) -> Recipe
 def select_stages(recipe: Recipe, stages: Literal["all", "first"]) -> Recipe:
     """Return the recipe, or its first stage of two; raise ConfigError where it has only one."""
     if stages == "first" and len(recipe.stages) == 1:
-        raise ConfigError("--stages first needs a recipe of two stages; this one, after --init-from, has one")
+        raise ConfigError("--stages first needs a recipe of two stages; this one has one")
     return dataclasses.replace(recipe, stages=recipe.stages[:1]) if stages == "first" else recipe
 
 
-def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
+def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) -> Recipe:
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
-    run: a name that `find_model` takes. Raise CheckpointError where its folder holds no run, or where
-    the model needs a plugin that is not loaded.
+    run: a name that `find_model` takes. stages: "first" keeps the first stage, which then starts from the run. Raise
+    CheckpointError where its folder holds no run, or where the model needs a plugin that is not loaded.
     """
     folder = find_model(run)
     config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
@@ -131,8 +131,8 @@ def continue_from(recipe: Recipe, run: str | Path) -> Recipe:
         ) from error
     derived = describe_model(name).config.derived
     overrides = {key: value for key, value in options.items() if key not in derived}
-    stages = recipe.stages[1:] or recipe.stages
-    return dataclasses.replace(recipe, model=name, model_overrides=overrides, stages=stages)
+    left = recipe.stages if stages == "first" else recipe.stages[1:] or recipe.stages
+    return dataclasses.replace(recipe, model=name, model_overrides=overrides, stages=left)
 
 
 def with_seed(recipe: Recipe, seed: int) -> Recipe:
