@@ -28,6 +28,7 @@ _ORDER = (
     "plugin_records",
     "register",
     "config",
+    "run_config",
     "packed_weights",
     "compute",
     "search_options",

@@ -58,8 +58,7 @@ def export_captioner(
     _require_packages(format)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder to write to")
-    if model.vocabulary is None:
-        raise ConfigError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
+    model.require_vocabulary()
     out.parent.mkdir(parents=True, exist_ok=True)
     with eval_mode(model), TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as name:
         folder = Path(name)

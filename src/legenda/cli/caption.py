@@ -57,8 +57,7 @@ def _attention_sheets(options: CaptionOptions, pipeline: "Pipeline") -> "BatchCa
         return None
     from legenda.visualization.caption_attention import AttentionSheets
 
-    assert pipeline.model.vocabulary is not None
-    return AttentionSheets(options.save_attention, pipeline.model.vocabulary, options.head)
+    return AttentionSheets(options.save_attention, pipeline.vocabulary, options.head)
 
 
 def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iterator[ImageCaptions]:

@@ -20,6 +20,7 @@ from legenda.io import read_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
 from legenda.models.location import find_model
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG
 from legenda.tasks.registry import TASKS
 from legenda.tasks.reporting import ReportedTask
@@ -163,7 +164,7 @@ def _score_task(path: Path, content: Mapping[str, Any]) -> _Scored:
 
 def _open_data(path: Path, content: Mapping[str, Any]) -> Any:
     """Return the data that an evaluation names, or those of the run whose folder holds it."""
-    config = read_json(path.parent / CONFIG) if (path.parent / CONFIG).is_file() else {}
+    config = read_config(path.parent) if (path.parent / CONFIG).is_file() else {}
     if "data" in content:
         return data_settings({**config, "data": content["data"]}, path.parent, path.name)
     return data_settings(config, path.parent)

@@ -17,6 +17,7 @@ from legenda.io import read_json
 from legenda.models.location import find_model
 from legenda.models.registry import build_model, describe_model
 from legenda.plugin_records import check_plugins
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG, HISTORY, STATE
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
@@ -32,7 +33,7 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     stored predictions again. Raise LegendaError where config.json is missing, damaged, or of an unknown model.
     """
     folder = find_model(name)
-    config = read_json(folder / CONFIG, "a run folder holds it; train the run again")
+    config = read_config(folder, "a run folder holds it; train the run again")
     check_plugins(config, folder / CONFIG, "model")
     try:
         section = config["model"]

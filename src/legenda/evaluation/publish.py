@@ -9,13 +9,13 @@ from typing import Any
 
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.results_file import ScoreDict
-from legenda.evaluation.runs import CaptionerRun, Run, load_run, read_environment
+from legenda.evaluation.runs import CaptionerRun, Run, load_run
 from legenda.extractors.registry import needs_no_file
 from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.significance import Interval
-from legenda.run_files import CONFIG, WEIGHTS, evaluation_file
+from legenda.run_files import WEIGHTS, evaluation_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def push_run(folder: str | Path, name: str, *, license: str | None = None, priva
 
 def model_card(run: Run, name: str, license: str | None = None) -> str:
     """Return the model card of a run as Markdown, with the scores in its evaluation_*.json."""
-    environment = read_environment(run.config, run.folder / CONFIG)
+    environment = run.config.get("environment", {})
     recipe = run.config.get("recipe")
     data = run.config.get("data")
     facts = {

@@ -10,7 +10,8 @@ from typing import Any
 from legenda.errors import ConfigError
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, read_scores
 from legenda.io import read_json, write_json
-from legenda.run_files import CONFIG, STAGE_WEIGHTS, WEIGHTS
+from legenda.run_config import read_config
+from legenda.run_files import STAGE_WEIGHTS, WEIGHTS
 from legenda.search_options import SearchOptions
 from legenda.training import is_finished
 
@@ -86,7 +87,7 @@ class RowRun:
     def _settings(self, split: str) -> dict[str, Any]:
         if self.task != "captioning":
             return {"task": self.task, "split": split, "beam_size": self.beam_size}
-        config = read_json(self.folders[0] / CONFIG, "delete the folder to train the row again")
+        config = read_config(self.folders[0], "delete the folder to train the row again")
         settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
         runs = {"runs": [str(folder) for folder in self.folders]} if len(self.folders) > 1 else {}
         return {**settings, **runs}

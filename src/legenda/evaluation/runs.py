@@ -19,7 +19,6 @@ from legenda.extractors.registry import is_registered, load_extractor, needs_no_
 from legenda.extractors.video import is_of_frames
 from legenda.features.base import UNNAMED
 from legenda.features.identity import ExtractorIdentity
-from legenda.io import read_json
 from legenda.models import Captioner
 from legenda.models.checkpoint import load, load_any
 from legenda.models.location import find_model
@@ -27,6 +26,7 @@ from legenda.models.model import Model
 from legenda.models.weights import load_weights
 from legenda.plugin_records import check_plugins
 from legenda.recipes.recipe import Data
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STAGE_WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
@@ -163,7 +163,7 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
             f'{folder / file} has no usable "data" part; restore the file or train the run again'
         ) from error
     check_plugins(config, folder / file, "data")
-    trained_in = Path(read_environment(config, folder / file).get("folder") or folder)
+    trained_in = Path((config.get("environment") or {}).get("folder") or folder)
 
     def find(path: Path) -> Path:
         """Return what a path names: from the run folder, or from where that was during training."""
@@ -176,23 +176,12 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
         raise CheckpointError(f"{folder / file}: {error}") from error
 
 
-def read_environment(config: Mapping[str, Any], path: Path) -> dict[str, str | None]:
-    """Return the "environment" part of the configuration in a file, empty where there is none.
-
-    Raise CheckpointError where it is no object of texts.
-    """
-    environment = config.get("environment") or {}
-    if not isinstance(environment, dict) or not all(isinstance(value, str | None) for value in environment.values()):
-        raise CheckpointError(f'{path}: expected text in the parts of "environment"; restore the file')
-    return environment
-
-
 def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:
     """Load the run of a captioner; otherwise as `load_run`."""
     folder = find_model(name)
     model = load(folder)
     compute.apply(model)
-    return CaptionerRun(folder, model, read_json(folder / CONFIG), **_permissions(compute))
+    return CaptionerRun(folder, model, read_config(folder), **_permissions(compute))
 
 
 def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
@@ -203,7 +192,7 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     folder = find_model(name)
     model = load_any(folder)
     compute.apply(model)
-    config = read_json(folder / CONFIG)
+    config = read_config(folder)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
     return kind(folder, model, config, **_permissions(compute))
 

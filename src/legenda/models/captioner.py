@@ -8,7 +8,7 @@ from torch import Tensor
 from legenda.decoding import beam_search
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError
 from legenda.models.config import ModelConfig
 from legenda.models.encoder import Encoder
 from legenda.models.eval_mode import eval_mode
@@ -65,10 +65,9 @@ class Captioner(Model):
     def caption(self, regions: Regions, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
         """Return the best caption of each image by beam search, as text, in evaluation mode.
 
-        Raise ConfigError where the model has no vocabulary (it was created, not loaded or trained).
+        Raise CheckpointError where the model has no vocabulary (it was created, not loaded or trained).
         """
-        if self.vocabulary is None:
-            raise ConfigError("this model has no vocabulary, so it cannot generate text; set model.vocabulary first")
+        vocabulary = self.require_vocabulary()
         with eval_mode(self):
             output = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
-        return [self.vocabulary.decode(row[0].tolist()) for row in output.tokens]
+        return [vocabulary.decode(row[0].tolist()) for row in output.tokens]

@@ -13,7 +13,6 @@ from typing import Any
 from legenda.config import merge
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError
-from legenda.io import read_json
 from legenda.models.captioner import Captioner
 from legenda.models.location import find_model
 from legenda.models.model import Model
@@ -21,6 +20,7 @@ from legenda.models.registry import build_model
 from legenda.models.shapes import build_on_meta
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
 from legenda.plugin_records import check_plugins
+from legenda.run_config import read_config
 from legenda.run_files import ANSWERS, CONFIG, VOCABULARY, WEIGHTS
 
 _HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"
@@ -48,7 +48,7 @@ def inherit_generation_config(model: Model, folder: Path) -> None:
     """Search as the model of a folder does, if it has the same name and so the same decoder."""
     path = folder / CONFIG
     with _usable_section(path):
-        section = read_json(path, _HINT)["model"]
+        section = read_config(folder, _HINT)["model"]
         if section["name"] == model.name:
             _set_generation_config(model, section)
 
@@ -58,7 +58,7 @@ def check_sizes(model: Model, folder: Path) -> None:
     """Raise CheckpointError unless a model that starts from that of a folder reads its vocabulary and features."""
     path = folder / CONFIG
     with _usable_section(path):
-        options = read_json(path, _HINT)["model"]["options"]
+        options = read_config(folder, _HINT)["model"]["options"]
         for name, remedy in _SIZES.items():
             found = getattr(model.config, name, None)
             if found != (expected := options.get(name, found)):
@@ -92,7 +92,7 @@ def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
     folder = find_model(folder)
     path = folder / CONFIG
-    content = read_json(path, _HINT)
+    content = read_config(folder, _HINT)
     check_plugins(content, path, "model")
     with _usable_section(path):
         section = content["model"]

@@ -24,7 +24,7 @@ from legenda.attention import (
     create_self_attention,
 )
 from legenda.attention.dropout import Dropout
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError
 from legenda.models.co_attention_config import CoAttentionConfig
 from legenda.models.layers import FeedForward, Residual
 from legenda.models.model import Model
@@ -217,12 +217,11 @@ class CoAttentionModel(Model):
     def ids(self, texts: Sequence[Sequence[str]]) -> Int[Tensor, "B L"]:
         """Return the ids of tokenized texts, truncated or padded to `config.max_text_length`, on the model's device.
 
-        Raise ConfigError when the model has no vocabulary.
+        Raise CheckpointError where the model has no vocabulary.
         """
-        if self.vocabulary is None:
-            raise ConfigError("this model has no vocabulary to encode text with; set model.vocabulary first")
+        vocabulary = self.require_vocabulary()
         device = self.backbone.embedding.weight.device
-        return encode_tokens(texts, self.vocabulary, self.config.max_text_length).to(device)
+        return encode_tokens(texts, vocabulary, self.config.max_text_length).to(device)
 
     def load_vocabulary(self, folder: Path) -> None:
         """Read the vocabulary of questions."""

@@ -50,7 +50,7 @@ class Grounder(CoAttentionModel):
         """Return the box of each tokenized expression, `(B, 4)` as x1 y1 x2 y2 in pixels, in evaluation mode.
 
         The box of the region with the highest score, refined by its deltas and clipped to the image. sizes: width
-        and height of the images in pixels, `(B, 2)`. Raise ConfigError when the model has no vocabulary.
+        and height of the images in pixels, `(B, 2)`. Raise CheckpointError when the model has no vocabulary.
         """
         expression = self.ids(expressions)
         with eval_mode(self):

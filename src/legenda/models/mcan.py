@@ -43,7 +43,7 @@ class Mcan(CoAttentionModel):
     def answer(self, regions: Regions, questions: Sequence[str]) -> list[str]:
         """Return the most probable answer to each question, one question per image, in evaluation mode.
 
-        Raise ConfigError when the model has no vocabulary or no answers.
+        Raise LegendaError when the model has no vocabulary or no answers.
         """
         return [answer for answer, _ in self.answer_with_probability(regions, questions)]
 

@@ -79,6 +79,12 @@ class Model(nn.Module):
         """Read the files of `save_vocabulary`; raise an error naming a file that is missing or damaged."""
         self.vocabulary = Vocabulary.load(folder / VOCABULARY)
 
+    def require_vocabulary(self) -> Any:
+        """Return the vocabulary; raise CheckpointError where the model was not loaded or trained with one."""
+        if self.vocabulary is None:
+            raise CheckpointError("this model has no vocabulary of tokens; set model.vocabulary, or train one")
+        return self.vocabulary
+
     def require_all_or_none(self, *names: str) -> None:
         """Raise CheckpointError where only some of the named attributes are set; such a folder could not be loaded."""
         present = [name for name in names if getattr(self, name) is not None]

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from legenda.config import merge
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
-from legenda.io import read_json
 from legenda.models import describe_model
 from legenda.models.location import find_model
 from legenda.plugin_records import check_plugins
 from legenda.recipes.model_options import ModelOptions
 from legenda.recipes.recipe import Recipe
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG
 from legenda.training.config import stage_name
 from legenda.training.schedules import SCHEDULES
@@ -121,7 +121,7 @@ def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) ->
     CheckpointError where its folder holds no run, or where the model needs a plugin that is not loaded.
     """
     folder = find_model(run)
-    config = read_json(folder / CONFIG, "--init-from takes the folder of a trained run")
+    config = read_config(folder, "--init-from takes the folder of a trained run")
     check_plugins(config, folder / CONFIG, "model")
     try:
         name, options = config["model"]["name"], dict(config["model"]["options"])

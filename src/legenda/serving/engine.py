@@ -14,7 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from legenda.decoding.search import search
-from legenda.errors import CheckpointError, LegendaError
+from legenda.errors import LegendaError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import Extractor, run_extractor
 from legenda.models.eval_mode import eval_mode
@@ -151,9 +151,7 @@ class Engine:
         names = [Path(queued.name) for queued in group]
         extracted = run_extractor(loaded.extractor, [queued.image for queued in group], names)
         regions = Regions.stack([Regions.from_numpy(*entry) for entry in extracted]).to(loaded.run.model.device)
-        vocabulary = loaded.run.model.vocabulary
-        if vocabulary is None:
-            raise CheckpointError(f"{loaded.run.folder} has no vocabulary to decode tokens with; serve a trained run")
+        vocabulary = loaded.run.model.require_vocabulary()
         with eval_mode(loaded.run.model):
             output = search(
                 loaded.run.model,

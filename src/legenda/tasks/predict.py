@@ -10,7 +10,7 @@ import numpy as np
 from legenda.datasets.captions import CaptionDataset
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.decoding.search import search, seeded_generator
-from legenda.errors import CheckpointError, DataError, LegendaError
+from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
@@ -36,9 +36,9 @@ def generate_captions(
     default. callback: called after each batch with the indices, their regions and the output of the search. Raise
     DataError where the features do not fit the model.
     """
-    vocabulary = vocabulary or (model.vocabulary if isinstance(model, Captioner) else None)
+    vocabulary = model.require_vocabulary() if vocabulary is None and isinstance(model, Captioner) else vocabulary
     if vocabulary is None:
-        raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
+        raise ConfigError("name the vocabulary of the ensemble")
     device = next(model.parameters()).device
     generator = seeded_generator(options, device) if options.do_sample else None
     captions: dict[str, str] = {}

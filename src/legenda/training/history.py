@@ -24,12 +24,19 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     lines = read_text(path, "a run folder holds it; train the run again").splitlines()
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
-            records.append({**record, "step": int(record["step"])})
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            records.append(_parse_record(line))
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             if number < len(lines):
                 raise CheckpointError(f"{path} is damaged in line {number}; train the run again") from error
     return records
+
+
+def _parse_record(line: str) -> dict[str, Any]:
+    """Return a record with whole numbers as step and epoch and numbers as scores of a validation; else raise."""
+    record = json.loads(line)
+    if not all(isinstance(score, int | float | None) for score in record.get("validation", {}).values()):
+        raise TypeError
+    return record | {name: int(record[name]) for name in {"step", *record} & {"step", "epoch"}}
 
 
 def open_history(folder: Path, last_step: int) -> None:

@@ -16,14 +16,14 @@ from legenda.config import to_json
 from legenda.errors import ConfigError
 from legenda.features.base import UNNAMED
 from legenda.features.identity import extractor_name, is_same_extractor
-from legenda.io import read_json
 from legenda.locks import locked
 from legenda.models.checkpoint import check_sizes, inherit_generation_config
 from legenda.models.location import find_model
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
 from legenda.plugin_records import describe_plugins
-from legenda.run_files import CONFIG, WEIGHTS
+from legenda.run_config import read_config
+from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import describe_idle_devices, shard
@@ -117,7 +117,7 @@ def train(
 
 def _check_extractor(task: Task, source: Path) -> None:
     """Raise ConfigError where a run that is continued was trained on features of another extractor than the task's."""
-    expected = read_json(source / CONFIG, "give the folder of a trained run").get("extractor") or UNNAMED
+    expected = read_config(source, "give the folder of a trained run").get("extractor") or UNNAMED
     if task.extractor is not None and expected != UNNAMED and not is_same_extractor(expected, task.extractor):
         raise ConfigError(
             f"{task.train.source} was made by the extractor {extractor_name(task.extractor)}, but {source} was trained "

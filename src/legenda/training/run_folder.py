@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import CheckpointError
-from legenda.io import read_json, write_json
+from legenda.io import write_json
 from legenda.models.model import Model
 from legenda.plugin_records import check_plugins
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STATE, WEIGHTS
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import stage_name
@@ -43,7 +44,7 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
     check_folder(folder)
     path = folder / CONFIG
     if path.exists():
-        old, new = _read_config(folder), json.loads(json.dumps(config))
+        old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
         new = {name: part for name, part in new.items() if name not in _KEPT}
         new |= {name: part for name, part in old.items() if name in _KEPT}
         found = _difference(_with_epochs_of(new, old), new)
@@ -69,13 +70,15 @@ def is_finished(folder: Path, recipe: str) -> bool:
     """Return whether a folder holds a finished run of that recipe with its model."""
     if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, STATE)):
         return False
-    return _read_config(folder).get("recipe") == recipe and read_progress(folder).finished
+    return read_config(folder, _DELETE).get("recipe") == recipe and read_progress(folder).finished
 
 
 def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """Return `old` with the epochs that the last stage of `new` has, if those are more."""
     stages, new_stages = list(old.get("stages") or [{}]), new.get("stages") or [{}]
-    if len(stages) == len(new_stages) and stages[-1].get("epochs", 0) < new_stages[-1].get("epochs", 0):
+    epochs = stages[-1].get("epochs", 0)
+    more = isinstance(epochs, int) and epochs < new_stages[-1].get("epochs", 0)
+    if len(stages) == len(new_stages) and more:
         stages[-1] = {**stages[-1], "epochs": new_stages[-1]["epochs"]}
         return {**old, "stages": stages}
     return old
@@ -93,17 +96,6 @@ def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | No
         return _difference(old[stage], new[stage], stage_name(stage))
     before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
     return name.replace("model.options.", "model."), before, now
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    config = read_json(folder / CONFIG, _DELETE)
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{folder / CONFIG} is not the configuration of a run; {_DELETE}")
-    return config
-
-
-def _as_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))
 
 
 def _is_partial(path: Path) -> bool:

@@ -40,8 +40,7 @@ def predict_with_attention(
     positions: those of the images in the split, by default all. The weights stay in memory: about 20 kB for a caption
     of 12 words, 8 heads and 50 regions.
     """
-    vocabulary = run.model.vocabulary
-    assert vocabulary is not None  # every run folder has one
+    vocabulary = run.model.require_vocabulary()
     captions: dict[str, GeneratedCaption] = {}
 
     def keep(batch: np.ndarray, regions: Regions, output: GenerationOutput) -> None:

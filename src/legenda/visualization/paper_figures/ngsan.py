@@ -13,8 +13,8 @@ import numpy as np
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, unique_run_names
-from legenda.io import read_json
 from legenda.regions import Regions
+from legenda.run_config import read_config
 from legenda.run_files import CONFIG, HISTORY
 from legenda.training.history import read_history
 from legenda.visualization.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
@@ -94,7 +94,7 @@ def _read(name: str, folder: Path, metric: str) -> _History:
         raise DataError(f"{folder / HISTORY} has no validation scores yet; train the run until its first validation")
     if not scores:
         raise DataError(f"{folder / HISTORY} holds no score {metric!r}; {did_you_mean(metric, known)}")
-    config: dict[str, Any] = read_json(folder / CONFIG, "a run folder holds it; train the run again")
+    config: dict[str, Any] = read_config(folder, "a run folder holds it; train the run again")
     try:
         model = str(config["model"]["name"])
         training = {name: part for name, part in config.items() if isinstance(part, dict) and "schedule" in part}

@@ -1,0 +1,88 @@
+"""The config.json of a stranger: what has another type than Legenda writes is one sentence, wherever it is."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legenda.datasets.captions import ScenesData
+from legenda.errors import CheckpointError, LegendaError
+from legenda.evaluation.inspection import inspect_run
+from legenda.evaluation.publish import model_card
+from legenda.evaluation.results_file import caption_settings
+from legenda.evaluation.runs import load_run
+from legenda.io import read_json, write_json
+from legenda.run_config import read_config
+from legenda.run_files import CONFIG
+from legenda.search_options import SearchOptions
+from legenda.training.run_folder import is_finished
+
+_VALUES = (None, True, 2147483647, -0.5, "x", [], [1], ["x"], {}, {"x": 1}, [[]], [None])
+
+
+@pytest.fixture(scope="module")
+def run(make_run) -> Path:
+    stages = [{"epochs": 1, "eval_collapse_repeats": True}, {"epochs": 2}]
+    parts = {"stages": stages, "environment": {"legenda": "0.1", "folder": None}, "task": "captioning"}
+    return make_run("ngsan", ScenesData(train=4, validation=2), **parts)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield where each value of a configuration is; those of model options and data are checked as options are."""
+    yield path
+    if isinstance(value, dict | list) and path not in (("model", "options"), ("model", "generation_config")):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from paths(part, (*path, key))
+
+
+def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """Return a configuration with another value at a place."""
+    if not path:
+        return new
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = {key: replaced(part, path[1:], new) if key == path[0] else part for key, part in items}
+    return found if isinstance(value, dict) else list(found.values())
+
+
+def test_values_of_other_types_are_one_sentence_or_are_used(run):
+    original, refused = read_json(run / CONFIG), 0
+    loaded = load_run(run)
+    for path in list(paths(original)):
+        for value in _VALUES:
+            write_json(run / CONFIG, replaced(original, path, value))
+            try:
+                inspect_run(run)
+                config = read_config(run)
+                caption_settings(config, "val", SearchOptions(), "fast")
+                damaged = dataclasses.replace(loaded, config=config)
+                model_card(damaged, "user/model")
+                damaged.data()
+                is_finished(run, "x")
+            except LegendaError:
+                refused += 1
+    write_json(run / CONFIG, original)
+    assert refused > 100
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "is not the configuration of a run; write it again"),
+        ({"stages": 2147483647}, "takes stages as tuple of mapping of str to any or None, not 2147483647; write it"),
+        ({"stages": [{}, 2147483647]}, "takes stages as "),
+        ({"environment": {"folder": 1}}, "takes environment as "),
+        ({"model": "ngsan"}, "takes model as "),
+        ({"plugins": [1]}, "takes plugins as "),
+    ],
+)
+def test_a_part_of_another_type_is_named(tmp_path, parts, message):
+    write_json(tmp_path / CONFIG, parts)
+    with pytest.raises(CheckpointError, match=rf"config\.json {message}"):
+        read_config(tmp_path, "write it again")
+
+
+def test_parts_that_are_null_are_left_out(tmp_path):
+    write_json(tmp_path / CONFIG, {"stages": None, "task": "vqa", "other": 5})
+    assert read_config(tmp_path) == {"task": "vqa", "other": 5}
