@@ -121,7 +121,11 @@ def test_values_without_json_form_write_nothing(tmp_path):
         (b"", "is not valid JSON"),
         (b"[" * 200_000 + b"]" * 200_000, "holds JSON that is nested too deep"),
         (b'{"a": ' + b"[" * 200_000, "holds JSON that is nested too deep"),
-        (b'{"image_id": ' + b"1" * 5000 + b"}", "holds a number of too many digits"),
+        (b'{"image_id": ' + b"1" * 5000 + b"}", "holds a number that is NaN, infinite or of too many digits"),
+        (b'{"score": NaN}', "holds a number that is NaN"),
+        (b"[-Infinity]", "holds a number that is NaN"),
+        (b"[1, -1e999]", "holds a number that is NaN"),
+        (b"[1" + b"0" * 310 + b".5]", "holds a number that is NaN"),
         (rb'["a", {"\uD83d\u0041": 1}]', "holds half of a surrogate pair, which is no character"),
     ],
 )

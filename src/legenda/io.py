@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import tempfile
@@ -18,6 +19,8 @@ from safetensors import SafetensorError
 
 from legenda.errors import DataError
 
+_OVERFLOWS = re.compile(r"[eE]\+?\d{3}|\d{309}")
+"""What a number has that may be infinite as a float."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """A character outside Unicode's first plane as JSON may write it, in two halves; one alone cannot be written."""
 MAX_BYTES = 1 << 28
@@ -78,6 +81,14 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_file_name(name: str) -> bool:
+    """Return whether a file may have the name, which may hold bytes that are not UTF-8 as Python decodes them."""
+    try:
+        return bool(os.fsencode(name)) and not {"/", "\0"} & {*name}
+    except UnicodeEncodeError:
+        return False
 
 
 def umask() -> int:
@@ -144,8 +155,10 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
 
 def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
     """Parse JSON; `path` names its source in errors. options: of json.loads."""
+    if _OVERFLOWS.search(text):
+        options["parse_float"] = _parse_finite
     try:
-        value = json.loads(text, **options)
+        value = json.loads(text, parse_constant=_parse_finite, **options)
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -156,7 +169,13 @@ def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
     except RecursionError as error:
         raise DataError(f"{path} holds JSON that is nested too deep; {hint}") from error
     except ValueError as error:  # Python limits the digits of a number
-        raise DataError(f"{path} holds a number of too many digits; {hint}") from error
+        raise DataError(f"{path} holds a number that is NaN, infinite or of too many digits; {hint}") from error
+
+
+def _parse_finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError
+    return value
 
 
 def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: str) -> Any:

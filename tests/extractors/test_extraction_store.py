@@ -101,12 +101,11 @@ def test_damaged_notes_of_a_shard(tmp_path, images):
     out = tmp_path / "f.safetensors"
     stop(images, out)
     notes = tmp_path / ".f.safetensors.parts" / "000000.json"
-    content = json.loads(notes.read_text())
-    notes.write_text("5")
-    with pytest.raises(LegendaError, match=r"000000\.json holds no sizes and times of image files; remove"):
-        extract_store(images, Counting().extractor, out)
-    missing = {path.stem: [path.stat().st_size, path.stat().st_mtime_ns] for path in images}  # of images not in it
-    notes.write_text(json.dumps({**missing, **content}))
+    for content in (5, [], {}, [None] * 9):
+        notes.write_text(json.dumps(content))
+        with pytest.raises(LegendaError, match=r"000000\.json holds no sizes and times of the 3 image files; remove"):
+            extract_store(images, Counting().extractor, out)
+    notes.write_text(json.dumps([None, {}, [1]]))  # like files that have changed
     assert extract_store(images, Counting().extractor, out).images == len(images)
 
 

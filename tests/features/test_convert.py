@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,22 @@ def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype
         assert last.boxes is not None
         np.testing.assert_array_equal(first.boxes, last.boxes)
     assert len(checksums) == 1
+
+
+def test_ids_may_be_names_of_files_that_are_no_text(tmp_path):
+    source = make(tmp_path / "a.safetensors", ("\udcff", "b"))
+    paths = [source, *(tmp_path / name for name in ("b.hdf5", "c", "d.safetensors"))]
+    assert len({convert([before], after).checksum for before, after in pairwise(paths)}) == 1
+    assert {*open_features(paths[-1]).ids} == {"\udcff", "b"}
+
+
+@pytest.mark.parametrize("out", ["b.hdf5", "b"])
+def test_half_of_a_surrogate_pair_is_no_name(tmp_path, out):
+    source = make(tmp_path / "a.safetensors", ("\ud800", "b"))
+    assert convert([source], tmp_path / "c.safetensors").images == 2
+    with pytest.raises(DataError, match=r"image '\\ud800' has an id that is not a valid file name"):
+        convert([source], tmp_path / out)
+    assert not (tmp_path / out).exists()
 
 
 def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):

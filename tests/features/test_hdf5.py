@@ -57,11 +57,12 @@ def test_data_sets_larger_than_features_are_not_allocated(tmp_path, options):
         open_features(tmp_path / "f.hdf5").check()
 
 
-def test_names_that_are_no_text_are_refused(tmp_path):
+def test_names_that_are_no_text_are_kept_as_those_of_files(tmp_path):
     with h5py.File(tmp_path / "f.hdf5", "w") as file:
         file.create_dataset(b"\xff_features", data=np.ones((3, 8)))
-    with pytest.raises(DataError, match=r"f\.hdf5 cannot be read"):
-        open_features(tmp_path / "f.hdf5")
+    store = open_features(tmp_path / "f.hdf5")
+    assert store.ids == ("\udcff",)
+    assert store.read(["\udcff"]).features.shape == (1, 3, 8)
 
 
 def test_many_chunks_without_values_are_not_read(tmp_path):

@@ -21,8 +21,9 @@ StoredImage = tuple[str, np.ndarray, np.ndarray | None]
 class ShardCache:
     """The shards of one unfinished extraction into `out`, in a hidden folder next to it.
 
-    A shard is a feature store and a JSON file with the size and modification time of each image file; images that have
-    changed since are not in the cache. Raises DataError when the shards are those of another extractor.
+    A shard is a feature store and a JSON file with the size and modification time of each image file, in the order of
+    the store's ids; images that have changed since are not in the cache. Raises DataError when the shards are those of
+    another extractor.
     """
 
     def __init__(self, out: Path, extractor: str) -> None:
@@ -30,12 +31,12 @@ class ShardCache:
         self._folder = out.with_name(f".{out.name}.parts")
         self._stores: list[PackedFeatureStore] = []
         self._store_of: dict[str, PackedFeatureStore] = {}
-        self._stats: dict[str, list[int]] = {}
+        self._stats: dict[str, Any] = {}
         for path in sorted(self._folder.glob("*.json")):
             stats = read_json(path, hint := f"remove {self._folder}")
-            if not isinstance(stats, dict):
-                raise DataError(f"{path} holds no sizes and times of image files; {hint}")
             store = PackedFeatureStore(path.with_suffix(".safetensors"))
+            if not isinstance(stats, list) or len(stats) != len(store):
+                raise DataError(f"{path} holds no sizes and times of the {len(store)} image files; {hint}")
             if not is_same_extractor(store.extractor, extractor):
                 raise DataError(
                     f"{self._folder} holds an unfinished extraction by {extractor_name(store.extractor)}, not "
@@ -45,8 +46,7 @@ class ShardCache:
 
     def __contains__(self, path: Path) -> bool:
         """Return whether the cache holds the regions of the image file in its present state."""
-        known = path.stem in self._stats and path.stem in self._store_of
-        return known and path.exists() and self._stats[path.stem] == _stat(path)
+        return path.stem in self._stats and path.exists() and self._stats[path.stem] == _stat(path)
 
     def add(self, images: Sequence[StoredImage], paths: Sequence[Path]) -> None:
         """Write the regions of these images as a new shard."""
@@ -54,7 +54,7 @@ class ShardCache:
         path = self._folder / f"{last + 1:06d}.safetensors"
         # float32: the features are rounded once, when the final store is written
         write_store(path, images, extractor=self._extractor, dtype="float32", name_in_errors=self._out)
-        stats = {path.stem: _stat(path) for path in paths}
+        stats = [_stat(path) for path in paths]
         write_json(path.with_suffix(".json"), stats)
         self._add_store(PackedFeatureStore(path), stats)
 
@@ -74,10 +74,10 @@ class ShardCache:
         self._store_of.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _add_store(self, store: PackedFeatureStore, stats: dict[str, Any]) -> None:
+    def _add_store(self, store: PackedFeatureStore, stats: list[Any]) -> None:
         self._stores.append(store)
         self._store_of.update(dict.fromkeys(store.ids, store))
-        self._stats.update(stats)
+        self._stats.update(zip(store.ids, stats, strict=True))
 
 
 def _stat(path: Path) -> list[int]:

@@ -17,12 +17,12 @@ import numpy as np
 from legenda.errors import DataError, import_extra
 from legenda.features.base import UNNAMED, FeatureStore
 from legenda.features.folder import NOTE
-from legenda.features.hdf5 import WRITTEN_BY_LEGENDA
+from legenda.features.hdf5 import WRITTEN_BY_LEGENDA, dataset_name
 from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.features.open import open_features
 from legenda.features.validate import as_floats, largest_feature, validate_regions, validate_values
 from legenda.features.writer import write_store
-from legenda.io import atomic_write, check_output, umask, write_json
+from legenda.io import atomic_write, check_output, is_file_name, umask, write_json
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
@@ -108,7 +108,8 @@ class _Digest:
         self._dtype, self._sum, self.regions = np.dtype(dtype).newbyteorder("<"), 0, 0
 
     def add(self, image: str, features: np.ndarray, boxes: np.ndarray | None) -> None:
-        part = hashlib.blake2b(f"{image}\0{features.shape}\0{boxes is not None}\0".encode(), digest_size=_DIGEST)
+        head = f"{image}\0{features.shape}\0{boxes is not None}\0".encode("utf-8", "surrogatepass")
+        part = hashlib.blake2b(head, digest_size=_DIGEST)
         with np.errstate(over="ignore"):  # the writer names what does not fit into float16
             part.update(np.ascontiguousarray(features, self._dtype).data)
         if boxes is not None:
@@ -176,9 +177,9 @@ def _write_hdf5(
             with h5py.File(target, "w") as file:
                 file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
                 for image, features, boxes in _cast(out, images, dtype):
-                    file[f"{image}_features"] = features
+                    file[dataset_name(image, "features")] = features
                     if boxes is not None:
-                        file[f"{image}_boxes"] = boxes  # in 0..1, so that no image size is needed
+                        file[dataset_name(image, "boxes")] = boxes  # in 0..1, so that no image size is needed
                     if target.error is not None:
                         break
             if target.error is not None:
@@ -247,7 +248,7 @@ def _cast(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
         )
         if fault is None and (features.shape[1], boxes is not None) != like:
             fault = "another width, or boxes unlike the images before"
-        if fault is None and (not image or "/" in image or "\0" in image):
+        if fault is None and not is_file_name(image):
             fault = "an id that is not a valid file name"
         if fault is not None:
             raise DataError(f"{out} is not written: image '{image}' has {fault}")

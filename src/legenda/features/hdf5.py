@@ -104,7 +104,7 @@ class Hdf5Store(PerImageStore):
         h5py = import_extra("h5py", "formats")
 
         with self._lock:
-            data = h5py.h5d.open(self._file.id, f"{image}_{kind}".encode())
+            data = h5py.h5d.open(self._file.id, dataset_name(image, kind))
             layout = data.get_create_plist()
             if layout.get_layout() == h5py.h5d.VIRTUAL or layout.get_external_count():
                 raise ValueError("its values are in another file")
@@ -121,6 +121,11 @@ class Hdf5Store(PerImageStore):
         return values
 
 
+def dataset_name(image: str, kind: str) -> bytes:
+    """Return the name of the data set of an image; bytes that are not UTF-8 stay, as in names of files."""
+    return f"{image}_{kind}".encode("utf-8", "surrogateescape")
+
+
 def split_kind(path: Path) -> tuple[Path, str | None]:
     """Return the file and the kind in `file.hdf5:grids`; None where no kind is named."""
     for kind in KINDS:
@@ -133,10 +138,11 @@ def _find_names(file: Any) -> list[str]:
     """Return the names of all objects; raise ValueError for a soft or external link, which may lead to another file."""
     links: list[tuple[bytes, int]] = []
     file.id.links.iterate(lambda name, info: links.append((name, info.type)), info=True)
-    for name, kind in links:
+    names = [name.decode("utf-8", "surrogateescape") for name, _ in links]
+    for name, (_, kind) in zip(names, links, strict=True):
         if kind != 0:  # h5py.h5l.TYPE_HARD
-            raise ValueError(f"its {name.decode()} is a link, perhaps to another file")
-    return [name.decode() for name, _ in links]
+            raise ValueError(f"its {name} is a link, perhaps to another file")
+    return names
 
 
 def _with_ending(names: list[str], ending: str) -> list[str]:
