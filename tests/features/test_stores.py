@@ -3,6 +3,7 @@
 import pickle
 from multiprocessing import get_context
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 import h5py
 import lmdb
@@ -198,3 +199,17 @@ def test_bottom_up_features_are_read_in_either_orientation(tmp_path):
         read = store.read([store.index(image)])
         assert np.array_equal(read.features[0], features_of(image, width=2048))
         assert read.boxes[0] == pytest.approx(SHARES)
+
+
+def test_boxes_that_overflow_are_named_without_a_warning(tmp_path):
+    np.savez(tmp_path / "1.npz", x=np.ones((2, 3)), bbox=[[1, 2, 3, 1e300]] * 3, image_w=10, image_h=1e-300)
+    with catch_warnings():
+        simplefilter("error")
+        with pytest.raises(DataError, match=r"image '1' has the box .*inf.*, which leaves 0\.\.1"):
+            open_features(tmp_path).check()
+
+
+def test_the_folder_of_the_features_may_have_no_name(tmp_path, monkeypatch):
+    np.save(tmp_path / "1.npy", np.ones((2, 3)))
+    monkeypatch.chdir(tmp_path)
+    assert open_features("").ids == ("1",)

@@ -39,7 +39,7 @@ class FolderStore(PerImageStore):
 
     def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
         self._names = verified(lambda: dict(_find_files(path)), path, _WANTED)
-        box_folder = path.with_name(path.name.removesuffix("_att") + "_box")
+        box_folder = path.parent / f"{path.name.removesuffix('_att')}_box"
         usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
         self._box_folder = box_folder if usable else None
         note = read_json(path / NOTE) if (path / NOTE).is_file() else {"extractor": UNNAMED}

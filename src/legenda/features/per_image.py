@@ -130,7 +130,7 @@ def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
         raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
     size = np.array([width, height, width, height], np.float64)
     require_real(boxes)
-    with np.errstate(invalid="ignore"):  # `validate_regions` names what is NaN
+    with np.errstate(invalid="ignore", over="ignore"):  # `validate_regions` names what is NaN or infinite
         pixels = np.asarray(boxes, np.float64)
         near = (pixels >= -1) & (pixels <= size + 1)
         return np.where(near, pixels.clip(0, size), pixels) / size
