@@ -30,6 +30,13 @@ def holder(tmp_path):
     process.wait()
 
 
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_path_without_a_name_is_locked(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with locked(path):
+        assert len([*tmp_path.iterdir()]) == 1
+
+
 def test_the_owner_is_named(holder, tmp_path):
     with (
         pytest.raises(

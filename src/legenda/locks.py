@@ -25,7 +25,7 @@ def locked(path: str | Path) -> Iterator[None]:
     Raise DataError, naming the owner's process and host, where another process holds it.
     """
     path = follow_links(path)
-    lock = path.with_name(f".{path.name}.lock")
+    lock = path.parent / f".{path.name}.lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = _acquire(lock, path)
