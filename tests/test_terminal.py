@@ -25,6 +25,7 @@ ESCAPED = r"\u001b]0;owned\u0007\u001b[31mred\u202eeslaf\u009b2J\u000d"
 
 def test_control_characters_become_escapes_and_other_text_stays():
     assert escape_controls(EVIL) == ESCAPED
+    assert escape_controls("\u061c\u200e\u200f\u2066") == r"\u061c\u200e\u200f\u2066"  # of the order of letters
     assert escape_controls(os.fsdecode(b"\xff.png")) == r"\udcff.png"
     for text in ("Grüße, 猫 und 🐈\u200d", "two\tcolumns\nof lines", ESCAPED):
         assert escape_controls(text) == text
