@@ -1,11 +1,14 @@
 """Captions of images from Python: paths, PIL images, arrays, lists, several threads, and bad input."""
 
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import legenda
@@ -13,7 +16,10 @@ from legenda.cli.main import main
 from legenda.datasets.captions import ScenesData
 from legenda.datasets.scenes import draw_scene, make_scenes
 from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.extractors.image_files import ImageFile
+from legenda.models import Captioner
 from legenda.pipeline import Pipeline
+from legenda.regions import Memory, Regions
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +138,29 @@ def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
     words = legenda.open(run).caption(scenes[0]).words
     assert first.startswith(" ".join(words))
     assert [line.split()[0] for line in others] == list(words)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scenes, tmp_path, monkeypatch, batch_size):
+    files = [(f"{number}.png", tmp_path / f"{number}.png") for number in range(4)]
+    for (_, path), scene in zip(files, scenes, strict=False):
+        scene.save(path)
+    expected = list(pipeline.caption_files(files))
+    encode, faulty = Captioner.encode, pipeline.extract(scenes[2]).features.sum()
+
+    def overflow(model: Captioner, regions: Regions) -> Memory:
+        memory = encode(model, regions)
+        nan = torch.where(regions.features.sum((1, 2)) == faulty, torch.nan, 0.0).view(-1, 1, 1, 1)
+        return replace(memory, cross_kv=tuple((keys + nan, values) for keys, values in memory.cross_kv))
+
+    monkeypatch.setattr(Captioner, "encode", overflow)
+    written: list[str] = []
+
+    def keep(part: Sequence[ImageFile], *_: object) -> None:
+        written.extend(file.name for file in part)
+
+    found = list(pipeline.caption_files(files, batch_size=batch_size, callback=keep))
+    assert [image.error is None for image in found] == [True, True, False, True]
+    assert "2.png: the scores of image 0 of the batch are NaN or infinite" in found[2].error
+    assert [found[n].captions for n in (0, 1, 3)] == [expected[n].captions for n in (0, 1, 3)]
+    assert sorted(written) == ["0.png", "1.png", "3.png"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from legenda.compute import ExtractorOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search, seeded_generator
-from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
@@ -99,9 +100,7 @@ class Pipeline:
     @property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the model; raise CheckpointError where it has none."""
-        if self.model.vocabulary is None:
-            raise CheckpointError("this model has no vocabulary to decode tokens with; set model.vocabulary first")
-        return self.model.vocabulary
+        return self.model.require_vocabulary()
 
     def caption(
         self,
@@ -149,9 +148,9 @@ class Pipeline:
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image, in order, or the error for one that cannot be read or extracted.
 
-        files: name and path of each image. options: of the search. An image on which the extractor fails does not
-        affect its batch. progress: called with the number of images done and in total. callback: called after each
-        batch; attention is computed only for it.
+        files: name and path of each image. options: of the search. An image on which the extractor fails, or whose
+        features do not fit the model or give no finite scores, does not affect its batch. progress: called with the
+        number of images done and in total. callback: called after each batch; attention is computed only for it.
         """
         vocabulary, options = self.vocabulary, options or SearchOptions()
         generator = seeded_generator(options, self.model.device)
@@ -160,14 +159,12 @@ class Pipeline:
             extract_files(batch, self._run_extractor)
             readable = [file for file in batch if file.regions is not None]
             found: dict[int, ImageCaptions] = {}
-            if readable:
-                arrays = [Regions.from_numpy(*file.regions) for file in readable if file.regions is not None]
-                regions = Regions.stack(arrays).to(self.model.device)
-                need_attention = callback is not None
-                output = self._search(regions, options, num_captions, generator, need_attention=need_attention)
+            attend = callback is not None
+            run = partial(self._search, options=options, count=num_captions, generator=generator, need_attention=attend)
+            for part, regions, output in self._search_files(readable, run) if readable else ():
                 if callback is not None:
-                    callback(readable, regions, output)
-                for index, file in enumerate(readable):
+                    callback(part, regions, output)
+                for index, file in enumerate(part):
                     hypotheses = zip(output.tokens[index].tolist(), output.scores[index].tolist(), strict=True)
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
                     found[id(file)] = ImageCaptions(file.name, tuple(captions))
@@ -175,6 +172,23 @@ class Pipeline:
                 yield found.get(id(file)) or ImageCaptions(file.name, error=file.error)
             if progress is not None:
                 progress(start + len(batch), len(files))
+
+    def _search_files(
+        self, files: Sequence[ImageFile], search: Callable[[Regions], GenerationOutput]
+    ) -> Iterator[tuple[Sequence[ImageFile], Regions, GenerationOutput]]:
+        """Yield images with their regions and the output of their search: all, or single ones where that fails.
+
+        An image that fails alone keeps the error.
+        """
+        arrays = [Regions.from_numpy(*file.regions) for file in files if file.regions is not None]
+        try:
+            regions = Regions.stack(arrays).to(self.model.device)
+            found = [(files, regions, search(regions))]
+        except DataError as error:
+            found = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
+            if len(files) == 1:
+                files[0].fail(error)
+        yield from found
 
     def _search(
         self, regions: Regions, options: SearchOptions, count: int, generator: torch.Generator, *, need_attention: bool
