@@ -18,6 +18,9 @@ HISTORY = "metrics.jsonl"
 HISTORY_TABLE = "metrics.csv"
 """The same records as a table."""
 
+RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STATE, HISTORY, HISTORY_TABLE)
+"""All of them but the evaluations."""
+
 
 def evaluation_file(split: str, *, ensemble: bool = False) -> str:
     """Return the name of the file with predictions and scores of a split, of the run or of an ensemble of runs."""

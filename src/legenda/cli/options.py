@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 import tyro
 from tyro import _errors as events  # the only structured form of tyro's errors; pyproject.toml bounds its version
 
+from legenda.cli._outputs import check_out
 from legenda.cli._parse_errors import describe_error, unknown_option
 from legenda.cli._suggest import suggest_option
 from legenda.compute import ComputeOptions
@@ -46,6 +47,7 @@ def parse(
     # tyro colors the help by ANSI sequences
     with events.on_parse_error(reject), redirect_stdout(unguarded(sys.stdout)):
         found = tyro.cli(options, args=list(arguments), prog=f"legenda {command}", config=config)
+    check_out(found, command)
     if isinstance(found, ComputeOptions):
         found.resolve()
     return found

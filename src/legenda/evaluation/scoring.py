@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from legenda.config import Bounded, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.io import check_output
 
 if TYPE_CHECKING:
     from legenda.metrics import DocumentFrequencies, Scores
@@ -75,8 +74,6 @@ def score_files(options: ScoringOptions) -> ScoringReport:
 
     Raise ConfigError for options out of range, and DataError for files that cannot be read or do not match.
     """
-    paths = (options.predictions, options.references, options.c40, options.compare_with, options.document_frequencies)
-    check_output(options.out, filter(None, paths))
     from legenda.evaluation.caption_files import read_predictions, read_references
     from legenda.metrics import novel_fraction, vocabulary_size
 
