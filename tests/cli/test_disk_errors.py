@@ -62,6 +62,13 @@ def test_nothing_is_left_half_written(tmp_path, limit):
         (OSError(errno.EROFS, "Read-only file system"), 2, "legenda caption: a file could not be written (Read-only"),
         (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), 2, "or set TMPDIR"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a" * 9000), 2, "aaa cannot be opened (File name too long)"),
+        (
+            OSError(errno.EEXIST, "File exists", "a"),
+            2,
+            "caption: a cannot be opened (File exists); name another",
+        ),
+        (MemoryError("Unable to allocate 7.28 TiB"), 2, "legenda caption: there is not enough memory; choose smaller"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 2, "legenda caption: there is not enough memory"),
         (DataError("a sentence"), 2, "legenda caption: a sentence"),
         (KeyboardInterrupt(), 130, "stopped"),
         (TrainingInterrupted(15, "SIGTERM stopped training"), 143, "SIGTERM stopped training"),

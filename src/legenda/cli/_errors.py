@@ -1,6 +1,7 @@
 """Errors of a command as one sentence and an exit code."""
 
 import errno
+import re
 import signal
 import sys
 
@@ -8,6 +9,8 @@ from legenda.errors import LegendaError
 from legenda.terminal import escape_controls
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_PATH_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES}
+_NO_MEMORY = re.compile("out of memory|allocate memory")  # of torch
 _HALF = 800
 """Characters at both ends of a long message."""
 
@@ -29,15 +32,19 @@ def exit_code(command: str, error: BaseException) -> int:
             file=sys.stderr,
         )
         return 2
-    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        name = _shorten(escape_controls(error.filename or "a path"))
-        print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
-        return 2
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
         print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
         return 2
+    if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
+        name = _shorten(escape_controls(error.filename))
+        print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
+        return 2
     if isinstance(error, LegendaError):
         print(f"legenda {command}: {_shorten(str(error))}", file=sys.stderr)
+        return 2
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        remedy = "choose smaller sizes, such as those of batches and beams, or a machine with more memory"
+        print(f"legenda {command}: there is not enough memory; {remedy}", file=sys.stderr)
         return 2
     raise error
 

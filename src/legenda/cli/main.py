@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with safe_stdout():
             _run(arguments[0], arguments[1:])
-    except (LegendaError, KeyboardInterrupt, OSError) as error:
+    except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError) as error:
         from legenda.cli._errors import exit_code
 
         raise SystemExit(exit_code(arguments[0], error)) from None
