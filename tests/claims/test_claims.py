@@ -13,9 +13,10 @@ from legenda.attention.distance import DistanceRescale
 from legenda.claims import claim_runs, get_claim, list_claims, runs, write_page
 from legenda.claims.gradient import noise_of
 from legenda.claims.probes import PROBES
-from legenda.claims.results import steps_to_reach
+from legenda.claims.results import add_core_hours, steps_to_reach
 from legenda.claims.runs import arm_recipe, count_steps
 from legenda.cli.main import main
+from legenda.io import write_json
 from legenda.models import create_model
 from legenda.models.registry import build_model
 
@@ -235,7 +236,10 @@ def test_unknown_claims_and_numbers_out_of_range_are_errors(capsys):
     [
         ("title = 1 =", "is no claim"),
         ('title = "T"', "lacks 'arms'"),
-        ('arms = []\nmeasures = []\ncomparisons = []\nword = ""', "is no claim"),
+        ('arms = []\nmeasures = []\ncomparisons = []\nword = ""', "has no option 'word'"),
+        ("title = 3\narms = []\nmeasures = []\ncomparisons = []", "takes title as str, not 3"),
+        ("arms = [{key = 5}]\nmeasures = []\ncomparisons = []", "takes key as str, not 5"),
+        ("data = 3\narms = [{key = 'a'}]\nmeasures = []\ncomparisons = []", "is no claim"),
         ("arms = [3]\nmeasures = []\ncomparisons = []", "is no claim"),
         ('arms = []\nmeasures = [{key = "a", label = "b", chanse = 1.0}]\ncomparisons = []', "chance"),
     ],
@@ -245,3 +249,12 @@ def test_files_without_a_claim_are_errors(tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         get_claim(str(path))
+
+
+@pytest.mark.parametrize("content", [5, [], {"relations": "x"}, {"relations": None}])
+def test_damaged_core_hours_are_one_sentence(tmp_path, content):
+    write_json(tmp_path / "core_hours.json", content)
+    with pytest.raises(DataError, match="delete it to count from 0"):
+        add_core_hours(tmp_path, "relations", 1.0)
+    write_json(tmp_path / "core_hours.json", {"absent": 2})
+    assert [add_core_hours(tmp_path, "relations", 1.5), add_core_hours(tmp_path, "relations", 1)] == [1.5, 2.5]

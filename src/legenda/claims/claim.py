@@ -117,20 +117,20 @@ def get_claim(name: str) -> Claim:
 def _read_claim(name: str, text: str) -> Claim:
     content = tomllib.loads(text)
     shared = {part: content.pop(part) for part in _PARTS if part in content}
-    arms = [_read_arm(arm, shared) for arm in content.pop("arms")]
+    arms = [_read_arm(name, arm, shared) for arm in content.pop("arms")]
     measures = [merge(Measure, measure, f"{name}.measures") for measure in content.pop("measures")]
-    return Claim(
-        name,
-        notes=tuple(content.pop("notes", ())),
-        arms={arm.key: arm for arm in arms},
-        measures={measure.key: measure for measure in measures},
-        comparisons=tuple(merge(Comparison, part, f"{name}.comparisons") for part in content.pop("comparisons")),
-        **content,
-    )
+    parts = {
+        "name": name,
+        "notes": content.pop("notes", ()),
+        "arms": {arm.key: arm for arm in arms},
+        "measures": {measure.key: measure for measure in measures},
+        "comparisons": [merge(Comparison, part, f"{name}.comparisons") for part in content.pop("comparisons")],
+    }
+    return merge(Claim, {**content, **parts}, name)
 
 
-def _read_arm(arm: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Arm:
+def _read_arm(name: str, arm: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Arm:
     given = dict(arm)
     own = {part: given.pop(part) for part in _PARTS if part in given}
     changes = {part: {**shared.get(part, {}), **own.get(part, {})} for part in _PARTS if part in shared or part in own}
-    return Arm(changes=changes, **given)
+    return merge(Arm, {**given, "changes": changes}, f"{name}.arms")

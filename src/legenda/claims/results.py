@@ -13,8 +13,7 @@ from typing import Any
 from legenda.claims.claim import Claim, Measure
 from legenda.claims.probes import PROBES
 from legenda.claims.runs import BEAM_SIZE, ClaimRun
-from legenda.errors import DataError
-from legenda.io import read_json, write_json
+from legenda.io import get_field, read_json, write_json
 from legenda.models.checkpoint import load_any
 from legenda.training.history import read_history
 
@@ -48,18 +47,20 @@ def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: in
 def read_results(path: Path) -> dict[str, Any]:
     """Return the numbers of a JSON file; raise DataError for another file."""
     content = read_json(path, HINT)
-    if not isinstance(content, dict) or not {"claim", "arms", "core_hours", "machine"} <= content.keys():
-        raise DataError(f"{path} holds no results of a claim; {HINT}")
+    for name, kind in (("claim", str), ("arms", dict), ("core_hours", int | float), ("machine", str), ("date", str)):
+        get_field(content, name, kind, str(path), HINT)
     return content
 
 
 def add_core_hours(folder: Path, claim: str, hours: float) -> float:
     """Add the core-hours of a call to those of the claim in `folder`; return the sum."""
     path = folder / "core_hours.json"
-    known = read_json(path, "delete it to count from 0") if path.exists() else {}
-    known[claim] = known.get(claim, 0.0) + hours
-    write_json(path, known)
-    return known[claim]
+    hint = "delete it to count from 0"
+    known = read_json(path, hint) if path.exists() else {}
+    new = isinstance(known, dict) and claim not in known
+    total = hours + (0.0 if new else get_field(known, claim, int | float, str(path), hint))
+    write_json(path, {**known, claim: total})
+    return total
 
 
 def describe_machine() -> str:
