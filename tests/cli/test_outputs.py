@@ -34,6 +34,7 @@ def files(make_run, noisy_photographs, tmp_path, monkeypatch) -> dict[str, Path]
         ("evaluate {run}", "{data}/dataset.json"),
         ("evaluate {run}", "{run}/config.json"),
         ("caption {data}/images --model {run}", "{run}/vocabulary.txt"),
+        ("caption {data}/images --model {run}", "{data}/images/p1.jpg"),
         ("extract {data}/images --extractor second.json", "second.json"),
         ("judge --summarize first.json", "first.json"),
         ("judge --correlate first.json --references references.json", "references.json"),

@@ -83,6 +83,6 @@ def test_the_extractor_is_text(tmp_path):
         open_features(tmp_path / "f.hdf5")
     (tmp_path / "f").mkdir()
     np.save(tmp_path / "f" / "1.npy", np.ones((3, 8)))
-    (tmp_path / "f" / "legenda.json").write_text('{"extractor": NaN}')
+    (tmp_path / "f" / "legenda.json").write_text('{"extractor": 0.5}')
     with pytest.raises(DataError, match=r"'extractor' of .*legenda\.json is of type float, not str"):
         open_features(tmp_path / "f")

@@ -13,38 +13,39 @@ def check_out(options: Any, command: str) -> None:
     """Raise DataError where --out is a file that the command reads.
 
     These are the files that other options name, those of a folder or a run that one names, and the data of the run.
-    The evaluations of a run do not count for `evaluate`, which writes them.
+    Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`.
     """
     out = getattr(options, "out", None)
     if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
-        check_output(out, (file for path in _named(options) for file in _files(path, command)))
+        check_output(out, (file for name, path in _named(options) for file in _files(name, path, command)))
 
 
-def _named(options: Any) -> Iterator[Path]:
-    """Yield the paths that the fields of options other than `out` name, also in tuples and dataclasses."""
+def _named(options: Any) -> Iterator[tuple[str, Path]]:
+    """Yield the paths in the fields of options other than `out`, also in tuples and dataclasses, with the fields."""
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         for part in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(part):
                 yield from _named(part)
             elif isinstance(part, str | Path) and field.name != "out":
-                yield Path(part)
+                yield field.name, Path(part)
 
 
-def _files(path: Path, command: str, *, is_data: bool = False) -> Iterator[Path]:
-    """Yield a file, or the files of a folder and, where it is that of a run, those of its data."""
+def _files(name: str, path: Path, command: str) -> Iterator[Path]:
+    """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
+    from legenda.extractors.images import is_image_name
     from legenda.features.hdf5 import split_kind
     from legenda.run_config import read_config
 
     if not path.is_dir():
         yield split_kind(path)[0]
-    elif is_data or not (path / CONFIG).is_file():
-        yield from path.iterdir()
+    elif name == "data" or not (path / CONFIG).is_file():
+        yield from (file for file in path.iterdir() if "image" not in name or is_image_name(file.name, "image"))
     else:
-        names = (*RUN_FILES, *(() if command == "evaluate" else [evaluation_file("*")]))
-        yield from (file for name in names for file in path.glob(name.replace("{}", "*")))
+        patterns = (*RUN_FILES, *(() if command == "evaluate" else [evaluation_file("*")]))
+        yield from (file for pattern in patterns for file in path.glob(pattern.replace("{}", "*")))
         for text in _texts(read_config(path).get("data", {})):
-            yield from _files(path / text, command, is_data=True)
+            yield from _files("data", path / text, command)
 
 
 def _texts(value: Any) -> Iterator[str]:
