@@ -4,31 +4,31 @@
     python tests/fuzz/kills.py --only train --kills 100 --seed 3
 
 One in four kills is a SIGTERM, the others are SIGKILL. Every command runs in a fork of this process, which has imported
-Legenda already, so that the signals strike its work and not its start; RAY_ADDRESS may name a cluster that runs. Prints
-for each kind kills, runs, lost outputs and outputs with other bits than those of an uninterrupted call; exit code 1
-where there are any.
+Legenda already, so that the signals strike its work and not its start; for the same reason Ray's cluster runs all the
+time. Prints for each kind kills, runs, lost outputs and outputs with other bits than those of an uninterrupted call;
+exit code 1 where there are any.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import hashlib
 import io
-import json
 import os
+import secrets
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
 from tempfile import TemporaryDirectory
-from typing import Any
+
+from outputs import contents, differences
 
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
 STAGE = "--training.epochs 3 --training.batch-size 4 --training.eval-beam-size 1 --training.checkpoint-every 2"
@@ -42,7 +42,6 @@ TABLE = (
     "--data.train 12 --data.validation 3 --data.test 6 --out {1}/table"
 )
 _SCALE = "--engine ray --workers 2 --shard-size 4 --batch-size 2"
-_TIMES = ("seconds", "environment", "folder")
 
 
 @dataclass(frozen=True)
@@ -139,40 +138,6 @@ class Fork:
             time.sleep(0.002)
 
 
-def contents(folder: Path) -> dict[str, Any]:
-    """Return the files of outputs by name: their bytes, but without times where they hold any."""
-    import safetensors.numpy
-
-    found: dict[str, Any] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.parent.name != "tensorboard"):
-        name, data = str(path.relative_to(folder)), path.read_bytes()
-        if path.name == "training_state.safetensors":
-            length = int.from_bytes(data[:8], "little")
-            progress = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["progress"])
-            arrays = safetensors.numpy.load(data)
-            found[name] = _timeless(progress), {key: digest(array.tobytes()) for key, array in arrays.items()}
-        elif path.suffix == ".jsonl":
-            found[name] = [_timeless(json.loads(line)) for line in data.splitlines()]
-        elif path.suffix == ".json":
-            found[name] = _timeless(json.loads(data))
-        elif path.suffix == ".csv":
-            found[name] = _timeless(list(csv.DictReader(data.decode().splitlines())))
-        else:
-            found[name] = digest(data)
-    return found
-
-
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _timeless(part) for key, part in value.items() if not any(word in key for word in _TIMES)}
-    return [_timeless(part) for part in value] if isinstance(value, list) else value
-
-
-def digest(data: bytes) -> str:
-    """Return a checksum."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 @dataclass
 class Counts:
     """What the kills of a kind came to."""
@@ -250,14 +215,33 @@ def arguments(kind: Kind, inputs: Path, out: Path) -> list[str]:
     return [part.format(inputs, out) for part in kind.command.split()]
 
 
-def differences(expected: dict[str, Any], found: dict[str, Any]) -> str:
-    """Return the names of the files that differ."""
-    return ", ".join(name for name in sorted({*expected, *found}) if expected.get(name) != found.get(name))
-
-
 def log() -> str:
     """Return the end of what the last command printed."""
     return Path(os.environ["KILLS_LOG"]).read_text(errors="replace")[-2000:]
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """Run a cluster of Ray that RAY_ADDRESS names, unless it names one already."""
+    if "RAY_ADDRESS" in os.environ:
+        yield
+        return
+    settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    os.environ.update(settings)
+    code = "import ray, sys; print(ray.init(num_cpus=2, include_dashboard=False).address_info['address'], flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}; sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    os.environ["RAY_ADDRESS"] = process.stdout.readline().strip()
+    try:
+        yield
+    finally:
+        for name in (*settings, "RAY_ADDRESS"):
+            del os.environ[name]
+        process.stdin.close()
+        process.wait()
 
 
 def import_all(folder: Path) -> None:
@@ -290,7 +274,8 @@ def main() -> int:
             folder = Path(parent, name.replace(" ", "-"))
             folder.mkdir()
             kills = options.kills or (100 if name == "train" else 30)
-            counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
+            with cluster() if name == "ray" else nullcontext():
+                counts = campaign(name, kills, Random(f"{seed} {name}"), folder)
             print(f"{name}: {counts}", flush=True)
             failed |= bool(counts.lost or counts.different)
     return int(failed)
