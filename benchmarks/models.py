@@ -33,6 +33,7 @@ from legenda.decoding import beam_search, greedy
 from legenda.errors import LegendaError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
+from legenda.packed_weights import pack_weights
 from legenda.regions import Regions
 from legenda.tasks.base import Objective, regions_to_batch
 from legenda.tasks.caption_objectives import CrossEntropy
@@ -138,7 +139,9 @@ def measure(
         run(call, "cpu")
     if device != "cpu":
         call = make_task(captioner.to(device), task, regions.to(device))
-    elif not trains:
+    elif trains:
+        pack_weights(captioner)
+    else:
         ComputeOptions(device=device, precision=precision).apply(captioner)
     run(call)
     times = [timed(lambda: run(call)) for _ in range(repeats)]

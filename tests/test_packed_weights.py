@@ -1,4 +1,4 @@
-"""Packed weights give the products of plain linear layers, follow changes, and leave gradients and copies alone."""
+"""Linear layers by oneDNN's kernels give the products and gradients of plain ones, and follow changes of weights."""
 
 import copy
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
-from legenda.packed_weights import _PackedMap, pack_weights, packed_weights
+from legenda.packed_weights import linear, pack_weights
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
@@ -85,12 +85,40 @@ def test_parts_of_a_weight_are_packed():
     assert 1e-6 < error < 0.05
 
 
-def test_no_packed_weights_are_left_after_the_block():
-    model = nn.Sequential(nn.Linear(64, 32), ConcatUpdate(32, bias=True, dropout=0.0))
-    with packed_weights(model):
-        assert all(isinstance(each, _PackedMap) for each in (model[0].forward, *model[1].linear_maps()))
-    assert "forward" not in vars(model[0])
-    assert model[1].packed is None
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_are_those_of_the_layer(bias):
+    torch.manual_seed(0)
+    layer, x = nn.Linear(320, 256, bias=bias), torch.randn(8, 320, 4, requires_grad=True)
+    wanted = [x, *layer.parameters()]
+
+    def gradients():
+        loss = layer(x.transpose(1, 2)).square().sum()
+        first = torch.autograd.grad(loss, wanted, create_graph=True)
+        return [*first, *torch.autograd.grad(sum(each.square().sum() for each in first), wanted)]
+
+    expected = gradients()
+    pack_weights(layer)
+    for found, reference in zip(gradients(), expected, strict=True):
+        assert ((found - reference).norm() / reference.norm()).item() < 1e-5
+
+
+def test_parts_of_a_weight_have_gradients():
+    torch.manual_seed(0)
+    update, x, attended = ConcatUpdate(256, bias=True, dropout=0.0), torch.randn(32, 3, 256), torch.randn(32, 1, 256)
+    results = []
+    for _ in range(2):
+        update(attended, x).square().sum().backward()
+        results.append(update.linear.weight.grad)
+        update.zero_grad()
+        pack_weights(update)
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_with_gaps_in_memory_are_multiplied():
+    torch.manual_seed(0)
+    x, weight = torch.randn(32, 2, 600)[:, 0, ::2], torch.randn(300, 600).T[::2]
+    torch.testing.assert_close(linear(x, weight), F.linear(x, weight), rtol=1e-4, atol=1e-4)
+    assert linear(x.bfloat16(), weight.bfloat16()).dtype == torch.bfloat16
 
 
 def test_logits_are_computed_in_float32():

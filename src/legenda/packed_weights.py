@@ -1,18 +1,20 @@
-"""Linear layers with weights packed for inference on CPUs, in the layout of oneDNN's kernels."""
+"""Linear layers by oneDNN's kernels on CPUs, with weights packed in their layout where no gradients are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import Function
 from torch.nn import functional as F
 
 LinearMap = Callable[[Tensor], Tensor]
 """A product with a weight matrix, and the sum with a bias."""
+_MIN_NUMEL, _MIN_PRODUCTS = 2**16, 2**21
+"""Below these numbers of weights, and of products with them, F.linear is as fast where gradients are wanted."""
 
 
 class SplitLinear(nn.Module):
@@ -25,12 +27,16 @@ class SplitLinear(nn.Module):
         raise NotImplementedError
 
     def linear_maps(self) -> list[LinearMap]:
-        """Return the products with the parts, packed after `pack_weights`."""
-        return self.packed or [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.parts()]
+        """Return the products with the parts for one pass over the module, packed after `pack_weights`."""
+        if self.packed is None:
+            return [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.parts()]
+        if torch.is_grad_enabled():
+            return [partial(linear, weight=weight.contiguous(), bias=bias) for weight, bias in self.parts()]
+        return self.packed
 
 
 def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-    """Compute the linear layers of a float32 model with packed weights wherever no gradients are wanted, on CPUs.
+    """Compute the linear layers of a float32 model by oneDNN's kernels on CPUs, without gradients with packed weights.
 
     dtype: of the packed weights; with bfloat16 each product is rounded once, and all other operations are computed in
     float32, as is the layer of the logits, whose rounding would change one caption in twelve (docs/results/speed.md).
@@ -38,7 +44,8 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
     Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
-    are 1.5 to 1.9 times as fast in float32, of one image 1.7 to 2.7 times; docs/results/speed.md has the rest.
+    are 1.5 to 1.9 times as fast in float32, of one image 1.7 to 2.7 times, self-critical steps of 10 images 1.45 to
+    1.55 times; docs/results/speed.md has the rest.
     """
     if not torch.backends.mkldnn.is_available():
         return
@@ -49,22 +56,50 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
             module.forward = _PackedMap(module, 0, torch.float32 if name.endswith("decoder.output") else dtype)
 
 
-@contextmanager
-def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Pack the weights within the block, in which they must not change; afterwards no packed weights are left.
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `F.linear(input, weight, bias)`, by oneDNN's kernels for many float32 weights on CPUs.
 
-    Two searches of a self-critical step (greedy baseline and samples) are then faster than the packing takes:
-    benchmarks/models.py, task `self_critical`.
+    PyTorch's own product is MKL's. The gradient is computed with the same kernels.
     """
-    pack_weights(model)
-    try:
-        yield
-    finally:
-        for module in model.modules():
-            if isinstance(module, SplitLinear):
-                module.packed = None
-            elif isinstance(vars(module).get("forward"), _PackedMap):
-                del module.forward
+    if (
+        {input.dtype, weight.dtype} != {torch.float32}
+        or input.device.type != "cpu"
+        or weight.numel() < _MIN_NUMEL
+        or input.numel() * len(weight) < _MIN_PRODUCTS
+        or torch.is_autocast_enabled("cpu")
+        or torch.compiler.is_compiling()
+    ):
+        return F.linear(input, weight, bias)
+    return OneDNNLinear.apply(input.flatten(0, -2), weight, bias).view(*input.shape[:-1], len(weight))
+
+
+class OneDNNLinear(Function):
+    """The product `x weight^T + bias` of float32 matrices; its gradient consists of the same products, and so on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return multiply(_dense(x), _dense(weight), bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        return (
+            OneDNNLinear.apply(gradient, weight.T, None) if wants_x else None,
+            OneDNNLinear.apply(gradient.T, x.T, None) if wants_weight else None,
+            gradient.sum(0) if wants_bias else None,
+        )
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Return the matrix without gaps in memory, for which oneDNN has no fast kernel."""
+    return x if x.is_contiguous() or x.T.is_contiguous() else x.contiguous()
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `x weight^T + bias` by oneDNN, without gradients; weight: packed, or a matrix without gaps."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 class _PackedMap:
@@ -75,19 +110,19 @@ class _PackedMap:
         self._packed: tuple[Any, Tensor, Tensor | None] | None = None
 
     def __call__(self, input: Tensor) -> Tensor:
-        """Return the result of the layer; by `F.linear` with gradients, autocast, and other dtypes and devices."""
+        """Return the result of the layer; by `F.linear` in other dtypes, on other devices, and while compiling."""
         x, parameters = input, list(self.module.parameters())
         is_float32_on_cpu = x.dtype == parameters[0].dtype == torch.float32 and x.device.type == "cpu"
         plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
         if plain or not is_float32_on_cpu:
             self._packed = None  # fused optimizers change weights without counting a version
-            return F.linear(x, *self._part())
+            return linear(x, *self._part())
         key = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
         packed = self._packed
         if packed is None or packed[0] != key:
             self._packed = packed = key, *self._pack()
         _, weight, bias = packed
-        return torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), weight, bias, "none", [], "").to(x.dtype)
+        return multiply(x.to(self.dtype), weight, bias).to(x.dtype)
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files hold no packed weights
         return _PackedMap, (self.module, self.index, self.dtype)
