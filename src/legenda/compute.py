@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -55,6 +56,14 @@ class ComputeOptions(Bounded):
         if device.type == "cpu" and self.precision == "fp16":
             raise ConfigError("models cannot compute in fp16 on the CPU; choose bf16 or float32")
         return device
+
+    def check_count(self, devices: int) -> None:
+        """Raise ConfigError where this machine has fewer devices of the kind; each is a process."""
+        import torch
+
+        available = torch.cuda.device_count() if self.resolve().type == "cuda" else max(2, os.cpu_count() or 1)
+        if devices > available:
+            raise ConfigError(f"--devices is {devices}, but this machine has {available}; ask for fewer")
 
     def apply(self, model: Any) -> None:
         """Move a model to the device for inference in the precision: packed weights on CPUs, elsewhere autocast."""

@@ -81,6 +81,7 @@ def train_recipe(
     """
     compute = ComputeOptions(device=device, precision=precision or "float32")
     compute.resolve_for_models()
+    compute.check_count(devices)
     check_folder(out)
     if precision is not None:
         changed = (dataclasses.replace(stage, precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)

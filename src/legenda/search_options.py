@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from legenda.compute import RunOptions
-from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from legenda.config import Bound, Bounded, Count, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError
 
 _TopP = Annotated[float, Bound("above 0 and at most 1", lambda value: 0 < value <= 1)]
@@ -21,7 +21,7 @@ class SearchOptions(Bounded):
     Raise ConfigError for a value out of range.
     """
 
-    beam_size: PositiveInt = 3
+    beam_size: Count = 3
     """Number of beams."""
     length_penalty: NonNegativeFloat | None = None
     """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""

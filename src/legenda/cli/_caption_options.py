@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from legenda.compute import ExtractorOptions
-from legenda.config import PositiveInt
+from legenda.config import Count, PositiveInt
 from legenda.errors import ConfigError
 from legenda.evaluation.caption_formats import Format
 from legenda.search_options import RunSearchOptions
@@ -27,7 +27,7 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     extractor: str | None = None
     """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
     built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
-    num_captions: PositiveInt = 1
+    num_captions: Count = 1
     """Captions of each image, best first with their scores, at most the beam size; or samples."""
     output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
     """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""

@@ -10,7 +10,7 @@ from legenda.terminal import escape_controls
 
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 _PATH_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES}
-_NO_MEMORY = re.compile("out of memory|allocate memory")  # of torch
+_NO_MEMORY = re.compile("out of memory|allocate memory|size calculation overflowed")  # of torch
 _HALF = 800
 """Characters at both ends of a long message."""
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import tyro
 
 from legenda.cli.options import parse
-from legenda.config import Bounded, PositiveInt
+from legenda.config import Bounded, Count, PositiveInt
 from legenda.errors import ConfigError
 
 ROW_OPTIONS = ("--model.", "--data.", "--training.", "--fine-tuning.")
@@ -36,13 +36,13 @@ class TableOptions(Bounded):
     """The folder of the runs and the tables; by default runs/tables, with --scenes runs/scenes.tables."""
     rows: tuple[str, ...] = ()
     """Rows, by the ends of their recipes' names; by default all."""
-    seeds: PositiveInt = 1
+    seeds: Count = 1
     """Runs of each row."""
     processes: PositiveInt | None = None
     """Rows trained at once; by default the number of CUDA devices, or 1 without any."""
     split: Literal["val", "test"] = "test"
     """The split that is captioned and scored."""
-    beam_size: PositiveInt = 3
+    beam_size: Count = 3
     """Number of beams."""
     scenes: bool = False
     """Train small models on the embedded scenes instead of COCO: minutes for each row, and no downloads. The scores are

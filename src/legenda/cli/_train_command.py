@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from legenda.compute import Precision
-from legenda.config import Bounded, PositiveInt
+from legenda.config import Bounded, Count, PositiveInt
 from legenda.recipes import Recipe
 
 
@@ -20,7 +20,7 @@ class CommandOptions(Bounded):
     """The run folder."""
     init_from: str | None = None
     """A trained model (a run folder or a name) whose vocabulary and sizes replace those of the first of two stages."""
-    seeds: PositiveInt = 1
+    seeds: Count = 1
     """Runs to train, in OUT/seed0, OUT/seed1 and so on."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import tyro
 
 from legenda.cli.options import parse
-from legenda.config import Bounded, PositiveInt
+from legenda.config import Bounded, Count, PositiveInt
 from legenda.errors import LegendaError
 
 
@@ -30,7 +30,7 @@ class ClaimOptions(Bounded):
     """The folder of the runs and of the results."""
     arms: tuple[str, ...] = ()
     """Models to train, by their keys in the claim; by default all. A verdict takes all."""
-    seeds: PositiveInt = 5
+    seeds: Count = 5
     """Seeds of each model; fewer than 5 give no verdict."""
     steps: PositiveInt | None = None
     """Training steps of each run, by default those of the claim; they are rounded to whole epochs."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from legenda.config import Bound, Bounded, NonNegativeInt, PositiveInt, Probability
+from legenda.config import Bound, Bounded, Count, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 
 Fraction = Annotated[float, Bound("in [0, 1]", lambda value: 0 <= value <= 1)]
@@ -17,7 +17,7 @@ class SelfCriticalConfig(Bounded):
 
     section: ClassVar[str] = "training.self_critical."
 
-    num_samples: PositiveInt = 5
+    num_samples: Count = 5
     """Captions sampled per image and step; with beam search the beam size, all of whose captions are used."""
     sample_method: Literal["multinomial", "beam"] = "multinomial"
     """Ancestral sampling, or beam search (Cornia et al., 2020; MD-SAN, Eq. 16)."""
@@ -87,7 +87,7 @@ class ObjectiveConfig(Bounded):
     """Settings of the objective self_critical."""
     batch_size: PositiveInt = 10
     """Examples (images, questions, sentence pairs) per step, the total over all devices and accumulation steps."""
-    captions_per_image: PositiveInt = 5
+    captions_per_image: Count = 5
     """Reference captions per image and step; they share one encoding of the image."""
     max_caption_length: PositiveInt = 16
     """Training captions are truncated to this many words."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from legenda.config import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
+from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.tasks.config import ObjectiveConfig
 from legenda.training.schedules import Schedule, StepDecay
@@ -48,7 +48,7 @@ class TrainingConfig(ObjectiveConfig):
     """Seed of initialization, data order, choice of captions, sampling and dropout."""
     eval_every: PositiveInt = 1
     """Epochs between evaluations on the validation split; the last epoch is always evaluated."""
-    eval_beam_size: PositiveInt = 3
+    eval_beam_size: Count = 3
     eval_collapse_repeats: bool = False
     """Whether a word that follows itself in a caption is dropped before scoring, here and by default in `legenda
     evaluate` (MD-SAN and M2 as released; not in their reward)."""

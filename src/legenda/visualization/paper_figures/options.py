@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import tyro
 
 from legenda.compute import ComputeOptions, ExtractorOptions
-from legenda.config import NonNegativeInt, PositiveInt
+from legenda.config import Count, NonNegativeInt, PositiveInt
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]
 
@@ -91,7 +91,7 @@ class CaptionOptions(ImageOptions):
 
     count: PositiveInt = 2
     """The number of images of the split, if none is named."""
-    beam_size: PositiveInt = 3
+    beam_size: Count = 3
     """Hypotheses kept by beam search."""
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import tyro
 
 from legenda.compute import RunOptions
-from legenda.config import NonNegativeInt, PositiveInt
+from legenda.config import Count, NonNegativeInt
 from legenda.errors import ConfigError
 
 
@@ -40,7 +40,7 @@ class ReportOptions(RunOptions):
     """Annotations to use instead of the runs', in any supported layout; required for imported models."""
     features: Path | None = None
     """The features of the images in --annotations."""
-    beam_size: PositiveInt = 3
+    beam_size: Count = 3
     """Hypotheses kept by beam search."""
     overlays: Path | None = None
     """A folder for the attention as PNG too: a sheet for each image and run, one tile for each word."""
