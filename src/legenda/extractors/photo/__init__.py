@@ -61,9 +61,9 @@ def _pixels(images: list[Image.Image]) -> Tensor:
 
 def _colors(pixels: Tensor) -> Tensor:
     """Return the roots of a histogram of 4 x 4 x 4 colors, and the mean color of 3 x 3 cells, `(B, 64 + 27)`."""
-    red, green, blue = (pixels.long() // 64).unbind(1)
+    red, green, blue = (pixels.byte() // 64).unbind(1)
     codes = (16 * red + 4 * green + blue).flatten(1)
-    histogram = F.one_hot(codes, 64).float().mean(1)
+    histogram = torch.stack([image.bincount(minlength=64) for image in codes]) / codes.shape[1]
     return torch.cat([histogram.sqrt(), F.adaptive_avg_pool2d(pixels / 255, 3).flatten(1)], dim=1)
 
 

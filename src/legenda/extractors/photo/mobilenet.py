@@ -15,10 +15,12 @@ class _Conv(nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the map, of ceil(size / stride) cells on each side."""
-        kernel, stride, pads = self.kernel_size[0], self.stride[0], []
-        for size in (input.shape[-1], input.shape[-2]):
-            total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
-            pads += [total // 2, total - total // 2]
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        totals = [max((-(-size // stride) - 1) * stride + kernel - size, 0) for size in input.shape[-2:]]
+        if all(total % 2 == 0 for total in totals):  # F.pad would copy the map
+            halves = [total // 2 for total in totals]
+            return F.conv2d(input, self.weight, self.bias, self.stride, halves, groups=self.groups)
+        pads = [pad for total in reversed(totals) for pad in (total // 2, total - total // 2)]
         return super().forward(F.pad(input, pads))
 
 
