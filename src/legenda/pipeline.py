@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -154,9 +155,9 @@ class Pipeline:
         """
         vocabulary, options = self.vocabulary, options or SearchOptions()
         generator = seeded_generator(options, self.model.device)
-        for start in range(0, len(files), batch_size):
-            batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
-            extract_files(batch, self._run_extractor)
+        done = 0
+        for batch in self._extracted_batches(files, batch_size):
+            done += len(batch)
             readable = [file for file in batch if file.regions is not None]
             found: dict[int, ImageCaptions] = {}
             attend = callback is not None
@@ -171,7 +172,23 @@ class Pipeline:
             for file in batch:
                 yield found.get(id(file)) or ImageCaptions(file.name, error=file.error)
             if progress is not None:
-                progress(start + len(batch), len(files))
+                progress(done, len(files))
+
+    def _extracted_batches(self, files: Sequence[tuple[str, Path]], batch_size: int) -> Iterator[list[ImageFile]]:
+        """Yield batches of images with their regions; a thread extracts the next one while the caller searches."""
+
+        def extract(start: int) -> list[ImageFile]:
+            batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
+            extract_files(batch, self._run_extractor)
+            return batch
+
+        with ThreadPoolExecutor(1) as pool:
+            following = pool.submit(extract, 0)
+            for start in range(batch_size, len(files) + batch_size, batch_size):
+                batch = following.result()
+                if start < len(files):
+                    following = pool.submit(extract, start)
+                yield batch
 
     def _search_files(
         self, files: Sequence[ImageFile], search: Callable[[Regions], GenerationOutput]
