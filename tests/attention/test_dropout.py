@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from legenda.attention.dropout import Dropout, dropout
+from legenda.attention.dropout import Dropout, dropout, keep_mask
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -62,3 +62,12 @@ def test_module_is_the_identity_in_evaluation_mode():
     x, module = torch.randn(5000), Dropout(0.5)
     assert not torch.equal(module(x), x)
     assert torch.equal(module.eval()(x), x)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_masks_have_eight_bits(rate):
+    torch.manual_seed(0)
+    mask = keep_mask(torch.empty(100, 333), rate)
+    assert mask.dtype == torch.uint8
+    assert set(mask.unique().tolist()) <= {0, 1}
+    assert mask.double().mean().item() == pytest.approx(1 - rate, abs=0.01)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
-from legenda.attention.dropout import dropout
+from legenda.attention.dropout import dropout, keep_mask
 
 _BLOCK_SIZE = {"cpu": 2**19}
 _DEFAULT_BLOCK_SIZE = 2**26
@@ -80,11 +80,15 @@ def _by_query(queries: Float[Tensor, "B H T d"]) -> Float[Tensor, "T B H 1 d"]:
     return queries.movedim(2, 0).contiguous().unsqueeze(3)
 
 
+def _scale(rate: float) -> float:
+    return 0.0 if rate == 1 else 1 / (1 - rate)
+
+
 class _ScoredPairs(Function):
     """Scores and means in blocks, whose intermediate tensors stay in the processor's cache.
 
     All products q * k at once are images x queries x keys x dim numbers, saved for the backward pass and read again by
-    every step of the formula. Here only B' is saved: where it is positive, ReLU and dropout pass the gradient.
+    every step of the formula. Here the backward pass computes them and B' again, and only the mask of dropout is saved.
     """
 
     @staticmethod
@@ -102,35 +106,34 @@ class _ScoredPairs(Function):
     ) -> tuple[Tensor, Tensor]:
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
-        start = weight.new_zeros(c) if bias is None else bias
-        full, by_query, mean_weights = keys.contiguous(), _by_query(queries), mean_weights.expand(T, B, -1, S)
-        kept = queries.new_empty(T, B, H, S, c) if keep else None
+        full, by_query = keys.contiguous(), _by_query(queries)
+        mean_weights = mean_weights.expand(T, B, H, S).contiguous()
+        kept = weight.new_empty((T, B, H, S, c), dtype=torch.uint8) if keep and rate else None
         scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
+        scale = _scale(rate)
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
-            products = by_query[t, b] * full[b]
-            out = products.new_empty(products[..., :c].shape) if kept is None else kept[t, b]
-            torch.addmm(start, products.view(-1, d), weight.T, out=out.view(-1, c))
-            dropout(out.relu_(), rate, inplace=True)
-            scores[t, b] = (out.view(-1, c) @ score_proj[0]).view(out.shape[:-1])
-            means[t, b] = (mean_weights[t, b].unsqueeze(-2) @ out).squeeze(-2)
+            pairs = F.linear(by_query[t, b] * full[b], weight, bias).relu_()
+            if rate:
+                mask = keep_mask(pairs, rate)
+                pairs.mul_(mask)
+                if kept is not None:
+                    kept[t, b] = mask
+            scores[t, b] = pairs @ (score_proj[0] * scale)
+            means[t, b] = (mean_weights[t, b].unsqueeze(-2) @ pairs).squeeze(-2)
         if score_proj_bias is not None:
             scores += score_proj_bias
         ctx.save_for_backward(queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept)
         ctx.rate = rate
-        return scores, means
+        return scores, means.mul_(scale)
 
     @staticmethod
     def backward(ctx: Any, to_scores: Tensor, to_means: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept = ctx.saved_tensors
-        scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
+        scale = _scale(ctx.rate)
         if torch.is_grad_enabled():  # gradients of these gradients are wanted
             mapped = (queries, keys, weight, bias, score_proj, score_proj_bias)
-            return (
-                *_differentiable_gradients(mapped, mean_weights, kept.sign() * scale, to_scores, to_means),
-                None,
-                None,
-                None,
-            )
+            mask = None if kept is None else kept.to(weight.dtype) * scale
+            return (*_differentiable_gradients(mapped, mean_weights, mask, to_scores, to_means), None, None, None)
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
         by_query, keys = _by_query(queries), keys.contiguous()
@@ -141,14 +144,17 @@ class _ScoredPairs(Function):
         to_bias, to_score_proj = weight.new_zeros(c, dtype=sums), torch.zeros_like(score_proj, dtype=sums)
         score_scale, mean_scale = score_proj[0] * scale, to_means.unsqueeze(-2) * scale
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
-            pairs = kept[t, b]
+            products = by_query[t, b] * keys[b]
+            pairs = F.linear(products, weight, bias).relu_()
+            if kept is not None:
+                pairs.mul_(kept[t, b])
             grad = to_scores[t, b].unsqueeze(-1) * score_scale
             grad.addcmul_(mean_weights[t, b].unsqueeze(-1), mean_scale[t, b]).mul_(pairs.sign())
-            rows, products = grad.view(-1, c), by_query[t, b] * keys[b]
-            to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten()
+            rows = grad.view(-1, c)
+            to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten() * scale
             to_bias += rows.sum(dim=0)
-            to_weight += rows.T @ products.view(-1, d)
-            to_products = (rows @ weight).view(products.shape)
+            to_weight += F.linear(rows.T, products.view(-1, d).T)
+            to_products = F.linear(grad, weight.T)
             to_queries[b, :, t] = (to_products * keys[b]).sum(dim=3).movedim(0, 2)
             to_products.mul_(by_query[t, b])
             to_keys[b] += to_products[0] if len(to_products) == 1 else to_products.sum(dim=0)
@@ -166,9 +172,9 @@ class _ScoredPairs(Function):
 
 
 def _differentiable_gradients(
-    mapped: tuple[Tensor | None, ...], mean_weights: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
+    mapped: tuple[Tensor | None, ...], mean_weights: Tensor, mask: Tensor | None, to_scores: Tensor, to_means: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of all tensors in `mapped` that have one, from the formula; mask: of ReLU and dropout."""
+    """Return the gradients of all tensors in `mapped` that have one, from the formula; mask: of dropout."""
     # as tensors of their own, so that what one of them owes to another is not counted here
     aliases = [None if x is None else x.view_as(x) for x in mapped]
     queries, keys, weight, bias, score_proj, score_proj_bias = aliases
