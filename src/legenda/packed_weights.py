@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 LinearMap = Callable[[Tensor], Tensor]
 """A product with a weight matrix, and the sum with a bias."""
-_MIN_NUMEL, _MIN_PRODUCTS = 2**16, 2**21
+_MIN_NUMEL, _MIN_PRODUCTS = 2**10, 2**21
 """Below these numbers of weights, and of products with them, F.linear is as fast where gradients are wanted."""
 
 
