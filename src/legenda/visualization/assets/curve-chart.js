@@ -9,7 +9,7 @@
 const createCurveChart = (() => {
   const WIDTH = 360;
   const HEIGHT = 220;
-  const EDGE = { left: 46, right: 22, top: 10, bottom: 42 };
+  const EDGE = { left: 54, right: 22, top: 10, bottom: 42 };
 
   function isMeasured([, value]) {
     return value !== null;
