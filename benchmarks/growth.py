@@ -15,6 +15,7 @@ import torch
 import tyro
 
 from legenda.io import write_json
+from legenda.packed_weights import pack_weights
 from legenda.visualization.figures.canvas import COLORS, DASHES, INK, new_figure, save_figure, style_axes
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
@@ -73,7 +74,9 @@ def measure(name: str, axis: str, value: int) -> float:
     images = value if axis == "images" else IMAGES
     regions = make_regions(name, images, value if axis == "regions" else None)
     task = {"beam": f"beam{value}", "images": "beam3"}.get(axis, "xe")
-    run = make_task(make_captioner(name, **changes), task, regions, value if axis == "rows" else ROWS)
+    captioner = make_captioner(name, **changes)
+    pack_weights(captioner)  # as the commands do
+    run = make_task(captioner, task, regions, value if axis == "rows" else ROWS)
     run()
     return min(timed(run)[0] for _ in range(CALLS)) / images
 
