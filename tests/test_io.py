@@ -126,6 +126,7 @@ def test_values_without_json_form_write_nothing(tmp_path):
         (b"[-Infinity]", "holds a number that is NaN"),
         (b"[1, -1e999]", "holds a number that is NaN"),
         (b"[1" + b"0" * 310 + b".5]", "holds a number that is NaN"),
+        (b"[-1" + b"0" * 310 + b"]", "holds a number that is NaN, infinite or of too many digits"),
         (rb'["a", {"\uD83d\u0041": 1}]', "holds half of a surrogate pair, which is no character"),
     ],
 )

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 from legenda.terminal import escape_controls
@@ -62,6 +62,8 @@ def install_line(extra: str) -> str:
 
     Legenda is on no package index, so that pip finds it in a clone alone.
     """
+    from importlib import metadata  # late: it takes longer than the help of all commands
+
     ways = f"pip install '.[{extra}]' in a clone of Legenda"
     with suppress(metadata.PackageNotFoundError):
         found = [line.partition(";") for line in metadata.requires("legenda") or ()]

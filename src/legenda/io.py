@@ -156,7 +156,7 @@ def read_json(path: str | Path, hint: str = "check the path") -> Any:
 def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
     """Parse JSON; `path` names its source in errors. options: of json.loads."""
     if _OVERFLOWS.search(text):
-        options["parse_float"] = _parse_finite
+        options |= {"parse_float": _parse_finite, "parse_int": parse_integer}
     try:
         value = json.loads(text, parse_constant=_parse_finite, **options)
         if _SURROGATE.search(text):
@@ -170,6 +170,12 @@ def parse_json(text: str, path: str | Path, hint: str, **options: Any) -> Any:
         raise DataError(f"{path} holds JSON that is nested too deep; {hint}") from error
     except ValueError as error:  # Python limits the digits of a number
         raise DataError(f"{path} holds a number that is NaN, infinite or of too many digits; {hint}") from error
+
+
+def parse_integer(text: str) -> int:
+    """Return an integer; raise ValueError for one of so many digits that no float is as large."""
+    _parse_finite(text)
+    return int(text)
 
 
 def _parse_finite(text: str) -> float:

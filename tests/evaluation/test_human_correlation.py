@@ -112,13 +112,14 @@ def test_constant_scores_have_no_correlation():
         ("x.txt", "a.jpg\tb.jpg#0\t0.5\t3\t0", "line 1 has neither three ratings"),
         ("x.txt", "a.jpg\tb.jpg#0\t1\tx\t3", "the rating 'x' in x.txt: line 1 is no number"),
         ("x.csv", "image_id,caption\na,b", "row 1 lacks image_id, caption or rating"),
-        ("x.csv", "image_id,caption,rating\nz,b,1", "no references of image z"),
+        ("x.csv", "image_id,caption,rating\nz,b,1", "no references of image 'z'"),
+        ("x.csv", "image_id,caption,rating\n,b,1", "no references of image ''"),
         ("x.csv", "image_id,caption,rating\na,b,1", "fewer than two captions"),
         ("x.json", "{}", "row 1 lacks image_id"),
         (
             "x.json",
             '[{"image_id": "a", "caption": "b", "rating": NaN}]',
-            "the rating nan in x.json: row 1 is no number",
+            "x.json holds a number that is NaN",
         ),
     ],
 )

@@ -163,4 +163,4 @@ def _box(values: Any) -> Box:
 def _is_box(box: Box) -> bool:
     """Return whether a box has a finite area above 0."""
     x1, y1, x2, y2 = box
-    return x1 < x2 and y1 < y2 and all(map(math.isfinite, box))
+    return x1 < x2 and y1 < y2 and math.isfinite((x2 - x1) * (y2 - y1))

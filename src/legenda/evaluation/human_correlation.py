@@ -52,8 +52,10 @@ def correlate(path: Path, references: Path, *, metrics: str = "auto") -> Scoring
     flickr = references.suffix == ".txt"
     captions, known = _read_tokens(references) if flickr else ({}, read_references(references))
     crowd, rated = _read_flickr(path, captions) if path.suffix == ".txt" else (False, _read_table(path, flickr))
-    if missing := next((entry.image for entry in rated if not known.get(entry.image)), None):
-        raise DataError(f"{references} has no references of image {missing}; name a file that has with --references")
+    if missing := [entry.image for entry in rated if not known.get(entry.image)]:
+        raise DataError(
+            f"{references} has no references of image {missing[0]!r}; name a file that has with --references"
+        )
     taken = {(entry.image, entry.caption) for entry in rated} if crowd else set()
     groups = {
         image: [text for text in group if (image, _normalize(text)) not in taken] for image, group in known.items()

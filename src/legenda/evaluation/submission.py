@@ -47,8 +47,10 @@ def coco_splits(run: "CaptionerRun", test_features: Path | None) -> "dict[str, C
                 f"{test_features} holds {name}, which is not an image of test2014; extract features of test2014 only"
             )
     _check_count("test2014", len({coco_id(image.id) for image in test}), test_features)
-    if wrong := next((image.id for image in val if coco_id(image.id) is None), None):
-        raise DataError(f"{data.annotations} gives an image of val2014 the id {wrong}, not one of COCO's; add a cocoid")
+    if wrong := [image.id for image in val if coco_id(image.id) is None]:
+        raise DataError(
+            f"{data.annotations} gives an image of val2014 the id {wrong[0]}, not one of COCO; add a cocoid"
+        )
     return {
         "val2014": stored_captions(val, data.open_store()),
         "test2014": stored_captions(test, store),

@@ -92,8 +92,8 @@ class BPETokenizer:
         self._old = not lines or not lines[0].startswith("#version: 0.2")  # where the end of a word is a piece apart
         ranks = (line.split() for line in lines if line and not line.startswith("#version"))
         self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(ranks)))}
-        if wrong := next((pair for pair in self._ranks if len(pair) != 2), None):
-            raise DataError(f"{' '.join(wrong)!r} is no pair of pieces to be merged; {_HINT}")
+        if wrong := [pair for pair in self._ranks if len(pair) != 2]:
+            raise DataError(f"{' '.join(wrong[0])!r} is no pair of pieces to be merged; {_HINT}")
         self._known: dict[str, tuple[str, ...]] = {}
 
     @classmethod

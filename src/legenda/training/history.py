@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import CheckpointError, DataError
-from legenda.io import read_text, write_text
+from legenda.io import parse_integer, read_text, write_text
 from legenda.run_files import HISTORY, HISTORY_TABLE
 
 _HEADER = "step,epoch,name,value\n"
@@ -33,7 +33,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 def _parse_record(line: str) -> dict[str, Any]:
     """Return a record with whole numbers as step and epoch and numbers as scores of a validation; else raise."""
-    record = json.loads(line)
+    record = json.loads(line, parse_int=parse_integer)
     if not all(isinstance(score, int | float | None) for score in record.get("validation", {}).values()):
         raise TypeError
     return record | {name: int(record[name]) for name in {"step", *record} & {"step", "epoch"}}
