@@ -6,6 +6,8 @@ legenda train photo --stages first --init-from runs/text --data.annotations phot
         --data.features photo/photo.safetensors --out runs/photo
 legenda train photo.consensus $PLUGIN --init-from runs/photo --out runs/consensus
 python benchmarks/photo/package.py runs/consensus src/legenda/assets/photo 0.7
+
+The recipes flickr8k.MODEL.text train the models of docs/results/flickr8k.md on COCO's captions before the photographs.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -25,7 +28,7 @@ from legenda.datasets.captions import CaptionDataset, DataModule, KarpathyData
 from legenda.errors import DataError
 from legenda.features.predicted_words import WIDTH, WordTable, caption_shares
 from legenda.io import verified
-from legenda.recipes import Recipe, get_recipe
+from legenda.recipes import Recipe, all_recipes, get_recipe
 from legenda.regions import Regions
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.text import Vocabulary, ptb_tokenize
@@ -84,7 +87,7 @@ class PredictedWordsData:
             _dataset([chosen[index] for index in part], table, simulate, random)
             for part, random in ((order[: self.validation], False), (order[self.validation :], True))
         )
-        return DataModule(train, held_out, vocabulary, WIDTH, False)
+        return DataModule(train, held_out, vocabulary, WIDTH, True)
 
     def split(self, name: str) -> CaptionDataset:
         """Return train or val."""
@@ -150,7 +153,9 @@ def _dataset(
     def read(positions: np.ndarray) -> Regions:
         drawn = generator.integers(len(simulate.residuals), size=len(positions)) if random else positions
         shares = simulate([images[position][1] for position in positions], drawn % len(simulate.residuals))
-        return Regions.from_numpy(table.regions(shares))
+        features = table.regions(shares)
+        whole = np.array([0.0, 0.0, 1.0, 1.0], np.float32)  # as the extractor gives for words
+        return Regions.from_numpy(features, np.broadcast_to(whole, (*features.shape[:2], 4)).copy())
 
     references = tuple(tuple(captions[_GIVEN:]) for captions, _ in images)
     ids = tuple(str(number) for number in range(len(images)))
@@ -259,29 +264,33 @@ _stage = _photo.stages[0]
 _folder = Path("photo")
 _halves = KarpathyData(annotations=_folder / "halves.json", features=_folder / "photo.safetensors", min_count=4)
 
-legenda.register_recipe(
-    Recipe(
-        name="photo.text",
-        summary="captions of COCO from simulated predicted words, before photo",
-        model=_photo.model,
-        model_overrides=_photo.model_overrides,
-        data=PredictedWordsData(
-            captions=Path("coco_captions"),
-            annotations=_folder / "halves.json",
-            shares=_folder / "shares.npz",
-            words=_folder,
-        ),
-        stages=(
-            replace(
-                _stage,
-                epochs=1,
-                captions_per_image=3,
-                schedule=Cosine(learning_rate=1e-3, min_learning_rate=1e-4, total_steps=2500, warmup_steps=200),
-                ema_decay=0.99,
-            ),
-        ),
-    )
+_text = PredictedWordsData(
+    captions=Path("coco_captions"),
+    annotations=_folder / "halves.json",
+    shares=_folder / "shares.npz",
+    words=_folder,
 )
+
+
+def _text_recipe(recipe: Recipe, data: PredictedWordsData, **stage: Any) -> Recipe:
+    """Return the recipe that trains the model of another one on captions of other images first."""
+    return Recipe(
+        name=f"{recipe.name}.text",
+        summary=f"captions of COCO from simulated predicted words, before {recipe.name}",
+        model=recipe.model,
+        model_overrides=recipe.model_overrides,
+        data=data,
+        stages=(replace(recipe.stages[0], epochs=1, captions_per_image=3, **stage),),
+    )
+
+
+_schedule = Cosine(learning_rate=1e-3, min_learning_rate=1e-4, total_steps=2500, warmup_steps=200)
+legenda.register_recipe(_text_recipe(_photo, _text, schedule=_schedule, ema_decay=0.99))
+for _name, _recipe in all_recipes().items():
+    if _name.startswith("flickr8k."):
+        _short = replace(_schedule, total_steps=1000, warmup_steps=100)
+        _images = replace(_text, images=24_300, validation=300)
+        legenda.register_recipe(_text_recipe(_recipe, _images, schedule=_short, batch_size=24))
 legenda.register_recipe(
     replace(
         _photo,
