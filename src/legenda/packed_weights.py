@@ -44,8 +44,8 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
     Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
-    are 1.5 to 1.9 times as fast in float32, of one image 1.7 to 2.7 times, self-critical steps of 10 images 1.45 to
-    1.55 times; docs/results/speed.md has the rest.
+    are 1.5 to 2.3 times as fast in float32, of one image 1.7 to 2.8 times, self-critical steps 1.45 to 1.55 times;
+    docs/results/speed.md has the rest.
     """
     if not torch.backends.mkldnn.is_available():
         return
