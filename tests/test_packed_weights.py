@@ -126,3 +126,14 @@ def test_logits_are_computed_in_float32():
     pack_weights(model, torch.bfloat16)
     dtypes = {name: layer.forward.dtype for name, layer in model["decoder"].items()}
     assert dtypes == {"output": torch.float32, "inner": torch.bfloat16}
+
+
+def test_small_models_are_trained_by_plain_products():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(128, 256), torch.randn(4000, 128)
+    layer(x).square().sum().backward()
+    expected = [parameter.grad.clone() for parameter in layer.parameters()]
+    layer.zero_grad()
+    pack_weights(layer)
+    layer(x).square().sum().backward()
+    assert all(torch.equal(parameter.grad, grad) for parameter, grad in zip(layer.parameters(), expected, strict=True))

@@ -13,8 +13,11 @@ from torch.nn import functional as F
 
 LinearMap = Callable[[Tensor], Tensor]
 """A product with a weight matrix, and the sum with a bias."""
-_MIN_NUMEL, _MIN_PRODUCTS = 2**10, 2**21
-"""Below these numbers of weights, and of products with them, F.linear is as fast where gradients are wanted."""
+_MIN_NUMEL, _MIN_PRODUCTS = 2**16, 2**21
+"""Numbers of weights, and of products with them, from which layers are trained by oneDNN's kernels.
+
+Small models are trained by F.linear, so that their numbers are those of plain PyTorch.
+"""
 
 
 class SplitLinear(nn.Module):
@@ -56,15 +59,15 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
             module.forward = _PackedMap(module, 0, torch.float32 if name.endswith("decoder.output") else dtype)
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `F.linear(input, weight, bias)`, by oneDNN's kernels for many float32 weights on CPUs.
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_numel: int = _MIN_NUMEL) -> Tensor:
+    """Return `F.linear(input, weight, bias)`, by oneDNN's kernels for at least `min_numel` float32 weights on CPUs.
 
     PyTorch's own product is MKL's. The gradient is computed with the same kernels.
     """
     if (
         {input.dtype, weight.dtype} != {torch.float32}
         or input.device.type != "cpu"
-        or weight.numel() < _MIN_NUMEL
+        or weight.numel() < min_numel
         or input.numel() * len(weight) < _MIN_PRODUCTS
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from legenda.attention.dropout import dropout, keep_mask
 from legenda.packed_weights import linear
 
+_multiply = partial(linear, min_numel=0)  # many products with few weights
 _BLOCK_SIZE = {"cpu": 2**19}
 _DEFAULT_BLOCK_SIZE = 2**26
 """Products q * k that are computed at once: on CPUs as many as the L2 cache holds."""
@@ -113,7 +115,7 @@ class _ScoredPairs(Function):
         scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
         scale = _scale(rate)
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
-            pairs = linear(by_query[t, b] * full[b], weight, bias).relu_()
+            pairs = _multiply(by_query[t, b] * full[b], weight, bias).relu_()
             if rate:
                 mask = keep_mask(pairs, rate)
                 pairs.mul_(mask)
@@ -146,7 +148,7 @@ class _ScoredPairs(Function):
         score_scale, mean_scale = score_proj[0] * scale, to_means.unsqueeze(-2) * scale
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
             products = by_query[t, b] * keys[b]
-            pairs = linear(products, weight, bias).relu_()
+            pairs = _multiply(products, weight, bias).relu_()
             if kept is not None:
                 pairs.mul_(kept[t, b])
             grad = to_scores[t, b].unsqueeze(-1) * score_scale
@@ -154,8 +156,8 @@ class _ScoredPairs(Function):
             rows = grad.view(-1, c)
             to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten() * scale
             to_bias += rows.sum(dim=0)
-            to_weight += linear(rows.T, products.view(-1, d).T)
-            to_products = linear(grad, weight.T)
+            to_weight += _multiply(rows.T, products.view(-1, d).T)
+            to_products = _multiply(grad, weight.T)
             to_queries[b, :, t] = (to_products * keys[b]).sum(dim=3).movedim(0, 2)
             to_products.mul_(by_query[t, b])
             to_keys[b] += to_products[0] if len(to_products) == 1 else to_products.sum(dim=0)
