@@ -192,13 +192,14 @@ def test_an_extraction_whose_driver_and_worker_are_killed_equals_an_undisturbed_
     [
         ("--out {0} --workers 0", "--workers must be at least 1, not 0"),
         ("--out {0} --device cpu,cpu", "--engine ray assigns the GPUs itself"),
-        ("--out {0}/a.png", "needs a folder"),
+        ("--out {0}/b.json", "needs a folder"),
         ("--out {0}/out --num-regions 36", "the extractor scenes has no choice of 36 regions"),
         ("", "name a folder"),
     ],
 )
 def test_options_of_an_extraction_are_rejected(run_command, tmp_path, options, message):
-    (tmp_path / "a.png").touch()
+    for name in ("a.png", "b.json"):
+        (tmp_path / name).touch()
     code, out, err = run_command(f"extract {tmp_path} --extractor scenes --engine ray", options.format(tmp_path))
     assert (code, out) == (2, "")
     assert message in err
@@ -209,12 +210,13 @@ def test_options_of_an_extraction_are_rejected(run_command, tmp_path, options, m
     [
         ("--out {0} --format json", "leave out --format"),
         ("--out {0} --workers 0", "--workers must be at least 1, not 0"),
-        ("--out {0}/a.png", "needs a folder"),
+        ("--out {0}/b.json", "needs a folder"),
         ("", "name a folder"),
     ],
 )
 def test_options_that_ray_does_not_support_are_rejected(run_command, tmp_path, options, message):
-    (tmp_path / "a.png").touch()
+    for name in ("a.png", "b.json"):
+        (tmp_path / name).touch()
     code, out, err = run_command(f"caption {tmp_path} --model none --engine ray", options.format(tmp_path))
     assert (code, out) == (2, "")
     assert message in err

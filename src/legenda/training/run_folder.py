@@ -45,7 +45,7 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
     path = folder / CONFIG
     if path.exists():
         old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
-        new = {name: part for name, part in new.items() if name not in _KEPT}
+        new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
         new |= {name: part for name, part in old.items() if name in _KEPT}
         found = _difference(_with_epochs_of(new, old), new)
         if found is not None:
@@ -85,15 +85,18 @@ def _with_epochs_of(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | None:
-    """Return the name of the first setting that differs, with both values; None for equal configurations."""
+    """Return the name of the first setting that differs, with both values; None for equal configurations.
+
+    A setting that is missing is null.
+    """
     if old == new:
         return None
     if isinstance(old, dict) and isinstance(new, dict):
-        keys = [key for key in (*new, *old) if old.get(key) != new.get(key)]
-        return _difference(old.get(keys[0]), new.get(keys[0]), f"{name}.{keys[0]}".removeprefix("."))
+        found = (_difference(old.get(key), new.get(key), f"{name}.{key}".removeprefix(".")) for key in (*new, *old))
+        return next(filter(None, found), None)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new) and name == "stages":
-        stage = next(index for index, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1])
-        return _difference(old[stage], new[stage], stage_name(stage))
+        found = (_difference(*pair, stage_name(stage)) for stage, pair in enumerate(zip(old, new, strict=True)))
+        return next(filter(None, found), None)
     before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
     return name.replace("model.options.", "model."), before, now
 
