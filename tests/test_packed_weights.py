@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
-from legenda.packed_weights import linear, pack_weights
+from legenda.packed_weights import OneDNNLinear, linear, pack_weights
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
@@ -137,3 +137,11 @@ def test_small_models_are_trained_by_plain_products():
     pack_weights(layer)
     layer(x).square().sum().backward()
     assert all(torch.equal(parameter.grad, grad) for parameter, grad in zip(layer.parameters(), expected, strict=True))
+
+
+def test_builds_of_torch_without_onednn_multiply_by_plain_products(monkeypatch):
+    torch.manual_seed(0)
+    x, weight = torch.randn(64, 256), torch.randn(256, 256)
+    monkeypatch.setattr(OneDNNLinear, "apply", lambda *_: pytest.fail("oneDNN is not there"))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))

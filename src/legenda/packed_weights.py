@@ -47,7 +47,7 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
     Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
-    are 1.5 to 2.3 times as fast in float32, of one image 1.7 to 2.8 times, self-critical steps 1.45 to 1.55 times;
+    are 1.7 to 2.2 times as fast in float32, of one image 2.2 to 3.3 times, self-critical steps 1.6 to 1.9 times;
     docs/results/speed.md has the rest.
     """
     if not torch.backends.mkldnn.is_available():
@@ -71,6 +71,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_num
         or input.numel() * len(weight) < _MIN_PRODUCTS
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
+        or not torch.backends.mkldnn.is_available()
     ):
         return F.linear(input, weight, bias)
     return OneDNNLinear.apply(input.flatten(0, -2), weight, bias).view(*input.shape[:-1], len(weight))
