@@ -51,7 +51,7 @@ def main() -> None:
         for number in range(options.rounds):
             for name in list(commands)[:: 1 if number % 2 else -1]:
                 runs[name].append(_timed(commands[name]))
-        plain, ours = (path.read_text().splitlines() for path in captions)
+        plain, command = (path.read_text().splitlines() for path in captions)
     images = len(plain)
     results = []
     for name, times in runs.items():
@@ -60,7 +60,7 @@ def main() -> None:
             {"name": name, "images": images, "images_per_second": images / wall, "cpu_seconds": cpu / images}
         )
         print(f"{name:<16} {images} images  {images / wall:6.2f} images/s  {1000 * cpu / images:6.1f} ms of CPU each")
-    print("equal captions:", sum(map(str.__eq__, plain, ours)), "of", images)
+    print("equal captions:", sum(map(str.__eq__, plain, command)), "of", images)
     if options.out is not None:
         write_json(options.out, results)
 
