@@ -22,6 +22,7 @@ _ORDER = (
     "npz",
     "torch_pickle",
     "lazy",
+    "machine",
     "progress",
     "run_files",
     "plugins",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +12,7 @@ from legenda.claims.claim import Claim, Measure
 from legenda.claims.probes import PROBES
 from legenda.claims.runs import BEAM_SIZE, ClaimRun
 from legenda.io import get_field, read_json, write_json
+from legenda.machine import describe_machine
 from legenda.models.checkpoint import load_any
 from legenda.training.history import read_history
 
@@ -61,18 +60,6 @@ def add_core_hours(folder: Path, claim: str, hours: float) -> float:
     total = hours + (0.0 if new else get_field(known, claim, int | float, str(path), hint))
     write_json(path, {**known, claim: total})
     return total
-
-
-def describe_machine() -> str:
-    """Return the processor and the number of cores."""
-    names = [line for line in _cpu_info().splitlines() if line.startswith("model name")]
-    name = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores"
-
-
-def _cpu_info() -> str:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _parameters(run: ClaimRun) -> int:
