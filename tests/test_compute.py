@@ -105,6 +105,13 @@ def test_every_command_looks_for_the_device_before_its_files(run_command, device
     assert "the device cuda does not exist" in err
 
 
+def test_bf16_on_the_cpu_needs_onednn(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="this PyTorch has no oneDNN, which bf16 on the CPU takes; choose float32"):
+        ComputeOptions(device="cpu", precision="bf16").resolve_for_models()
+    assert ComputeOptions(device="cpu").resolve_for_models().type == "cpu"
+
+
 @pytest.mark.parametrize("command", ["caption a.png --model", "evaluate", "report", "figure xlan.5"])
 def test_fp16_needs_a_gpu(run_command, make_run, tmp_path, command):
     image = tmp_path / "a.png"

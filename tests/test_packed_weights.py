@@ -7,9 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from legenda import packed_weights
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
 from legenda.packed_weights import OneDNNLinear, linear, pack_weights
+
+
+@pytest.fixture(params=[True, False], autouse=True)
+def slow_mkl(request, monkeypatch):
+    """On processors where MKL is slow and where it is not."""
+    monkeypatch.setattr(packed_weights, "has_slow_mkl", lambda: request.param)
+    return request.param
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 0.01)])
@@ -137,6 +145,34 @@ def test_small_models_are_trained_by_plain_products():
     pack_weights(layer)
     layer(x).square().sum().backward()
     assert all(torch.equal(parameter.grad, grad) for parameter, grad in zip(layer.parameters(), expected, strict=True))
+
+
+def test_onednn_trains_large_layers_only_where_mkl_is_slow(slow_mkl):
+    layer = nn.Linear(256, 256)
+    pack_weights(layer)
+    (product, _), *_ = layer(torch.randn(64, 256)).grad_fn.next_functions
+    assert (product is not None and product.name() == "OneDNNLinearBackward") == slow_mkl
+
+
+def test_few_rows_are_multiplied_by_plain_products_where_mkl_is_fast(slow_mkl, monkeypatch):
+    torch.manual_seed(0)
+    layer, rows = nn.Linear(64, 32), []
+    monkeypatch.setattr(packed_weights, "multiply", lambda x, *_: rows.append(len(x)) or x[:, :32])
+    pack_weights(layer)
+    with torch.no_grad():
+        for number in (1, 3, 4, 50):
+            layer(torch.randn(number, 64))
+    assert rows == ([1, 3, 4, 50] if slow_mkl else [4, 50])
+
+
+@pytest.mark.parametrize(("name", "expected"), [("AMD EPYC 9B14", True), ("Intel(R) Xeon(R) Processor", False)])
+def test_mkl_is_slow_on_other_processors_than_intels(monkeypatch, name, expected):
+    monkeypatch.undo()
+    monkeypatch.setattr(packed_weights, "processor_name", lambda: name)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    assert packed_weights.has_slow_mkl() is expected
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    assert not packed_weights.has_slow_mkl()
 
 
 def test_builds_of_torch_without_onednn_multiply_by_plain_products(monkeypatch):

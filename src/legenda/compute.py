@@ -52,7 +52,11 @@ class ComputeOptions(Bounded):
 
     def resolve_for_models(self) -> torch.device:
         """Return the device; raise ConfigError where it does not exist or lacks operators for the precision."""
+        import torch
+
         device = self.resolve()
+        if device.type == "cpu" and self.precision == "bf16" and not torch.backends.mkldnn.is_available():
+            raise ConfigError("this PyTorch has no oneDNN, which bf16 on the CPU takes; choose float32")
         if device.type == "cpu" and self.precision == "fp16":
             raise ConfigError("models cannot compute in fp16 on the CPU; choose bf16 or float32")
         return device

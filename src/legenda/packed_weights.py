@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
+from legenda.machine import processor_name
+
 LinearMap = Callable[[Tensor], Tensor]
 """A product with a weight matrix, and the sum with a bias."""
 _MIN_NUMEL, _MIN_PRODUCTS = 2**16, 2**21
@@ -18,6 +20,8 @@ _MIN_NUMEL, _MIN_PRODUCTS = 2**16, 2**21
 
 Small models are trained by F.linear, so that their numbers are those of plain PyTorch.
 """
+_FEW_ROWS = 4
+"""Rows from which packed float32 weights are faster on Intel processors."""
 
 
 class SplitLinear(nn.Module):
@@ -38,6 +42,14 @@ class SplitLinear(nn.Module):
         return self.packed
 
 
+def has_slow_mkl() -> bool:
+    """Return whether F.linear multiplies by MKL on a processor that is not Intel's, where oneDNN is twice as fast.
+
+    On Intel's processors MKL is 0 to 25 % faster than oneDNN, except with packed weights and `_FEW_ROWS` or more.
+    """
+    return torch.backends.mkl.is_available() and "Intel" not in processor_name()
+
+
 def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     """Compute the linear layers of a float32 model by oneDNN's kernels on CPUs, without gradients with packed weights.
 
@@ -50,7 +62,7 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     are 1.7 to 2.2 times as fast in float32, of one image 2.2 to 3.3 times, self-critical steps 1.6 to 1.9 times;
     docs/results/speed.md has the rest.
     """
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available() or (dtype == torch.float32 and not torch.backends.mkl.is_available()):
         return
     for name, module in model.named_modules():
         if isinstance(module, SplitLinear):
@@ -60,9 +72,9 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_numel: int = _MIN_NUMEL) -> Tensor:
-    """Return `F.linear(input, weight, bias)`, by oneDNN's kernels for at least `min_numel` float32 weights on CPUs.
+    """Return `F.linear(input, weight, bias)`, where `has_slow_mkl` by oneDNN's kernels for `min_numel` float32 weights.
 
-    PyTorch's own product is MKL's. The gradient is computed with the same kernels.
+    The gradient is computed with the same kernels.
     """
     if (
         {input.dtype, weight.dtype} != {torch.float32}
@@ -72,6 +84,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_num
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
         or not torch.backends.mkldnn.is_available()
+        or not has_slow_mkl()
     ):
         return F.linear(input, weight, bias)
     return OneDNNLinear.apply(input.flatten(0, -2), weight, bias).view(*input.shape[:-1], len(weight))
@@ -121,6 +134,8 @@ class _PackedMap:
         if plain or not is_float32_on_cpu:
             self._packed = None  # fused optimizers change weights without counting a version
             return linear(x, *self._part())
+        if self.dtype == torch.float32 and x.numel() < _FEW_ROWS * x.shape[-1] and not has_slow_mkl():
+            return F.linear(x, *self._part())
         key = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters]
         packed = self._packed
         if packed is None or packed[0] != key:
