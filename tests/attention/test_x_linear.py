@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 from legenda.attention import Geometry, GeometryBias, pairs
-from legenda.attention.dropout import keep_mask
 from legenda.attention.x_linear import XLinearAttention
 
 B, T, S, D, H = 2, 3, 5, 8, 2
@@ -147,8 +146,13 @@ def test_blocks_of_any_size_give_the_same_results(draw, mask, monkeypatch, block
 def test_blocks_equal_the_reference(draw, monkeypatch, bias, rate):
     """Values and gradients in float64, of blocks that hold one query of one image, with the same mask of dropout."""
     masks = []
+
+    def drop(x, p, inplace):
+        masks.append((torch.rand_like(x) >= p).double() / (1 - p))
+        return x.mul_(masks[-1]) if inplace else x * masks[-1]
+
     monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)
-    monkeypatch.setattr(pairs, "keep_mask", lambda x, p: masks.append(keep_mask(x, p)) or masks[-1])
+    monkeypatch.setattr(pairs, "dropout", drop)
     embed, score_proj = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
     queries, keys = draw(B, H, T, 4).requires_grad_(), draw(B, H, S, 4).requires_grad_()
     mean_weights, inputs = (
@@ -158,7 +162,7 @@ def test_blocks_equal_the_reference(draw, monkeypatch, bias, rate):
 
     found = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, rate)
     weights = embed.weight, embed.bias, score_proj.weight, score_proj.bias
-    kept = torch.cat(masks).double().view(B, T, H, S, 3).transpose(0, 1) / (1 - rate) if rate else None
+    kept = torch.cat(masks).view(B, T, H, S, 3).transpose(0, 1)
     expected = pairs.score_pairs_reference(queries, keys, *weights, mean_weights, kept)
     factors = [draw(*x.shape) for x in expected]
     for one, other in zip(found, expected, strict=True):
@@ -193,7 +197,8 @@ def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
     block = build(mid_dim=2)
     with largest() as found:
         block(queries, keys, keys, mask).values.sum().backward()
-    assert found.elements == 2 * 12 * 7 * H  # the scores
+    assert found.elements == 2 * 12 * 7 * H * 2  # B': half a channel of each product
+    assert found.elements < 2 * 12 * 7 * D
 
 
 @torch.no_grad()

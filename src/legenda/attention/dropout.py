@@ -21,18 +21,11 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = Fa
         return x
     if x.device.type != "cpu" or x.numel() < _MIN_NUMEL or p == 1 or torch.compiler.is_compiling():
         return F.dropout(x, p, inplace=inplace)
-    mask = keep_mask(x, p)
-    return (x.mul_(mask) if inplace else x * mask).mul_(1 / (1 - p))
-
-
-def keep_mask(x: Tensor, p: float) -> Tensor:
-    """Return 1 for the elements of x that dropout keeps and 0 for the others, in the 8 bits that gradients need."""
-    if x.device.type != "cpu" or p == 1 or torch.compiler.is_compiling():
-        return (torch.rand(x.shape, device=x.device) >= p).byte()
     generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
     bits = generator.random_raw(-(-x.numel() // 4)).view(np.uint16)[: x.numel()]
     kept = bits >= min(round(p * 65536), 65535)
-    return torch.from_numpy(kept.view(np.uint8)).view(x.shape)
+    mask = torch.from_numpy(kept.view(np.uint8)).view(x.shape)  # 8 bits of memory for the gradient
+    return (x.mul_(mask) if inplace else x * mask).mul_(1 / (1 - p))
 
 
 class Dropout(nn.Dropout):

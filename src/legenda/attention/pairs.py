@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
-from legenda.attention.dropout import dropout, keep_mask
+from legenda.attention.dropout import dropout
 from legenda.packed_weights import linear
 
 _multiply = partial(linear, min_numel=0)  # many products with few weights
+
 _BLOCK_SIZE = {"cpu": 2**19}
 _DEFAULT_BLOCK_SIZE = 2**26
 """Products q * k that are computed at once: on CPUs as many as the L2 cache holds."""
@@ -35,8 +36,8 @@ def score_pairs(
     each key in the mean. rate: of dropout. All arguments but `mean_weights` get gradients, and gradients of gradients.
     Under autocast, products are computed in its dtype. The same values as `score_pairs_reference`.
 
-    The blocks save memory: a cross-entropy step of X-Transformer (benchmarks/models.py, task `xe`, 2 images x 5 rows,
-    AMD EPYC) takes 1.47 CPU seconds and 241 MB beyond gradients and Adam's state, with the reference 1.54 s and 368 MB.
+    The blocks save memory: a cross-entropy step of X-Transformer (benchmarks/models.py, task `xe`, 10 images x 5 rows,
+    AMD EPYC) peaks at 4.1 GB and takes 6.0 CPU seconds, with the reference 6.3 GB and 6.5 s.
     """
     device = embed.weight.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else embed.weight.dtype
@@ -83,15 +84,11 @@ def _by_query(queries: Float[Tensor, "B H T d"]) -> Float[Tensor, "T B H 1 d"]:
     return queries.movedim(2, 0).contiguous().unsqueeze(3)
 
 
-def _scale(rate: float) -> float:
-    return 0.0 if rate == 1 else 1 / (1 - rate)
-
-
 class _ScoredPairs(Function):
     """Scores and means in blocks, whose intermediate tensors stay in the processor's cache.
 
     All products q * k at once are images x queries x keys x dim numbers, saved for the backward pass and read again by
-    every step of the formula. Here the backward pass computes them and B' again, and only the mask of dropout is saved.
+    every step of the formula. Here only B' is saved: where it is positive, ReLU and dropout pass the gradient.
     """
 
     @staticmethod
@@ -109,34 +106,33 @@ class _ScoredPairs(Function):
     ) -> tuple[Tensor, Tensor]:
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
-        full, by_query = keys.contiguous(), _by_query(queries)
-        mean_weights = mean_weights.expand(T, B, H, S).contiguous()
-        kept = weight.new_empty((T, B, H, S, c), dtype=torch.uint8) if keep and rate else None
+        full, by_query, mean_weights = keys.contiguous(), _by_query(queries), mean_weights.expand(T, B, -1, S)
+        kept = queries.new_empty(T, B, H, S, c) if keep else None
         scores, means = queries.new_empty(T, B, H, S), queries.new_empty(T, B, H, c)
-        scale = _scale(rate)
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
-            pairs = _multiply(by_query[t, b] * full[b], weight, bias).relu_()
-            if rate:
-                mask = keep_mask(pairs, rate)
-                pairs.mul_(mask)
-                if kept is not None:
-                    kept[t, b] = mask
-            scores[t, b] = pairs @ (score_proj[0] * scale)
+            pairs = dropout(_multiply(by_query[t, b] * full[b], weight, bias).relu_(), rate, inplace=True)
+            scores[t, b] = pairs @ score_proj[0]
             means[t, b] = (mean_weights[t, b].unsqueeze(-2) @ pairs).squeeze(-2)
+            if kept is not None:
+                kept[t, b] = pairs
         if score_proj_bias is not None:
             scores += score_proj_bias
         ctx.save_for_backward(queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept)
         ctx.rate = rate
-        return scores, means.mul_(scale)
+        return scores, means
 
     @staticmethod
     def backward(ctx: Any, to_scores: Tensor, to_means: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         queries, keys, weight, bias, score_proj, score_proj_bias, mean_weights, kept = ctx.saved_tensors
-        scale = _scale(ctx.rate)
+        scale = 0.0 if ctx.rate == 1 else 1 / (1 - ctx.rate)
         if torch.is_grad_enabled():  # gradients of these gradients are wanted
             mapped = (queries, keys, weight, bias, score_proj, score_proj_bias)
-            mask = None if kept is None else kept.to(weight.dtype) * scale
-            return (*_differentiable_gradients(mapped, mean_weights, mask, to_scores, to_means), None, None, None)
+            return (
+                *_differentiable_gradients(mapped, mean_weights, kept.sign() * scale, to_scores, to_means),
+                None,
+                None,
+                None,
+            )
         B, H, T, d = queries.shape
         S, c = keys.shape[2], len(weight)
         by_query, keys = _by_query(queries), keys.contiguous()
@@ -147,14 +143,11 @@ class _ScoredPairs(Function):
         to_bias, to_score_proj = weight.new_zeros(c, dtype=sums), torch.zeros_like(score_proj, dtype=sums)
         score_scale, mean_scale = score_proj[0] * scale, to_means.unsqueeze(-2) * scale
         for t, b in _blocks(T, B, H * S * d, queries.device.type):
-            products = by_query[t, b] * keys[b]
-            pairs = _multiply(products, weight, bias).relu_()
-            if kept is not None:
-                pairs.mul_(kept[t, b])
+            pairs = kept[t, b]
             grad = to_scores[t, b].unsqueeze(-1) * score_scale
             grad.addcmul_(mean_weights[t, b].unsqueeze(-1), mean_scale[t, b]).mul_(pairs.sign())
-            rows = grad.view(-1, c)
-            to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten() * scale
+            rows, products = grad.view(-1, c), by_query[t, b] * keys[b]
+            to_score_proj[0] += pairs.view(-1, c).T @ to_scores[t, b].flatten()
             to_bias += rows.sum(dim=0)
             to_weight += _multiply(rows.T, products.view(-1, d).T)
             to_products = _multiply(grad, weight.T)
@@ -175,9 +168,9 @@ class _ScoredPairs(Function):
 
 
 def _differentiable_gradients(
-    mapped: tuple[Tensor | None, ...], mean_weights: Tensor, mask: Tensor | None, to_scores: Tensor, to_means: Tensor
+    mapped: tuple[Tensor | None, ...], mean_weights: Tensor, mask: Tensor, to_scores: Tensor, to_means: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of all tensors in `mapped` that have one, from the formula; mask: of dropout."""
+    """Return the gradients of all tensors in `mapped` that have one, from the formula; mask: of ReLU and dropout."""
     # as tensors of their own, so that what one of them owes to another is not counted here
     aliases = [None if x is None else x.view_as(x) for x in mapped]
     queries, keys, weight, bias, score_proj, score_proj_bias = aliases
