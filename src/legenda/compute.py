@@ -97,6 +97,17 @@ class RunOptions(ComputeOptions):
 
     ignore_extractor_mismatch: bool = False
     """Only warn where the features are not of the extractor of the training."""
+    compile: bool = False
+    """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
+
+    def apply(self, model: Any) -> None:
+        """Move a model to the device in the precision, and compile its decoding step; raise ConfigError without one."""
+        super().apply(model)
+        if self.compile:
+            compile_step = getattr(getattr(model, "decoder", None), "compile_step", None)
+            if compile_step is None:
+                raise ConfigError(f"{model.name} generates no text, so it has no step to compile; leave compile out")
+            compile_step()
 
 
 @dataclass(frozen=True, kw_only=True)

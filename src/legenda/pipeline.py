@@ -247,19 +247,22 @@ def open(
     device: str = "auto",
     precision: Precision = "float32",
     *,
+    compile: bool = False,
     ignore_extractor_mismatch: bool = False,
     allow_download: bool = False,
 ) -> Pipeline:
     """Return the pipeline of a model: a run folder, "photo" for the packaged one, or USER/MODEL of the hub.
 
     extractor: file or name; not needed where the run's extractor is built in or on this machine; with `allow_download`
-    it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. Raise
-    LegendaError where the model is damaged, the device does not exist, or the extractor is missing or is not the one of
-    the training; with `ignore_extractor_mismatch` another one is only warned of.
+    it is fetched. device: auto, cpu, cuda, cuda:N or mps. precision: float32, or bf16 or fp16 by autocast. compile:
+    whether to compile the decoding step with torch.compile, for GPUs. Raise LegendaError where the model is damaged,
+    the device does not exist, or the extractor is missing or is not the one of the training; with
+    `ignore_extractor_mismatch` another one is only warned of.
     """
     compute = ExtractorOptions(
         device=device,
         precision=precision,
+        compile=compile,
         ignore_extractor_mismatch=ignore_extractor_mismatch,
         allow_download=allow_download,
     )

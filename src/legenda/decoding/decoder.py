@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
@@ -39,6 +40,9 @@ class Decoder(nn.Module):
     supports_static_state: bool = False
     """Whether no step changes the shapes of a state of `init_state`; see `init_static_state`."""
 
+    compiled_step: Callable[..., tuple[Tensor, Any]] | None = None
+    """`step` after `compile_step`; generation calls it with states of `init_static_state`."""
+
     returns_log_probs: bool = False
     """Whether `step` returns log-probabilities, used as they are (ensembles), instead of logits."""
 
@@ -60,6 +64,10 @@ class Decoder(nn.Module):
         that the first one adds `attention`. So one compiled or exported step serves all positions.
         """
         return self.init_state(memory, num_rows) if self.supports_static_state else None
+
+    def compile_step(self, **options: Any) -> None:
+        """Compile `step` for generation by `torch.compile(**options)`, by default with mode="reduce-overhead"."""
+        self.compiled_step = torch.compile(self.step, **(options or {"mode": "reduce-overhead"}))
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Return the logits of the tokens after `tokens`, and the next state; `state` is one of this decoder's."""

@@ -52,6 +52,8 @@ class EnsembleDecoder(Decoder):
         self.members = nn.ModuleList(members)
         self.mean = mean
         self.weights = [weight / sum(weights) for weight in weights]
+        if any(member.compiled_step is not None for member in members):
+            self.compile_step()
 
     def init_state(self, memory: Memory, num_rows: int) -> EnsembleState:
         """Return the members' states."""

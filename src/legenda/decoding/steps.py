@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.decoding.decoder import Decoder
+from legenda.decoding.decoder import Decoder, State
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.decoding.logits_processors import count_repeated_ngrams, forbid_last_tokens_
+from legenda.errors import ConfigError
 from legenda.regions import Memory
 
 
@@ -28,10 +32,11 @@ class Stepper:
         """Start with `num_rows` empty rows per image.
 
         beam: suppress `beam_suppress_tokens` too, and apply no `trigram_penalty`. temperature: of all tokens but the
-        first, as in AoANet's release.
+        first, as in AoANet's release. Raises ConfigError where the decoder's step is compiled but it has no state of
+        fixed size.
         """
         self.decoder, self.memory, self.config, self.temperature = decoder, memory, config, temperature
-        self.state = decoder.init_state(memory, num_rows)
+        self.state = self._init_state(num_rows)
         self.started = False
         self.trigram_penalty = 0.0 if beam else config.trigram_penalty
         needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0
@@ -53,7 +58,7 @@ class Stepper:
         `tokens` continues, by default the row of the same index.
         """
         state = self.state if parents is None else self.state.reorder(parents)
-        logits, self.state = self.decoder.step(tokens, state, self.memory)
+        logits, self.state = self._decode(tokens, state)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
         if self.started and self.temperature != 1:
@@ -68,6 +73,24 @@ class Stepper:
             self._handle_repetition(log_probs, tokens, parents)
         self.started = True
         return log_probs, self.state.attention
+
+    def _init_state(self, num_rows: int) -> State:
+        if self.decoder.compiled_step is None:
+            return self.decoder.init_state(self.memory, num_rows)
+        state = self.decoder.init_static_state(self.memory, num_rows, self.config.max_length)
+        if state is None:
+            raise ConfigError(
+                f"compiled decoding takes a state of fixed size, which this model does not have for "
+                f"{self.config.max_length} tokens; shorten max_length or leave compile out"
+            )
+        return state
+
+    def _decode(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], State]:
+        if self.decoder.compiled_step is None:
+            return self.decoder.step(tokens, state, self.memory)
+        torch.compiler.cudagraph_mark_step_begin()
+        # the next run of a CUDA graph overwrites its outputs
+        return deepcopy(self.decoder.compiled_step(tokens, state, self.memory))
 
     def _handle_repetition(
         self, log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None

@@ -1,0 +1,79 @@
+"""Generation with a compiled decoding step and a static cache finds the same as without."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import legenda
+from legenda.compute import RunOptions
+from legenda.decoding import Ensemble, beam_search
+from legenda.errors import ConfigError
+
+VOCABULARY, FEATURES = 9, 6
+
+
+def build(name="transformer", seed=0):
+    torch.manual_seed(seed)
+    sizes = {"dim": 16, "num_heads": 2, "num_layers": 1, "ff_dim": 16}
+    model = legenda.create_model(name, vocab_size=VOCABULARY, feature_dim=FEATURES, **sizes)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def regions(draw_regions):
+    return draw_regions((4, 2), dim=FEATURES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "names"),
+    [
+        ("eager", ["ngsan", "aoanet", "xlan", "xtransformer", "mdsan", "meshed"]),
+        ("inductor", ["transformer"]),
+    ],
+)
+def test_searches_find_the_same(backend, names):
+    subprocess.run([sys.executable, Path(__file__).with_name("compiled_search.py"), backend, *names], check=True)
+
+
+def test_the_compiled_step_is_called_with_a_static_cache(regions):
+    model, calls = build(), []
+
+    def step(tokens, state, memory):
+        calls.append((tuple(tokens.shape), state.kv_cache[0][0].shape[3]))
+        return model.decoder.step(tokens, state, memory)
+
+    model.decoder.compiled_step = step
+    beam_search(model, regions, beam_size=3, max_length=4)
+    assert calls[:2] == [((2, 1), 4), ((2, 3), 4)]
+
+
+def test_an_ensemble_of_compiled_models_is_compiled():
+    members = [build(seed=1), build("mdsan", seed=2)]
+    assert Ensemble(members).decoder.compiled_step is None
+    members[1].decoder.compile_step()
+    assert Ensemble(members).decoder.compiled_step is not None
+
+
+def test_a_model_without_a_static_state_raises(table_model):
+    model = table_model(4, 3, images=2)
+    model.decoder.compile_step()
+    with pytest.raises(ConfigError, match="compiled decoding takes a state of fixed size"):
+        beam_search(model, model.regions, max_length=3)
+
+
+def test_the_option_compiles_models_that_generate_text():
+    model = build()
+    RunOptions(device="cpu").apply(model)
+    assert model.decoder.compiled_step is None
+    RunOptions(device="cpu", compile=True).apply(model)
+    assert model.decoder.compiled_step is not None
+    mcan = torch.nn.Module()
+    mcan.name = "mcan"
+    with pytest.raises(ConfigError, match="mcan generates no text, so it has no step to compile; leave compile out"):
+        RunOptions(device="cpu", compile=True).apply(mcan)
