@@ -162,5 +162,7 @@ def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scen
     found = list(pipeline.caption_files(files, batch_size=batch_size, callback=keep))
     assert [image.error is None for image in found] == [True, True, False, True]
     assert "2.png: the scores of image 0 of the batch are NaN or infinite" in found[2].error
-    assert [found[n].captions for n in (0, 1, 3)] == [expected[n].captions for n in (0, 1, 3)]
+    for number in (0, 1, 3):  # the last digits of a score depend on the size of the batch
+        ((text, score),), ((expected_text, expected_score),) = found[number].captions, expected[number].captions
+        assert (text, score) == (expected_text, pytest.approx(expected_score, abs=1e-4))
     assert sorted(written) == ["0.png", "1.png", "3.png"]
