@@ -77,14 +77,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_num
     The gradient is computed with the same kernels.
     """
     if (
-        {input.dtype, weight.dtype} != {torch.float32}
+        torch.compiler.is_compiling()
+        or not has_slow_mkl()
+        or {input.dtype, weight.dtype} != {torch.float32}
         or input.device.type != "cpu"
         or weight.numel() < min_numel
         or input.numel() * len(weight) < _MIN_PRODUCTS
         or torch.is_autocast_enabled("cpu")
-        or torch.compiler.is_compiling()
         or not torch.backends.mkldnn.is_available()
-        or not has_slow_mkl()
     ):
         return F.linear(input, weight, bias)
     return OneDNNLinear.apply(input.flatten(0, -2), weight, bias).view(*input.shape[:-1], len(weight))
