@@ -10,7 +10,7 @@ from pathlib import Path
 
 from legenda.claims.claim import Arm, Claim
 from legenda.config import merge
-from legenda.datasets.captions import ScenesData
+from legenda.datasets.scenes import SceneCounts
 from legenda.datasets.splits import SplitSizes
 from legenda.errors import ConfigError
 from legenda.evaluation.row_runs import RowRun
@@ -55,7 +55,7 @@ def claim_runs(claim: Claim, out: Path, seeds: int, steps: int | None = None) ->
         for arm in claim.arms.values():
             recipe = arm_recipe(arm, steps)
             folder = out / f"{arm.recipe}-{_digest(recipe)}" / f"seed{seed}"
-            if isinstance(recipe.data, ScenesData):
+            if isinstance(recipe.data, SceneCounts):
                 recipe = replace(recipe, data=replace(recipe.data, cache=out / "scenes"))
             run = RowRun(arm.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
             yield ClaimRun(arm, seed, with_seed(recipe, seed), count_steps(recipe), run)

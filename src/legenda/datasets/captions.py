@@ -15,9 +15,8 @@ import numpy as np
 
 from legenda.datasets.annotations import Restval, read_annotations
 from legenda.datasets.karpathy import CaptionedImage
-from legenda.datasets.scenes import FAMILIES, FEATURE_DIM, SceneCounts, SceneSplit, make_split, truth_scores
+from legenda.datasets.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.datasets.scenes.reader import scene_reader
-from legenda.datasets.scenes.world import Family
 from legenda.datasets.tokens import TokenizedCaptions
 from legenda.errors import DataError
 from legenda.features.base import FeatureStore
@@ -89,11 +88,6 @@ class DataModule:
 class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and their seed."""
 
-    families: tuple[Family, ...] = FAMILIES
-    """The families that alternate: near, size, bind, absent, parity."""
-    cache: Path | None = None
-    """A folder that keeps the regions of the scenes for other runs."""
-
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the scenes and finds their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
@@ -103,8 +97,7 @@ class ScenesData(SceneCounts):
 
     def split(self, name: str) -> CaptionDataset:
         """Return the scenes of a split as a caption set."""
-        scenes = make_split(name, self.size(name, "scenes"), self.seed, self.families, self.cache)
-        return scene_captions(scenes)
+        return scene_captions(self.generate(name))
 
 
 def scene_captions(scene_split: SceneSplit) -> CaptionDataset:

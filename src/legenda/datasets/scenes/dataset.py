@@ -72,7 +72,11 @@ class SceneCounts(SplitSizes):
     train: int = 12_000
     validation: int = 300
     test: int = 600
+    families: tuple[Family, ...] = FAMILIES
+    """The families that alternate: near, size, bind; for captions also absent, parity."""
+    cache: Path | None = None
+    """A folder that keeps the regions of the scenes for other runs."""
 
     def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""
-        return make_split(name, self.size(name, "scenes"), self.seed)
+        return make_split(name, self.size(name, "scenes"), self.seed, self.families, self.cache)
