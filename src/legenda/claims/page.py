@@ -161,9 +161,14 @@ def _censored(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
         "difference is a bound; “neither”: both did not, and the difference counts as 0. "
         "Their circles are hollow."
     )
+    if undecided := [part for part in found if all(bound != _EXACT for bound in part.bounds.values())]:
+        counts = f"{len(undecided)} of the {len(compared)} comparisons"
+        yield f"\nNo seed has an exact difference in {counts}; these show nothing."
     for part in found:
+        if part in undecided:
+            continue
         exact = [value for seed, value in part.differences.items() if part.bounds[seed] == _EXACT]
-        alone = decide(paired_interval(exact), len(exact), part.comparison.predicted) if exact else "no verdict"
+        alone = decide(paired_interval(exact), len(exact), part.comparison.predicted)
         if alone != part.verdict:
             name = f"`{part.comparison.arm}` − `{part.comparison.against}`"
             label = claim.measures[part.comparison.measure].label
