@@ -1,0 +1,178 @@
+"""`legenda table`: its rows as commands, in parallel processes, and the scores of their seeds."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from legenda.cli._parallel import run_parallel
+from legenda.cli._table_processes import process_environments
+from legenda.recipes.tables import all_tables, get_table
+from legenda.recipes.tables.shared import shared_recipe
+from legenda.visualization.paper_table import score_table
+from legenda.visualization.score_table import Measured
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TIMEOUT = 600
+"""Seconds; generous, for a busy machine."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def estimated() -> Iterator[list[list[str]]]:
+    """The arguments of calls whose hours are estimated, which is left out here."""
+    calls: list[list[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("legenda.cli._table_estimate.print_estimate_of", calls.append)
+        yield calls
+
+
+def test_without_a_table_it_lists_them(run_command):
+    code, out, _ = run_command("table")
+    assert code == 0
+    lines = out.splitlines()[:-2]
+    assert [line.split()[0] for line in lines] == list(all_tables())
+    assert lines[1].endswith("Which normalization of the queries (Guo et al., CVPR 2020, Table 2)")
+
+
+def test_scores_of_seeds_have_mean_and_standard_deviation():
+    scores = {
+        "none": [{"CIDEr-D": 1.284, "BLEU-4": 0.38, "SPICE": None}, {"CIDEr-D": 1.288, "BLEU-4": 0.386}],
+        "in": [{"CIDEr-D": 1.3, "BLEU-4": 0.393}],
+    }
+    table = score_table(get_table("ngsan.table2"), scores, {"ln": "training failed"}, "test", 3, scenes=False)
+    assert table.metrics == ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")
+    san, ln, bn, _, without = table.rows
+    assert [str(score) for score in san.here] == ["38.3 ± 0.4", "None", "None", "128.6 ± 0.3", "None"]
+    assert san.lines()[1] == ("here", ["38.3 ± 0.4", "–", "–", "128.6 ± 0.3", "–"])
+    assert without.here[3] == Measured(130.0)
+    assert (ln.here, ln.note, bn.note) == (None, "training failed", "")
+    assert any("over at most 2 seeds" in note for note in table.notes)
+    assert "not comparable" not in table.lead
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "processes", "environments"),
+    [
+        (0, None, None, [{"OMP_NUM_THREADS": "8"}]),
+        (1, None, 3, [{"OMP_NUM_THREADS": "2"}] * 3),
+        (2, None, None, [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]),
+        (2, "5,7", 3, [{"CUDA_VISIBLE_DEVICES": device} for device in ("5", "7", "5")]),
+    ],
+)
+def test_each_process_has_a_device_or_a_share_of_the_cores(monkeypatch, devices, visible, processes, environments):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert process_environments(processes) == environments
+
+
+def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatch, capfd):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    work = {"a": [["train", "--help"], ["wrong"]], "b": [["train", "--help"]], "c": [["train"]]}
+    failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "1"}])
+    assert set(failed) == {"a", "c"}
+    assert failed["a"].startswith("legenda wrong: there is no such command")
+    assert failed["c"].startswith("legenda train: the recipe comes first")
+    assert f"c  {failed['c']}" in capfd.readouterr().err
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+
+
+def test_a_worker_exits_with_its_parent():
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "legenda.cli._worker", "train", "scenes.transformer", "--training.epochs", "100000"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker.stdin.close()  # as the system does for a process that is killed
+    assert worker.wait(TIMEOUT) == 1
+    assert worker.stderr.read() == ""
+    worker.stderr.close()
+
+
+@pytest.mark.parametrize("name", ["ngsan.table4", "aoanet.table1", "xlan.table3", "mdsan.table12"])
+def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_path, run_command, name):
+    """All jobs are created and checked; only the training itself is left out."""
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    code, printed, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
+    assert code == 0
+    trained = [row for row in get_table(name).rows if row.recipe is not None]
+    recipes = list(dict.fromkeys(shared_recipe(row.recipe, "all", "scenes.")[0] for row in trained))
+    assert list(work) == [f"{recipe}/seed{seed}" for recipe in recipes for seed in (0, 1)]
+    recipe, out = recipes[-1], f"{tmp_path}/out"
+    training, evaluation = work[f"{recipe}/seed1"]
+    assert training == [
+        *("train", recipe, "--out", f"{out}/{recipe}/seed1"),
+        *("--training.epochs", "2", "--training.seed", "1"),
+    ]
+    assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
+    assert " here " not in printed.partition("Lines")[0]
+
+
+def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run_command):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    for name in ("captions.json", "features.safetensors", "refs.p"):
+        (tmp_path / name).write_text("")
+    data = f"--data.annotations {tmp_path}/captions.json --data.features {tmp_path}/features.safetensors"
+    assert run_command(f"table aoanet.table1_xe {data} --out {tmp_path}/first")[0] == 0
+    assert list(work) == ["coco.updown.first/seed0", "aoanet.table4.full/seed0"]
+    train, _ = work["coco.updown.first/seed0"]
+    assert train[:6] == [
+        "train",
+        "coco.updown",
+        "--out",
+        f"{tmp_path}/first/coco.updown.first/seed0",
+        "--stages",
+        "first",
+    ]
+    work.clear()
+    data = f"--data.refs {tmp_path}/refs.p --data.instances {tmp_path}/captions.json"
+    code, _, err = run_command(f"table mdsan.table15_refcoco {data} --out {tmp_path}/splits")
+    assert (code, err) == (0, "")
+    commands = work["refcoco.mcan/seed0"]
+    assert [command[3:] for command in commands[1:]] == [
+        [name, "--beam-size", "3"] for name in ("testA", "testB", "val")
+    ]
+
+
+def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path, run_command, estimated):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    line = f"table aoanet.table2 {data} --test-features {__file__} --out {out}"
+    assert run_command(line)[0] == 0
+    assert estimated[-1] == line.split()[1:]
+    members = [f"{out}/coco.aoanet/seed{seed}" for seed in range(4)]
+    server = ["--beam-size", "3", "--submission-dir", f"{out}/aoanet.table2/aoanet_x4", "--algorithm", "aoanet_x4"]
+    assert [len(work[f"coco.aoanet/seed{seed}"]) for seed in range(4)] == [1] * 4
+    evaluate = ["evaluate", *reversed(members), "--split", "test", *server, "--test-features", __file__]
+    assert work["coco.aoanet/ensemble4"][-1] == evaluate
+    work.clear()
+    data = f"--data.questions {tmp_path} --data.features {__file__}"
+    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}")[0] == 2  # other settings
+    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}.9")[0] == 0
+    _, evaluate = work["vqa2.online.mcan_gsa/seed0"]
+    assert evaluate[-4:] == ["--submission-dir", f"{out}.9/ngsan.table9/mcan_gsa", "--algorithm", "mcan_gsa"]
+
+
+def test_a_run_of_both_stages_gives_the_row_after_the_first(monkeypatch, tmp_path, run_command):
+    work: dict[str, list[list[str]]] = {}
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    line = f"table aoanet.table1_xe {data} --rows aoanet --out {out}"
+    assert run_command(line)[0] == 0
+    assert list(work) == ["aoanet.table4.full/seed0"]
+    run = out / shared_recipe("coco.aoanet", "all")[0] / "seed0"
+    run.mkdir(parents=True)
+    (run / "model_stage1.safetensors").write_text("")
+    work.clear()
+    assert run_command(line)[0] == 0
+    evaluate = ["evaluate", str(run), "--split", "test", "--beam-size", "3", "--stage", "1", "--metrics", "auto"]
+    assert list(work.values()) == [[evaluate]]

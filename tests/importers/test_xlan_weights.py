@@ -1,0 +1,191 @@
+"""Settings that X-LAN's loaders read from the tensors of a release, and tensors that do not fit."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from legenda import LegendaError, Regions
+from legenda.importers.weight_map import StateDictMapper
+from legenda.importers.xlan import load_xlan
+from legenda.importers.xtransformer import load_xtransformer
+from legenda.models.xtransformer.decoder import positions
+
+HEADS, ROWS = 4, 2
+LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}
+TABLE = "decoder.embed_positions.pe"
+BLOCK = "attention.layers.0.encoder_attn"
+
+
+@pytest.fixture(scope="module")
+def state(numbers):
+    """`state("xlan")`: the released state dict; the table of positions is made here to keep the files small."""
+
+    def read(kind, *, double=False):
+        found = numbers(kind).weights(double=double)
+        if kind == "xtransformer":
+            found[TABLE] = positions(0, 5000, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
+        return found
+
+    return read
+
+
+@pytest.fixture(params=LOADERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=[torch.float32, torch.float64])
+def number(request):
+    return request.param
+
+
+def load(kind, tensors, **options):
+    return LOADERS[kind](StateDictMapper(tensors, "released.pth"), **options)
+
+
+def assert_close(found, expected, tolerance=1e-4):
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=0, check_dtype=False)
+
+
+def regions_of(given, number=torch.float32):
+    return Regions(given["in/att_feats"].to(number), None, given["in/att_mask"] > 0)
+
+
+def test_what_is_read_from_the_shapes(state, kind):
+    found = load(kind, {f"module.{name}": value for name, value in state(kind).items()}).config
+    assert (found.vocab_size, found.feature_dim, found.dim, found.num_heads, found.mid_dim) == (50, 64, 32, HEADS, 4)
+    assert (found.num_layers, found.decoder_layers) == ((2, 1) if kind == "xlan" else (2, 2))
+    assert found.region_norm == (kind == "xtransformer")
+
+
+def test_options_say_what_shapes_cannot(state):
+    assert load("xlan", state("xlan"), act="relu", alpha=1.0).config.act == "relu"
+
+
+@torch.no_grad()
+def test_x_lan_without_encoder_blocks(numbers, state):
+    """The release's encoder without layers: W_G and its normalisation alone, over the mean region."""
+    tensors = {
+        name: value
+        for name, value in state("xlan").items()
+        if not name.startswith(("encoder_layers.layers.", "encoder_layers.bifeat", "encoder_layers.layer_norms"))
+    }
+    tensors["encoder_layers.proj.weight"] = tensors["encoder_layers.proj.weight"][:, :32].clone()
+    model = load("xlan", tensors)
+    given = numbers("xlan")
+    memory = model.encode(regions_of(given))
+    features, real = given["in/att_feats"], given["in/att_mask"].unsqueeze(-1)
+    states = F.celu(F.linear(features, tensors["att_embed.0.weight"], tensors["att_embed.0.bias"]), 1.3)
+    assert_close(memory.states * real, states * real, 1e-5)
+    mean = (states * real).sum(dim=1) / real.sum(dim=1)
+    fused = F.linear(mean, tensors["encoder_layers.proj.weight"], tensors["encoder_layers.proj.bias"])
+    norm = (tensors[f"encoder_layers.layer_norm.{part}"] for part in ("weight", "bias"))
+    assert_close(memory.global_feature, F.layer_norm(fused, (32,), *norm), 1e-5)
+
+
+@torch.no_grad()
+def test_two_blocks_in_x_lan_s_decoder(numbers, state):
+    """The second block asks with what the first attended to; a second block that gives 0 leaves all as it was."""
+    tensors = state("xlan")
+    expected = load("xlan", dict(tensors))
+    for name in [name for name in tensors if name.startswith(BLOCK)]:
+        tensors[name.replace("layers.0", "layers.1")] = tensors[name].clone()
+    for part in ("weight", "bias"):
+        tensors[f"attention.layers.1.encoder_attn.in_proj_v1.2.{part}"].zero_()
+    proj = tensors["attention.proj.weight"]
+    tensors["attention.proj.weight"] = torch.cat([proj, torch.eye(32)], dim=1)
+    model = load("xlan", tensors)
+    assert model.config.decoder_layers == 2
+    given = numbers("xlan")
+    tokens = given["in/seq"].unflatten(0, (-1, ROWS))
+    assert_close(model(regions_of(given), tokens), expected(regions_of(given), tokens), 1e-5)
+    tensors["attention.layers.1.encoder_attn.in_proj_v1.2.bias"].fill_(0.5)
+    moved = load("xlan", tensors)
+    assert (moved(regions_of(given), tokens) - expected(regions_of(given), tokens)).abs().max() > 0.1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("place", [2, 3])
+def test_a_norm_of_the_regions_stands_after_the_dropout_if_any(numbers, state, place):
+    tensors = state("xlan")
+    tensors[f"att_embed.{place}.weight"], tensors[f"att_embed.{place}.bias"] = torch.full((32,), 2.0), torch.ones(32)
+    model = load("xlan", tensors)
+    features = regions_of(numbers("xlan")).features
+    x = F.celu(F.linear(features, tensors["att_embed.0.weight"], tensors["att_embed.0.bias"]), 1.3)
+    found = model.encoder.norm(model.encoder.act(model.encoder.input(features)))
+    assert_close(found, 2 * F.layer_norm(x, (32,)) + 1, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("xlan", f"{BLOCK}.in_proj_v1.2.bias"),
+        ("xlan", "att_lstm.bias_hh"),
+        ("xlan", "att_embed.0.weight"),
+        ("xlan", "encoder_layers.proj.bias"),
+        ("xtransformer", "decoder.layers.1.cross_att.attn_net.attention_last2.weight"),
+        ("xtransformer", "decoder.layers.0.ff_layer.fc2.bias"),
+        ("xtransformer", TABLE),
+    ],
+)
+def test_a_missing_tensor_is_named(state, kind, name):
+    tensors = state(kind)
+    del tensors[name]
+    with pytest.raises(LegendaError, match=f"released.pth lacks {name}"):
+        load(kind, tensors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("xlan", "word_embed.2.weight"),  # WORD_EMBED_NORM
+        ("xlan", "gv_feat_embed.0.weight"),
+        ("xlan", f"{BLOCK}.attn_net.attention_basic.3.weight"),  # more than one middle layer
+        ("xtransformer", "decoder.layers.1.ff_layer.fc1.weight"),  # the last layer has none
+    ],
+)
+def test_a_tensor_too_many_is_named(state, kind, name):
+    with pytest.raises(LegendaError, match=f"released.pth holds {name}, which {kind} does not have"):
+        load(kind, state(kind) | {name: torch.zeros(32)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shape"),
+    [
+        ("xlan", "logit.weight", (49, 32)),
+        ("xlan", "encoder_layers.bifeat_emb.1.0.weight", (32, 32)),
+        ("xlan", f"{BLOCK}.in_proj_q.0.weight", (64, 32)),  # as the GLU activation would have it
+        ("xlan", f"{BLOCK}.attn_net.attention_basic.0.weight", (4, 5)),
+        ("xtransformer", "encoder.layers.0.encoder_attn.attn_net.attention_basic.0.weight", (3, 8)),
+        ("xtransformer", "decoder.proj_norm.0.weight", (64, 64)),
+    ],
+)
+def test_a_misshapen_tensor_is_named(state, kind, name, shape):
+    with pytest.raises(LegendaError, match=f"released.pth holds {name}"):
+        load(kind, state(kind) | {name: torch.zeros(shape)})
+
+
+def test_a_gap_between_layers_is_named(state):
+    tensors = {n: v for n, v in state("xtransformer").items() if not n.startswith("encoder.layers.0.")}
+    with pytest.raises(LegendaError, match=r"lacks the tensors that begin with encoder.layers.0."):
+        load("xtransformer", tensors)
+
+
+def test_a_wrong_number_of_heads_is_refused(state, kind):
+    with pytest.raises(LegendaError, match=r"for 4 heads, not 8; give 4"):
+        load(kind, state(kind), num_heads=8)
+
+
+def test_another_length_of_the_table_means_other_waves(state):
+    tensors = state("xtransformer")
+    tensors[TABLE] = positions(0, 60, 32, 120.0, torch.device("cpu")).unsqueeze(0)
+    assert load("xtransformer", tensors).config.position_base == 120
+    tensors[TABLE] = positions(0, 60, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
+    with pytest.raises(LegendaError, match=f"holds {TABLE} that are not the sinusoids of 60 positions"):
+        load("xtransformer", tensors)
+
+
+def test_an_option_that_needs_tensors_which_the_release_has_not_is_refused(state):
+    tensors = {n: v for n, v in state("xlan").items() if not n.startswith(("att_embed.2", "att_embed.3"))}
+    with pytest.raises(LegendaError, match=r"has no encoder\.norm\.weight, which xlan has with these options"):
+        load("xlan", tensors, region_norm=True)

@@ -1,0 +1,120 @@
+"""Self-critical objectives give the numbers of the released codes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+import legenda
+from legenda import Regions
+from legenda.datasets.captions import CaptionDataset
+from legenda.models.xtransformer.decoder import positions
+from legenda.tasks import cross_entropy, policy_gradient
+from legenda.tasks.base import Batch
+from legenda.tasks.config import SelfCriticalConfig
+from legenda.tasks.objectives import policy_gradient_normalizer, token_mask
+from legenda.tasks.rewards import Rewards
+from legenda.tasks.self_critical import SelfCriticalObjective, token_log_probs
+from legenda.training import TrainingConfig
+
+RELEASED = Path(__file__).parents[1] / "importers" / "data"
+NOTHING = CaptionDataset((), (), lambda _: Regions(torch.zeros(1, 1, 3)), "nothing", "nothing")
+"""A split that these tests read nothing of."""
+
+
+def batch_of(regions: Regions, captions: torch.Tensor) -> Batch:
+    boxes = {} if regions.boxes is None else {"boxes": regions.boxes}
+    return {"features": regions.features, "mask": regions.mask_or_ones, "captions": captions, **boxes}
+
+
+def test_xlan_and_xtransformer_as_released():
+    for kind, expected in (("xlan", -0.16806668043136597), ("xtransformer", -0.1063413918018341)):
+        given = _arrays(kind)
+        weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+        if kind == "xtransformer":
+            weights["decoder.embed_positions.pe"] = positions(0, 5000, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
+        model = legenda.importers.load(kind, weights, num_heads=4)
+        regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
+        tokens = given["out/sample_ids"].unflatten(0, (len(regions), -1))
+        advantage = given["in/sample_rewards"].view(tokens.shape[:2])
+        counted = token_mask(tokens, 0)
+        log_probs = token_log_probs(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+        loss = policy_gradient(log_probs, advantage, counted) / policy_gradient_normalizer("token", counted, 17)
+        assert loss.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_aoanet_as_released():
+    given = _arrays("aoanet_full")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("aoanet", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_masks"] > 0, given["in/fc_feats"])
+    tokens = given["out/greedy_seq"].unsqueeze(1)
+    counted = token_mask(tokens, 0)
+    log_probs = token_log_probs(model(regions, F.pad(tokens[..., :-1], (1, 0))), tokens)
+    loss = policy_gradient(log_probs, given["in/reward"][:, :1], counted) / policy_gradient_normalizer(
+        "token", counted, 20
+    )
+    assert loss.item() == pytest.approx(given["loss/reward_on_greedy"].item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mdsan_grid_padded", "mdsan_region_injected", "m2_nomemory"])
+def test_mdsan_as_released(name):
+    """Drawn by beam search, compared with the mean of the beams, divided by 5 beams times 20 places."""
+    tensors = load_file(RELEASED / f"{name}.safetensors")
+    weights = {key.removeprefix("weights/"): value for key, value in tensors.items() if key.startswith("weights/")}
+    given = {key.removeprefix("io/"): value for key, value in tensors.items() if key.startswith("io/")}
+    model = legenda.importers.load("mdsan", weights, num_heads=4)
+    regions = Regions.from_grid(given["features"], 7, 7) if "boxes" not in given else _injected(given)
+    rewards = given["scst_rewards"].double().numpy()
+    settings = SelfCriticalConfig(
+        num_samples=5,
+        sample_method="beam",
+        dropout=False,
+        baseline="mean",
+        loss_reduction="max_length",
+        rewards={"given": 1.0},
+    )
+    fixed = Rewards([(1.0, lambda *_: rewards)])
+    task = SelfCriticalObjective(model, TrainingConfig(self_critical=settings), NOTHING, fixed)
+    nothing = torch.zeros(len(regions), 1, 2, dtype=torch.long)
+    batch = batch_of(regions, nothing)
+    prepared = task.prepare(np.arange(len(regions)), batch, 1)
+    model.eval()
+    loss = prepared.finish(task(batch, *prepared.inputs))
+    found = loss.sums[0].item() / prepared.normalizers[0]
+    assert found == pytest.approx(given["scst_loss"].item(), rel=1e-3, abs=1e-6)
+
+
+def _injected(given: dict[str, torch.Tensor]) -> Regions:
+    return Regions(given["features"], given["boxes"] / given["image_wh"].repeat(1, 2).unsqueeze(1))
+
+
+def test_smoothing_as_released():
+    """AoANet shares 0.2 out, X-LAN's code 0.1, among all words but the target, and both tell a divergence."""
+    given = _arrays("aoanet_full")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("aoanet", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_masks"] > 0, given["in/fc_feats"])
+    labels, real = given["in/labels"][:, None], given["in/label_masks"][:, None, 1:] > 0
+    logits, targets = model(regions, labels[..., :-1]), labels[..., 1:].masked_fill(~real, -1)
+    assert cross_entropy(logits, targets).item() == pytest.approx(given["loss/xe"].item(), rel=1e-5)
+    smoothed = cross_entropy(logits, targets, 0.2, "non_target")
+    assert smoothed.item() == pytest.approx(given["loss/ls02"].item(), rel=1e-5)
+    summed = cross_entropy(logits, targets, 0.2, "non_target", reduction="sum")
+    assert summed.item() == pytest.approx(smoothed.item() * int(real.sum()), rel=1e-5)
+
+    given = _arrays("xlan")
+    weights = {name.removeprefix("sd/"): value for name, value in given.items() if name.startswith("sd/")}
+    model = legenda.importers.load("xlan", weights, num_heads=4)
+    regions = Regions(given["in/att_feats"], None, given["in/att_mask"] > 0)
+    inputs, targets = (given[key].unflatten(0, (len(regions), -1)) for key in ("in/seq", "in/target"))
+    smoothed = cross_entropy(model(regions, inputs), targets, 0.1, "non_target")
+    assert smoothed.item() == pytest.approx(7.8800368309021, rel=1e-5)
+
+
+def _arrays(name: str) -> dict[str, torch.Tensor]:
+    with np.load(RELEASED / f"{name}.npz", allow_pickle=False) as arrays:
+        return {key: torch.from_numpy(np.array(arrays[key])) for key in arrays.files}
