@@ -58,9 +58,9 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     A weight is packed when it is first used, and again after a change; the parameters stay as they are. Changes of
     `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
-    Decoding reads all weights for every token. Greedy decoding and beam 3 (benchmarks/models.py, 10 images, AMD EPYC)
-    are 1.7 to 2.2 times as fast in float32, of one image 2.2 to 3.3 times, self-critical steps 1.6 to 1.9 times;
-    docs/results/speed.md has the rest.
+    Decoding reads all weights for every token. Against F.linear, greedy decoding (benchmarks/models.py, 10 images) is
+    1.9 to 2.2 times as fast on an AMD EPYC and 1.2 to 1.8 on an Intel Xeon, beam 3 1.7 to 2.1 and 1.1 to 1.3 times;
+    on the AMD EPYC one image 2.2 to 3.3, self-critical steps 1.6 to 1.9 times. docs/results/speed.md has the rest.
     """
     if not torch.backends.mkldnn.is_available() or (dtype == torch.float32 and not torch.backends.mkl.is_available()):
         return
