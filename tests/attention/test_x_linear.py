@@ -155,10 +155,8 @@ def test_blocks_equal_the_reference(draw, monkeypatch, bias, rate):
     monkeypatch.setattr(pairs, "dropout", drop)
     embed, score_proj = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
     queries, keys = draw(B, H, T, 4).requires_grad_(), draw(B, H, S, 4).requires_grad_()
-    mean_weights, inputs = (
-        draw(T, B, 1, S).softmax(dim=-1),
-        [queries, keys, *embed.parameters(), *score_proj.parameters()],
-    )
+    mean_weights = draw(T, B, 1, S).softmax(dim=-1)
+    inputs = [queries, keys, *embed.parameters(), *score_proj.parameters()]
 
     found = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, rate)
     weights = embed.weight, embed.bias, score_proj.weight, score_proj.bias
@@ -169,11 +167,8 @@ def test_blocks_equal_the_reference(draw, monkeypatch, bias, rate):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
     gradients = torch.autograd.grad(expected, inputs, factors)
     for create_graph in (True, False):  # gradients of gradients are made by the formula
-        for one, other in zip(
-            torch.autograd.grad(found, inputs, factors, retain_graph=True, create_graph=create_graph),
-            gradients,
-            strict=True,
-        ):
+        again = torch.autograd.grad(found, inputs, factors, retain_graph=True, create_graph=create_graph)
+        for one, other in zip(again, gradients, strict=True):
             torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
