@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from legenda import packed_weights
+from legenda import machine, packed_weights
 from legenda.models.lstm import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
 from legenda.packed_weights import OneDNNLinear, linear, pack_weights
@@ -165,14 +165,22 @@ def test_few_rows_are_multiplied_by_plain_products_where_mkl_is_fast(slow_mkl, m
     assert rows == ([1, 3, 4, 50] if slow_mkl else [4, 50])
 
 
-@pytest.mark.parametrize(("name", "expected"), [("AMD EPYC 9B14", True), ("Intel(R) Xeon(R) Processor", False)])
-def test_mkl_is_slow_on_other_processors_than_intels(monkeypatch, name, expected):
+@pytest.mark.parametrize(("vendor", "expected"), [("AuthenticAMD", True), ("GenuineIntel", False)])
+def test_mkl_is_slow_on_other_processors_than_intels(monkeypatch, vendor, expected):
     monkeypatch.undo()
-    monkeypatch.setattr(packed_weights, "processor_name", lambda: name)
+    monkeypatch.setattr(machine, "_cpu_info", {"vendor_id": vendor}.get)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     assert packed_weights.has_slow_mkl() is expected
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     assert not packed_weights.has_slow_mkl()
+
+
+def test_builds_of_torch_without_mkl_pack_bfloat16_only(monkeypatch):
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+    for dtype, expected in ((torch.float32, []), (torch.bfloat16, ["inner"])):
+        model = nn.ModuleDict({"decoder": nn.ModuleDict({"output": nn.Linear(8, 8), "inner": nn.Linear(8, 8)})})
+        pack_weights(model, dtype)
+        assert [name for name, layer in model["decoder"].items() if "forward" in vars(layer)] == expected
 
 
 def test_builds_of_torch_without_onednn_multiply_by_plain_products(monkeypatch):

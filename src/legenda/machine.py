@@ -9,12 +9,21 @@ from pathlib import Path
 
 
 @functools.cache
-def processor_name() -> str:
-    """Return the name of the processor, such as "AMD EPYC 9B14"; its architecture where the system does not tell."""
+def _cpu_info(key: str) -> str | None:
+    """Return a value of the first processor in Linux's /proc/cpuinfo."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
+
+
+def processor_name() -> str:
+    """Return the name of the processor, such as "AMD EPYC 9B14"; its architecture where the system does not tell."""
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def is_intel() -> bool:
+    """Return whether the processor is one of Intel's."""
+    return "GenuineIntel" in (_cpu_info("vendor_id") or platform.processor())
 
 
 def describe_machine() -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import Function
 from torch.nn import functional as F
 
-from legenda.machine import processor_name
+from legenda.machine import is_intel
 
 LinearMap = Callable[[Tensor], Tensor]
 """A product with a weight matrix, and the sum with a bias."""
@@ -45,9 +45,10 @@ class SplitLinear(nn.Module):
 def has_slow_mkl() -> bool:
     """Return whether F.linear multiplies by MKL on a processor that is not Intel's, where oneDNN is twice as fast.
 
-    On Intel's processors MKL is 0 to 25 % faster than oneDNN, except with packed weights and `_FEW_ROWS` or more.
+    On Intel's processors oneDNN takes 1.0 to 1.35 times as long as MKL, except with packed weights and at least
+    `_FEW_ROWS` rows.
     """
-    return torch.backends.mkl.is_available() and "Intel" not in processor_name()
+    return torch.backends.mkl.is_available() and not is_intel()
 
 
 def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
@@ -55,6 +56,7 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
 
     dtype: of the packed weights; with bfloat16 each product is rounded once, and all other operations are computed in
     float32, as is the layer of the logits, whose rounding would change one caption in twelve (docs/results/speed.md).
+    Builds of PyTorch without MKL keep their own float32 products, those without oneDNN all.
     A weight is packed when it is first used, and again after a change; the parameters stay as they are. Changes of
     `parameter.data` and of inference tensors, which PyTorch does not count, are not seen.
 
@@ -62,13 +64,16 @@ def pack_weights(model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
     1.9 to 2.2 times as fast on an AMD EPYC and 1.2 to 1.8 on an Intel Xeon, beam 3 1.7 to 2.1 and 1.1 to 1.3 times;
     on the AMD EPYC one image 2.2 to 3.3, self-critical steps 1.6 to 1.9 times. docs/results/speed.md has the rest.
     """
-    if not torch.backends.mkldnn.is_available() or (dtype == torch.float32 and not torch.backends.mkl.is_available()):
+    if not torch.backends.mkldnn.is_available():
         return
     for name, module in model.named_modules():
+        kind = torch.float32 if name.endswith("decoder.output") else dtype
+        if kind == torch.float32 and not torch.backends.mkl.is_available():
+            continue
         if isinstance(module, SplitLinear):
-            module.packed = [_PackedMap(module, index, dtype) for index in range(len(module.parts()))]
+            module.packed = [_PackedMap(module, index, kind) for index in range(len(module.parts()))]
         elif type(module) is nn.Linear:
-            module.forward = _PackedMap(module, 0, torch.float32 if name.endswith("decoder.output") else dtype)
+            module.forward = _PackedMap(module, 0, kind)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, min_numel: int = _MIN_NUMEL) -> Tensor:
