@@ -68,13 +68,15 @@ def _rows(options: Options, name: str) -> list[dict[str, Any]]:
     checked, given = make_regions(name, 2), make_regions(name, options.images).to(options.device)
     jobs = {f"parity {dtype}": partial(_compare, captioner, checked, options.device, dtype) for dtype in _TOLERANCE}
     on_device = copy.deepcopy(captioner).to(options.device)
-    compiled = copy.deepcopy(on_device)
-    compiled.compile(mode="reduce-overhead")
-    compiled.decoder.compile_step()
+    compiled = None
+    if options.compile != "off":
+        compiled = copy.deepcopy(on_device)
+        compiled.compile(mode="reduce-overhead")
+        compiled.decoder.compile_step()
     for task in options.tasks:
         if options.compile != "on" or task == "self_critical":
             jobs[task] = partial(_time, on_device, task, given, options.repeats)
-        if options.compile != "off" and task != "self_critical":
+        if compiled is not None and task != "self_critical":
             jobs[f"{task} compiled"] = partial(_time, compiled, task, given, options.repeats)
     rows = []
     for task, job in jobs.items():

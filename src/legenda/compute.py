@@ -52,11 +52,11 @@ class ComputeOptions(Bounded):
 
     def resolve_for_models(self) -> torch.device:
         """Return the device; raise ConfigError where it does not exist or lacks operators for the precision."""
-        import torch
-
         device = self.resolve()
-        if device.type == "cpu" and self.precision == "bf16" and not torch.backends.mkldnn.is_available():
-            raise ConfigError("this PyTorch has no oneDNN, which bf16 on the CPU takes; choose float32")
+        if device.type == "cpu" and self.precision == "bf16" and not _has_bf16():
+            raise ConfigError(
+                "bf16 on the CPU takes oneDNN and AVX-512 or the like, which are not here; choose float32"
+            )
         if device.type == "cpu" and self.precision == "fp16":
             raise ConfigError("models cannot compute in fp16 on the CPU; choose bf16 or float32")
         return device
@@ -97,17 +97,6 @@ class RunOptions(ComputeOptions):
 
     ignore_extractor_mismatch: bool = False
     """Only warn where the features are not of the extractor of the training."""
-    compile: bool = False
-    """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
-
-    def apply(self, model: Any) -> None:
-        """Move a model to the device in the precision, and compile its decoding step; raise ConfigError without one."""
-        super().apply(model)
-        if self.compile:
-            compile_step = getattr(getattr(model, "decoder", None), "compile_step", None)
-            if compile_step is None:
-                raise ConfigError(f"{model.name} generates no text, so it has no step to compile; leave compile out")
-            compile_step()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +105,40 @@ class ExtractorOptions(RunOptions):
 
     allow_download: bool = False
     """Fetch the extractor that a run names where this machine does not have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions(ComputeOptions):
+    """How commands load a model that they generate text with."""
+
+    compile: bool = False
+    """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
+
+    def apply(self, model: Any) -> None:
+        """Move a model to the device in the precision and compile its decoding step.
+
+        Raise ConfigError where it has none, and for bf16 on a CPU, whose packed weights are not compiled.
+        """
+        super().apply(model)
+        if self.compile:
+            compile_step = getattr(getattr(model, "decoder", None), "compile_step", None)
+            if compile_step is None:
+                raise ConfigError(f"{model.name} generates no text, so it has no step to compile; leave compile out")
+            if self.precision == "bf16" and self.resolve().type == "cpu":
+                raise ConfigError("compiled steps compute in float32 on the CPU; leave compile or bf16 out")
+            compile_step()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions(ExtractorOptions, CompileOptions):
+    """How `legenda.open` loads a run with its extractor."""
+
+
+def _has_bf16() -> bool:
+    """Return whether oneDNN multiplies bfloat16 on this CPU."""
+    import torch
+
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 AUTO, CPU = ComputeOptions(), ComputeOptions(device="cpu")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.compute import ExtractorOptions, Precision
+from legenda.compute import PipelineOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search, seeded_generator
@@ -259,7 +259,7 @@ def open(
     the device does not exist, or the extractor is missing or is not the one of the training; with
     `ignore_extractor_mismatch` another one is only warned of.
     """
-    compute = ExtractorOptions(
+    compute = PipelineOptions(
         device=device,
         precision=precision,
         compile=compile,

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from legenda.compute import RunOptions
+from legenda.compute import CompileOptions, RunOptions
 from legenda.config import Bound, Bounded, Count, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError
 
@@ -79,7 +79,7 @@ class SearchOptions(Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSearchOptions(RunOptions, SearchOptions):
+class RunSearchOptions(RunOptions, CompileOptions, SearchOptions):
     """Options of commands that caption with a run."""
 
     section: ClassVar[str] = "--"

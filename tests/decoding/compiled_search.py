@@ -6,13 +6,14 @@ A process of its own, as the annotations that tests check at every call cannot b
 """
 
 import sys
+from copy import deepcopy
 
 import torch
 from torch import Tensor
 
 import legenda
 from legenda import Regions
-from legenda.decoding import beam_search, sample
+from legenda.decoding import Ensemble, beam_search, sample
 from legenda.models import Captioner
 
 
@@ -22,22 +23,37 @@ def main(backend: str, *names: str) -> None:
     regions = Regions(
         torch.randn(2, 4, 6), torch.rand(2, 4, 4).sort(dim=-1).values, torch.arange(4) < torch.tensor([[4], [2]])
     )
+    models = []
     for name in names:
         model = legenda.create_model(name, vocab_size=9, feature_dim=6, dim=16, num_heads=2)
         for parameter in model.parameters():
             parameter.data.add_(torch.randn_like(parameter) * 0.3)
         expected = search(model.eval(), regions)
         model.decoder.compile_step(backend=backend)
-        for found, other in zip(search(model, regions), expected, strict=True):
-            torch.testing.assert_close(found, other, atol=1e-5, rtol=1e-5)
+        compare(search(model, regions), expected)
+        models.append(model)
+    both, plain = Ensemble(models), Ensemble([deepcopy(model) for model in models])
+    assert plain.decoder.compiled_step is None
+    both.decoder.compile_step(backend=backend)
+    compare(search(both, regions), search(plain, regions))
 
 
-def search(model: Captioner, regions: Regions) -> list[Tensor]:
+def compare(found: list[Tensor], expected: list[Tensor]) -> None:
+    """Raise AssertionError where results differ."""
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def search(model: Captioner | Ensemble, regions: Regions) -> list[Tensor]:
     """Return the results of beam search and of sampling."""
     beams = beam_search(model, regions, beam_size=3, max_length=5, need_attention=True)
+    groups = beam_search(model, regions, beam_size=4, num_beam_groups=2, max_length=5)
+    part = beam_search(model, regions[:1], beam_size=3, max_length=5)
     samples = sample(model, regions, num_samples=2, max_length=5, generator=torch.Generator().manual_seed(0))
     assert beams.attention is not None
-    return [beams.tokens, beams.scores, beams.attention, samples.tokens, samples.log_probs]
+    return [
+        beams.tokens, beams.scores, beams.attention, groups.tokens, part.scores, samples.tokens, samples.log_probs
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """Generation with a compiled decoding step and a static cache finds the same as without."""
 
+import pickle
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 import torch
 
 import legenda
-from legenda.compute import RunOptions
+from legenda.compute import CompileOptions
 from legenda.decoding import Ensemble, beam_search
 from legenda.errors import ConfigError
 
@@ -67,13 +69,23 @@ def test_a_model_without_a_static_state_raises(table_model):
         beam_search(model, model.regions, max_length=3)
 
 
+def test_copies_and_files_hold_no_compiled_step():
+    model = build()
+    model.decoder.compile_step()
+    for other in (deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.decoder.compiled_step is None
+    assert model.decoder.compiled_step is not None
+
+
 def test_the_option_compiles_models_that_generate_text():
     model = build()
-    RunOptions(device="cpu").apply(model)
+    CompileOptions(device="cpu").apply(model)
     assert model.decoder.compiled_step is None
-    RunOptions(device="cpu", compile=True).apply(model)
+    CompileOptions(device="cpu", compile=True).apply(model)
     assert model.decoder.compiled_step is not None
     mcan = torch.nn.Module()
     mcan.name = "mcan"
     with pytest.raises(ConfigError, match="mcan generates no text, so it has no step to compile; leave compile out"):
-        RunOptions(device="cpu", compile=True).apply(mcan)
+        CompileOptions(device="cpu", compile=True).apply(mcan)
+    with pytest.raises(ConfigError, match="compiled steps compute in float32 on the CPU; leave compile or bf16 out"):
+        CompileOptions(device="cpu", precision="bf16", compile=True).apply(model)

@@ -66,8 +66,14 @@ class Decoder(nn.Module):
         return self.init_state(memory, num_rows) if self.supports_static_state else None
 
     def compile_step(self, **options: Any) -> None:
-        """Compile `step` for generation by `torch.compile(**options)`, by default with mode="reduce-overhead"."""
+        """Compile `step` for generation by `torch.compile(**options)`, by default with mode="reduce-overhead".
+
+        Copies and files of the module hold the step uncompiled.
+        """
         self.compiled_step = torch.compile(self.step, **(options or {"mode": "reduce-overhead"}))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "compiled_step": None}  # the compiled function has this module's weights
 
     def step(self, tokens: Int[Tensor, "B K"], state: Any, memory: Memory) -> tuple[Float[Tensor, "B K V"], State]:
         """Return the logits of the tokens after `tokens`, and the next state; `state` is one of this decoder's."""
