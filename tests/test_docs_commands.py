@@ -97,7 +97,15 @@ def test_every_command_is_in_the_readme():
     assert named == set(COMMANDS)
 
 
-_RECIPES = ("coco.ngsan", "coco.aoanet", "vqa2.mcan_gsa", "refcoco.mcan_dsa_msa", "entities.mcan_gsa", "multi30k.nsa")
+_RECIPES = (
+    "coco.ngsan",
+    "coco.aoanet",
+    "vqa2.mcan_gsa",
+    "vqa.scenes",
+    "refcoco.mcan_dsa_msa",
+    "entities.mcan_gsa",
+    "multi30k.nsa",
+)
 
 
 @pytest.mark.slow
