@@ -41,16 +41,16 @@ def describe(
 
     found: for each image boxes `(N, 4)` in 0..1, their classes `(N,)` and their scores `(N,)`.
     Returns for each `(49 + N, 1366)` features: the map's mean inside the region, the best score of every class among
-    the boxes that cover it (weighted by how much they do), and the colours of its upper and lower half.
+    the boxes that cover it (weighted by how much they do), and the colors of its upper and lower half.
     """
     with torch.inference_mode():
         maps = _backbone.features((pixels / 127.5 - 1).bfloat16().contiguous(memory_format=torch.channels_last)).float()
-        colours = F.adaptive_avg_pool2d(pixels / 127.5 - 1, 4 * CELLS)
-        return [_regions(*of) for of in zip(maps, colours, *zip(*found, strict=True), strict=True)]
+        colors = F.adaptive_avg_pool2d(pixels / 127.5 - 1, 4 * CELLS)
+        return [_regions(*of) for of in zip(maps, colors, *zip(*found, strict=True), strict=True)]
 
 
 def _regions(
-    cells: torch.Tensor, colours: torch.Tensor, boxes: torch.Tensor, classes: torch.Tensor, scores: torch.Tensor
+    cells: torch.Tensor, colors: torch.Tensor, boxes: torch.Tensor, classes: torch.Tensor, scores: torch.Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
     regions = torch.cat([_grid(), boxes])
     middle = (regions[:, 1] + regions[:, 3]) / 2
@@ -59,7 +59,7 @@ def _regions(
     covered = _intersections(regions, boxes) / _areas(regions)[:, None].clamp(min=1e-6)
     kinds = torch.zeros(len(regions), CLASSES)
     kinds.scatter_reduce_(1, classes.expand(len(regions), -1), covered * scores, "amax")
-    features = [_pool(cells, regions), 2 * kinds, 2 * _pool(colours, upper), 2 * _pool(colours, lower)]
+    features = [_pool(cells, regions), 2 * kinds, 2 * _pool(colors, upper), 2 * _pool(colors, lower)]
     return torch.cat(features, 1).half().numpy(), regions.numpy()
 
 

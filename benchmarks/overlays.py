@@ -3,7 +3,7 @@
     python benchmarks/overlays.py runs/demo/ngsan
 
 Captions the test scenes of runs that were trained on scenes, with the attention that reports and overlays show (that of
-the last decoder layer, all heads averaged), and looks at every shape and colour word of the captions that are true: the
+the last decoder layer, all heads averaged), and looks at every shape and color word of the captions that are true: the
 region with the greatest weight is the thing that the word names, the other one of the two that the scene is about, or
 neither. "The two green things" names either of two. For comparison it takes the weights of the words before and after.
 """
@@ -22,7 +22,7 @@ from legenda.evaluation.runs import load_captioner_run
 from legenda.pipeline import GeneratedCaption
 from legenda.visualization.caption_attention import predict_with_attention
 
-KINDS = {"shape": SHAPES, "colour": tuple(COLORS)}
+KINDS = {"shape": SHAPES, "color": tuple(COLORS)}
 STEPS = {"the word": 0, "the word before": -1, "the word after": 1}
 COLUMNS = ("run", "words", "weights of", "all", *FAMILIES, "looks at the other of the two", "at another thing")
 
@@ -31,7 +31,7 @@ Counts = Counter[tuple[str, str, str]]
 
 
 def things_named(words: Sequence[str], place: int, scene: Scene) -> set[int]:
-    """Which things of a scene the shape or colour at a place of a true caption names.
+    """Which things of a scene the shape or color at a place of a true caption names.
 
     Where several share it, the color before a shape, the shape after a color or the word "larger" decides.
     """
@@ -45,8 +45,8 @@ def things_named(words: Sequence[str], place: int, scene: Scene) -> set[int]:
 
 def thing_in(box: np.ndarray, scene: Scene) -> int:
     """The thing whose centre is nearest to that of a region `(4,)`."""
-    centres = np.array([(thing.x, thing.y) for thing in scene.things])
-    return int(np.abs(centres - (box[:2] + box[2:]) / 2).sum(axis=1).argmin())
+    centers = np.array([(thing.x, thing.y) for thing in scene.things])
+    return int(np.abs(centers - (box[:2] + box[2:]) / 2).sum(axis=1).argmin())
 
 
 def count(captions: Mapping[str, GeneratedCaption], scenes: Sequence[Scene], shift: int) -> Counts:

@@ -61,13 +61,13 @@ def test_a_feature_store_is_recorded_by_the_suffix_of_the_data(tmp_path, forget_
 
 
 def test_the_run_that_a_training_continues_names_its_missing_plugin(tmp_path, forget_plugins):
-    file = tmp_path / "modelled.py"
+    file = tmp_path / "modeled.py"
     file.write_text("import legenda\nlegenda.register_norm('mine')(print)\n")
     legenda.load_plugin(file)
     model = {"name": "unknown", "options": {"norm": "mine"}}
     (tmp_path / "config.json").write_text(json.dumps({"model": model, **describe_plugins({"model": model})}))
     forget_plugins()
-    with pytest.raises(LegendaError, match="needs norm 'mine' of the plugin modelled, which is not loaded"):
+    with pytest.raises(LegendaError, match="needs norm 'mine' of the plugin modeled, which is not loaded"):
         continue_from(get_recipe("scenes.ngsan"), tmp_path)
 
 

@@ -31,6 +31,13 @@ Wish Served side_by_side short_names UserError
 DEFINITIONS = frozenset(_DEFINITIONS.split())
 """Old names of classes, functions, methods and constants; none of them may be defined again."""
 
+BRITISH = re.compile(
+    r"(?<!aria-)\b(behaviour|catalogue|centre|colour|favour|grey|honour|judgement|labelled|labelling|licence|modelled|modelling|"
+    r"neighbour|(normal|initial|optim|organ|recogn|summar|minim|maxim|general|real|token)is(e|ed|es|ing|ation)\b|analys(e|ed|ing)\b)",
+    re.IGNORECASE,
+)
+"""British spellings; names and texts are spelled as in American English."""
+
 FIELDS = {
     "GenerationConfig": "begin_id end_id banned_ids beam_banned_ids bad_endings no_repeat length_rule finished",
     "TrainingConfig": (
@@ -92,6 +99,16 @@ def test_the_words_are_those_of_the_field():
 )
 def test_names_are_split_into_words(line, found):
     assert _words(line) & WORDS == found
+
+
+def test_texts_are_spelled_as_in_american_english():
+    hits = {
+        f"{path.relative_to(ROOT)}:{number}": found[0]
+        for path in _texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if (found := BRITISH.search(line.replace("_", " ")))
+    }
+    assert hits == {}
 
 
 def _defined(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -39,7 +39,7 @@ def build_bias(kinds, *, scaled=True):
 
 
 def test_features_by_hand():
-    # Centres (2, 1) and (5, 5); sizes 4 x 2 and 2 x 8.
+    # Centers (2, 1) and (5, 5); sizes 4 x 2 and 2 x 8.
     boxes = torch.tensor([[[0, 0, 4, 2], [4, 1, 6, 9]]], dtype=torch.float64)
     near = math.log(1e-3)
     expected = [

@@ -177,7 +177,7 @@ def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_pa
         ({"train": "many"}, ": data takes train as int, not 'many'"),
         ({"kind": "photographs"}, ": there is no data set 'photographs'"),
         ({"train": [12]}, ": data takes train as int, not [12]"),
-        ({"colour": 1}, ": data has no option 'colour'"),
+        ({"color": 1}, ": data has no option 'color'"),
     ],
 )
 def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, tmp_path, wrong, message):

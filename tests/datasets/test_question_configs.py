@@ -228,7 +228,7 @@ def test_questions_of_one_family_of_scenes(tmp_path):
     data = SceneQuestionsData(train=30, validation=6, families=("near",), cache=tmp_path)
     first, again = data.split("val"), data.split("val")
     assert {annotation.question_type for annotation in first.annotations.values()} <= {
-        "near", "colour", "shape", "existence", "count"
+        "near", "color", "shape", "existence", "count"
     }  # fmt: skip
     assert torch.equal(first.read(np.arange(24)).features, again.read(np.arange(24)).features)
     assert len(list(tmp_path.iterdir())) == 1

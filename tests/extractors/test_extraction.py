@@ -40,7 +40,7 @@ def images(tmp_path) -> list[Path]:
     return paths
 
 
-def write_extractor(folder: Path, source: str = COLORS, name: str = "colours.py") -> Path:
+def write_extractor(folder: Path, source: str = COLORS, name: str = "colors.py") -> Path:
     (folder / name).write_text(source)
     return folder / name
 
@@ -72,13 +72,13 @@ def test_the_name_changes_with_the_file(tmp_path):
     first = load_extractor(write_extractor(tmp_path))
     assert load_extractor(write_extractor(tmp_path)).name == first.name
     second = load_extractor(write_extractor(tmp_path, COLORS + "\n# changed\n"))
-    assert first.name.startswith("colours-")
+    assert first.name.startswith("colors-")
     assert first.name != second.name
 
 
 def test_loading_writes_no_files(tmp_path):
     load_extractor(write_extractor(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["colours.py"]
+    assert [path.name for path in tmp_path.iterdir()] == ["colors.py"]
 
 
 def test_a_file_may_define_dataclasses(tmp_path):

@@ -14,7 +14,7 @@ from legenda.features import PackedFeatureStore
 
 
 class Counting:
-    """Mean colours, and the sizes of all calls; stops with a key press at the image of that number."""
+    """Mean colors, and the sizes of all calls; stops with a key press at the image of that number."""
 
     def __init__(self, stop_at: int | None = None, name: str = "mine-1") -> None:
         self.calls: list[int] = []

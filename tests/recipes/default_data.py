@@ -17,7 +17,7 @@ IMAGES = range(8)
 SPLITS = ("train",) * 6 + ("val", "test")
 CAPTIONS = (
     ("a dog runs on the beach", "the brown dog plays on a beach", "a dog on the beach"),
-    ("a cat sleeps on the bed", "the grey cat lies on a bed", "a cat on the bed"),
+    ("a cat sleeps on the bed", "the gray cat lies on a bed", "a cat on the bed"),
 )
 """Of images with even and with odd numbers; were all the same, CIDEr-D would be 0."""
 WIDTH = 12

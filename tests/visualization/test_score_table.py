@@ -64,8 +64,8 @@ def test_the_page_shows_the_same_and_needs_nothing_else(browser, tmp_path, schem
     ]
     assert page.inner_text("footer") == "All scores times 100."
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    grey = sum(page.evaluate("getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).map(Number)"))
-    assert (grey > 600) == (scheme == "light")
+    gray = sum(page.evaluate("getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).map(Number)"))
+    assert (gray > 600) == (scheme == "light")
     context.close()
     assert complaints == []
     assert requests == [path.as_uri()]

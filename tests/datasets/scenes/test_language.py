@@ -122,7 +122,7 @@ def test_a_size_caption_is_false_when_the_sizes_are_swapped_or_the_thing_is_not_
         assert verdict.reason == f"there are not two {single.shape} shapes to compare"
 
 
-def test_a_bind_caption_is_false_of_the_other_way_another_colour_and_other_shapes():
+def test_a_bind_caption_is_false_of_the_other_way_another_color_and_other_shapes():
     for scene in of("bind"):
         one, two, third = scene.first, scene.second, rest(scene)[0]
         way = axis_of(one, two)

@@ -69,7 +69,7 @@ def test_what_a_split_pads_is_marked_and_zero():
 
 
 def test_no_two_kinds_look_alike():
-    """The nearest two, of one shape or one colour, differ by more than a tenth of what usual kinds differ by."""
+    """The nearest two, of one shape or one color, differ by more than a tenth of what usual kinds differ by."""
     patches = np.stack([patch(kind, 0.1) for kind in KINDS])
     assert len(np.unique(patches, axis=0)) == len(KINDS) == 72
     nearest = min(distance(a, b) for a, b in combinations(patches, 2))

@@ -29,7 +29,7 @@ def touch(a: Thing, b: Thing) -> bool:
 
 
 def called(scene: Scene, words: str) -> Thing:
-    """The one thing of this colour and shape, or of this shape or colour."""
+    """The one thing of this color and shape, or of this shape or color."""
     parts = set(words.split()) - {"thing"}
     (thing,) = [thing for thing in scene.things if parts <= {thing.color, thing.shape}]
     return thing
@@ -44,7 +44,7 @@ def standing(a: Thing, b: Thing) -> str:
     return "side by side" if abs(a.x - b.x) > abs(a.y - b.y) else "one above the other"
 
 
-def coloured(scene: Scene, color: str) -> list[Thing]:
+def colored(scene: Scene, color: str) -> list[Thing]:
     return [thing for thing in scene.things if thing.color == color]
 
 
@@ -53,11 +53,11 @@ def answer(text: str, scene: Scene) -> str:
     if found := re.fullmatch(r"what is next to the (.+)\?", text):
         other = neighbor(scene, found[1])
         return f"{other.color} {other.shape}"
-    if found := re.fullmatch(r"what (colour|shape) is the thing next to the (.+)\?", text):
-        return getattr(neighbor(scene, found[2]), found[1].replace("colour", "color"))
+    if found := re.fullmatch(r"what (color|shape) is the thing next to the (.+)\?", text):
+        return getattr(neighbor(scene, found[2]), found[1])
     if found := re.fullmatch(r"is the (.+) next to the (.+)\?", text):
         return "yes" if touch(called(scene, found[1]), called(scene, found[2])) else "no"
-    if found := re.fullmatch(r"what colour is the (larger|smaller) (.+)\?", text):
+    if found := re.fullmatch(r"what color is the (larger|smaller) (.+)\?", text):
         same = sorted((thing for thing in scene.things if thing.shape == found[2]), key=lambda thing: thing.size)
         assert len(same) == 2
         return same[found[1] == "larger"].color
@@ -65,17 +65,17 @@ def answer(text: str, scene: Scene) -> str:
         difference = called(scene, found[1]).size - called(scene, found[3]).size
         return "yes" if (difference > 0) == (found[2] == "larger") else "no"
     if found := re.fullmatch(r"how do the two (.+) things stand\?", text):
-        return standing(*coloured(scene, found[1]))
+        return standing(*colored(scene, found[1]))
     if found := re.fullmatch(r"how do the (.+) and the (.+) stand\?", text):
         return standing(called(scene, found[1]), called(scene, found[2]))
     if found := re.fullmatch(r"are the two (\S+) things (.+)\?", text):
-        return "yes" if standing(*coloured(scene, found[1])) == found[2] else "no"
+        return "yes" if standing(*colored(scene, found[1])) == found[2] else "no"
     if text == "how many things are there?":
         return str(len(scene.things))
     if found := re.fullmatch(r"is there a (.+) (.+)\?", text):
         return "yes" if any(thing.kind == (found[1], found[2]) for thing in scene.things) else "no"
-    if found := re.fullmatch(r"what (colour|shape) is the (.+)\?", text):
-        return getattr(called(scene, found[2]), found[1].replace("colour", "color"))
+    if found := re.fullmatch(r"what (color|shape) is the (.+)\?", text):
+        return getattr(called(scene, found[2]), found[1])
     raise AssertionError(f"no such question is known: {text}")
 
 
@@ -91,7 +91,7 @@ def test_every_scene_has_as_many_questions_about_its_family_and_one_control():
         assert found[:-1] == [types[scene.family]] * (PER_SCENE - 1)
         assert found[-1] not in GEOMETRIC
         assert [question.text for question in ask(scene)] == [question.text for question in ask(replace(scene))]
-    assert {question.question_type for _, question in ASKED} == {*GEOMETRIC, "count", "existence", "colour", "shape"}
+    assert {question.question_type for _, question in ASKED} == {*GEOMETRIC, "count", "existence", "color", "shape"}
 
 
 def test_no_question_is_longer_than_it_says():
@@ -118,7 +118,7 @@ def test_both_ways_to_stand_are_as_frequent():
 
 
 def test_the_neighbor_has_any_kind():
-    """No kind stands out among 300 answers of 72, and the larger of two shapes has any colour."""
+    """No kind stands out among 300 answers of 72, and the larger of two shapes has any color."""
     kinds = Counter(question.answer for _, question in of_type("near") if question.text.startswith("what is"))
     assert sum(kinds.values()) == 300
     assert kinds.most_common(1)[0][1] <= 14
@@ -133,7 +133,7 @@ def guesses(scene: Scene, question: SceneQuestion, rng: random.Random) -> list[s
     named = question.text.rstrip("?").split()
     if question.question_type == "near":
         others = [thing for thing in scene.things if list(thing.kind) != named[-2:]]
-        part = {"what colour": "color", "what shape": "shape"}.get(" ".join(named[:2]))
+        part = {"what color": "color", "what shape": "shape"}.get(" ".join(named[:2]))
         possible = [getattr(thing, part) if part else " ".join(thing.kind) for thing in others]
     elif question.question_type == "size":
         possible = [thing.color for thing in scene.things if thing.shape == named[-1]]

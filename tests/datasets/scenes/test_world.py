@@ -71,7 +71,7 @@ def test_size_scenes_have_two_of_one_shape_and_one_of_them_clearly_larger():
         assert all(0.06 <= thing.size <= 0.16 for thing in rest)
 
 
-def test_bind_scenes_have_two_of_one_colour_that_stand_clearly():
+def test_bind_scenes_have_two_of_one_color_that_stand_clearly():
     for scene in family("bind"):
         colors = [thing.color for thing in scene.things]
         assert len(set(colors)) == len(colors) - 1

@@ -75,8 +75,8 @@ def test_a_curve_needs_a_value_for_each_epoch():
 
 
 def test_colors_are_distinguishable_in_gray():
-    """Their lightness differs, and so do the colours that the commonest colour-blindness leaves."""
-    channels = np.array([[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLORS]) / 255
+    """Their lightness differs, and so do the colors that the commonest color-blindness leaves."""
+    channels = np.array([[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in COLORS]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     deuteranopia = np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]])  # Machado, 2009
     seen = linear @ deuteranopia.T

@@ -1,7 +1,7 @@
 """Questions about scenes: some that depend on boxes, and controls that depend on the kinds of things only.
 
     near, size, stand            which is next to which, which is larger, how two are aligned: not in the features
-    count, existence, colour, shape      the controls
+    count, existence, color, shape      the controls
 
 A model that cannot read boxes does no better at the first three than `SceneQuestion.chance`, a number known beforehand.
 """
@@ -14,7 +14,7 @@ from legenda.datasets.scenes.language import AXIS_WORDS, shuffled_pair
 from legenda.datasets.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
 from legenda.errors import DataError
 
-QuestionType = Literal["near", "size", "stand", "count", "existence", "colour", "shape"]
+QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
 
 GEOMETRIC: tuple[QuestionType, ...] = ("near", "size", "stand")
 """The types that only boxes answer."""
@@ -68,7 +68,7 @@ def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
     thing, other = shuffled_pair(rng, scene)
     if rng.random() < 0.5:
-        part = SceneQuestion(f"what colour is the thing next to the {_named(thing)}?", other.color, "near", among)
+        part = SceneQuestion(f"what color is the thing next to the {_named(thing)}?", other.color, "near", among)
     else:
         part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
     thing, other = shuffled_pair(rng, scene)
@@ -86,8 +86,8 @@ def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     word = rng.choice(("larger", "smaller"))
     true = (one == large) == (word == "larger")
     return [
-        SceneQuestion(f"what colour is the larger {shape}?", large.color, "size", 0.5),
-        SceneQuestion(f"what colour is the smaller {shape}?", small.color, "size", 0.5),
+        SceneQuestion(f"what color is the larger {shape}?", large.color, "size", 0.5),
+        SceneQuestion(f"what color is the smaller {shape}?", small.color, "size", 0.5),
         SceneQuestion(f"is the {_named(one)} {word} than the {_named(other)}?", _yes(true), "size", 0.5),
     ]
 
@@ -122,7 +122,7 @@ def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
             return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence", 1.0)
         case 2:
             thing = _only(rng, scene, "shape")
-            return SceneQuestion(f"what colour is the {thing.shape}?", thing.color, "colour", 1.0)
+            return SceneQuestion(f"what color is the {thing.shape}?", thing.color, "color", 1.0)
         case _:
             thing = _only(rng, scene, "color")
             return SceneQuestion(f"what shape is the {thing.color} thing?", thing.shape, "shape", 1.0)
