@@ -18,7 +18,7 @@ from legenda.recipes import get_recipe
 from legenda.regions import Regions
 from legenda.text import Vocabulary, ptb_tokenize
 
-_PLUGIN = Path(__file__).parents[2] / "benchmarks" / "photo" / "plugin.py"
+_PLUGINS = Path(__file__).parents[2] / "benchmarks" / "photo"
 _COLORS = {"red": (220, 30, 30), "blue": (30, 60, 220), "green": (20, 160, 40), "white": (240, 240, 240)}
 
 
@@ -66,12 +66,14 @@ def test_the_recipe_has_the_model_of_the_package():
     }
 
 
-@pytest.fixture(scope="module")
-def plugin():
-    yield vars(load_plugin(_PLUGIN))
-    forget_plugin("plugin")
+@pytest.fixture
+def plugin(request):
+    """The names of a plugin, which is forgotten after the test."""
+    yield vars(load_plugin(_PLUGINS / f"{request.param}.py"))
+    forget_plugin(request.param)
 
 
+@pytest.mark.parametrize("plugin", ["text_pretraining"], indirect=True)
 def test_text_pretraining_simulates_predictions(plugin, table, tmp_path):
     names = [path.stem for path in tmp_path.glob("*.png")]
     words = len((ASSETS / PACKAGED / "words.txt").read_text().splitlines())
@@ -97,6 +99,7 @@ def test_text_pretraining_simulates_predictions(plugin, table, tmp_path):
     assert {"dog", "beach"} <= set(data.vocabulary.tokens)
 
 
+@pytest.mark.parametrize("plugin", ["consensus"], indirect=True)
 def test_consensus_rewards_what_similar_images_are_called(plugin, tmp_path):
     kinds = np.arange(40) % 2
     references = tuple(
