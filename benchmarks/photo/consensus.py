@@ -1,6 +1,6 @@
 """The reward and the recipe of self-critical training of the packaged captioner.
 
-The files are those of prepare.py in the folder `photo`:
+It reads the files that prepare.py writes to the folder `photo`.
 
 legenda train photo.consensus --plugin benchmarks/photo/consensus.py --init-from runs/photo --out runs/consensus
 """

@@ -1,6 +1,6 @@
 """Captions without images that train a decoder first, and the recipe photo.text.
 
-The files are those of prepare.py in the folder `photo`:
+It reads the files that prepare.py writes to the folder `photo`.
 
 legenda train photo.text --plugin benchmarks/photo/text_pretraining.py --data.captions coco_captions --out runs/text
 
