@@ -61,15 +61,37 @@ def test_a_change_of_any_parameter_counts():
     assert not after[2].any()
 
 
-def test_fused_optimizers_change_the_packed_weights():
-    layer, x = nn.Linear(64, 32), torch.randn(4, 64)
+def _update(update: ConcatUpdate, x: torch.Tensor) -> torch.Tensor:
+    return update(x[:1], x)
+
+
+def _gates(lstm: WordLSTM, x: torch.Tensor) -> torch.Tensor:
+    map_words, map_hidden = lstm.linear_maps()
+    return map_words(x) + map_hidden(x)
+
+
+@pytest.mark.parametrize(
+    ("create", "call"),
+    [
+        (lambda: nn.Linear(64, 32), lambda layer, x: layer(x)),
+        (lambda: ConcatUpdate(64, bias=True, dropout=0.0), _update),
+        (lambda: WordLSTM([64], 64), _gates),
+    ],
+    ids=["Linear", "ConcatUpdate", "WordLSTM"],
+)
+def test_fused_optimizers_change_the_packed_weights(create, call):
+    layer, x = create(), torch.randn(8, 64)
     pack_weights(layer)
     with torch.no_grad():
-        layer(x)
-    layer(x).sum().backward()
+        before = call(layer, x)
+    call(layer, x).sum().backward()
     torch.optim.Adam(layer.parameters(), lr=0.1, fused=True).step()  # without a new version of the weights
+    plain = create()
+    plain.load_state_dict(layer.state_dict())
     with torch.no_grad():
-        torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+        expected = call(plain, x)
+        assert not torch.allclose(expected, before)
+        torch.testing.assert_close(call(layer, x), expected)
 
 
 def test_a_copy_computes_with_its_own_weights():

@@ -27,17 +27,19 @@ _FEW_ROWS = 4
 class SplitLinear(nn.Module):
     """Base class of modules that multiply parts of their weights by inputs of their own."""
 
-    packed: list[LinearMap] | None = None
+    packed: list[_PackedMap] | None = None
 
     def parts(self) -> Sequence[tuple[Tensor, Tensor | None]]:
         """Return weight and bias of each part."""
         raise NotImplementedError
 
-    def linear_maps(self) -> list[LinearMap]:
+    def linear_maps(self) -> Sequence[LinearMap]:
         """Return the products with the parts for one pass over the module, packed after `pack_weights`."""
         if self.packed is None:
             return [partial(F.linear, weight=weight, bias=bias) for weight, bias in self.parts()]
         if torch.is_grad_enabled():
+            for part in self.packed:
+                part.forget()
             return [partial(linear, weight=weight.contiguous(), bias=bias) for weight, bias in self.parts()]
         return self.packed
 
@@ -137,7 +139,7 @@ class _PackedMap:
         is_float32_on_cpu = x.dtype == parameters[0].dtype == torch.float32 and x.device.type == "cpu"
         plain = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling()
         if plain or not is_float32_on_cpu:
-            self._packed = None  # fused optimizers change weights without counting a version
+            self.forget()
             return linear(x, *self._part())
         if self.dtype == torch.float32 and x.numel() < _FEW_ROWS * x.shape[-1] and not has_slow_mkl():
             return F.linear(x, *self._part())
@@ -147,6 +149,10 @@ class _PackedMap:
             self._packed = packed = key, *self._pack()
         _, weight, bias = packed
         return multiply(x.to(self.dtype), weight, bias).to(x.dtype)
+
+    def forget(self) -> None:
+        """Drop the packed weights; fused optimizers change the parameters without a new version."""
+        self._packed = None
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files hold no packed weights
         return _PackedMap, (self.module, self.index, self.dtype)

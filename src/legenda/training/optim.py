@@ -24,7 +24,15 @@ def create_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig)
         options = {"momentum": config.betas[0], "weight_decay": config.weight_decay}
     if config.optimizer != "radam":  # torch has no fused kernel for it
         options["fused"] = True
-    return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
+    optimizer = _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
+    if options.get("fused"):
+        optimizer.register_step_post_hook(_count_versions)
+    return optimizer
+
+
+def _count_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count a new version of every parameter, as other in-place operations do and fused optimizers do not."""
+    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
 
 
 def clip_gradients(

@@ -1,0 +1,47 @@
+"""Validation during training is that of the weights at the end of the epoch, whatever is kept of earlier ones."""
+
+from dataclasses import replace
+
+import pytest
+import safetensors.torch
+import torch
+from lightning_fabric import Fabric
+from small_runs import DATA, TRAINING
+
+import legenda
+from legenda.run_files import STATE
+from legenda.tasks import Captioning
+from legenda.training import Constant, train
+from legenda.training.evaluation_loop import validate, validation_loss
+from legenda.training.history import read_history
+from legenda.training.optim import create_optimizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(
+    "name", ["ngsan", "mdsan", "meshed", "aoanet", "aoanet_lstm", "aoanet_refine_aoa", "updown", "xlan", "xtransformer"]
+)
+def test_validation_is_that_of_the_last_weights(tmp_path, sized, name):
+    config = replace(TRAINING, epochs=3, schedule=Constant(learning_rate=1e-2), checkpoint_every=0)
+    options = sized(name, dim=16, num_heads=2, num_layers=1, ff_dim=16, additive_dim=8, dropout=0.0)
+    task = Captioning(DATA)
+    train(name, options, task, (config,), tmp_path / "run", sections={"recipe": "a test"})
+    state = safetensors.torch.load_file(tmp_path / "run" / STATE)
+    model = legenda.load(tmp_path / "run")  # with plain products
+    model.load_state_dict({key.removeprefix("model."): v for key, v in state.items() if key.startswith("model.")})
+    recorded = [record["validation"] for record in read_history(tmp_path / "run") if "validation" in record]
+    assert len({scores["loss"] for scores in recorded}) == 3
+    loss = validation_loss(Fabric(accelerator="cpu"), task.objective_class(model, config, task.validation))
+    assert loss == pytest.approx(recorded[-1]["loss"], rel=1e-5)
+    _, scores = validate(Fabric(accelerator="cpu"), task, model, config)
+    assert scores["CIDEr-D"] == pytest.approx(recorded[-1]["CIDEr-D"], rel=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "radam"])
+def test_every_optimizer_counts_versions_of_the_weights(optimizer):
+    weight = torch.nn.Parameter(torch.ones(3))
+    before = weight._version
+    weight.grad = torch.ones(3)
+    create_optimizer([weight], replace(TRAINING, optimizer=optimizer)).step()
+    assert weight._version > before
