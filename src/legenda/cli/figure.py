@@ -43,7 +43,7 @@ def _usage() -> str:
     )
     return (
         "usage: legenda figure NAME RUN [RUN ...] [--out FILE.png|.svg|.pdf] [OPTIONS]\n\n"
-        "Draws a figure of the papers from trained runs; needs the extra `figures`. Runs of scenes need no image\n"
+        "Draw a figure of the papers from trained runs; needs the extra `figures`. Runs of scenes need no image\n"
         "files: test scenes are drawn.\n\n"
         f"figures, what they show and what they need:\n{lines}\n\n"
         "legenda figure NAME --help lists the options of a figure."

@@ -61,7 +61,7 @@ class JudgeOptions(AddressOptions):
 
 @dataclass(frozen=True)
 class ServeOptions(RunSearchOptions, ExtractorOptions, AddressOptions):
-    """Serves trained models as a web page and an HTTP API; needs the extra `serve`.
+    """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
 
     The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
     unless --host says otherwise. The options of the search apply to requests that do not set them. The API is described

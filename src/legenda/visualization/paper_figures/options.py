@@ -14,7 +14,7 @@ Runs = tyro.conf.Positional[tuple[Path, ...]]
 
 @dataclass(frozen=True)
 class CurveOptions:
-    """Draws a score of the validation by epoch, a line for each system (NG-SAN, Figure 2: N-SAN against SAN).
+    """Draw a score of the validation by epoch, a line for each system (NG-SAN, Figure 2: N-SAN against SAN).
 
     It reads the metrics.jsonl of run folders and no model. Runs that differ only in the training seed are one
     system: their mean with a band from the lowest to the highest. A folder of `legenda train --seeds`, with the
@@ -31,7 +31,7 @@ class CurveOptions:
 
 @dataclass(frozen=True)
 class SurfaceOptions(ComputeOptions):
-    """Draws the geometric weight phi of a trained geometry model (NG-SAN, appendix: Figures 3 and 4).
+    """Draw the geometric weight phi of a trained geometry model (NG-SAN, appendix: Figures 3 and 4).
 
     ngsan.3 shows it over the relative distances dx and dy, with the relative sizes dw = dh fixed at 0.5, 1 and 2;
     ngsan.4 vice versa. As in the paper phi is that of content-independent geometry in a one-layer model, such
@@ -97,7 +97,7 @@ class CaptionOptions(ImageOptions):
 
 @dataclass(frozen=True)
 class GateOptions(CaptionOptions):
-    """Draws captions word by word with the attention over the image (AoANet, Figure 8).
+    """Draw captions word by word with the attention over the image (AoANet, Figure 8).
 
     Two or more models of AoANet's family, one with and one without attention on attention in its decoder, such
     as aoanet_aoa and aoanet_base. The image is dark where the attention is small; the region with the largest weight is
@@ -107,7 +107,7 @@ class GateOptions(CaptionOptions):
 
 @dataclass(frozen=True)
 class RegionOptions(CaptionOptions):
-    """Draws captions word by word with the regions of the image (X-LAN, Figure 5).
+    """Draw captions word by word with the regions of the image (X-LAN, Figure 5).
 
     One model or more, of which one has X-Linear attention in its decoder, such as xlan and updown. The region with
     the largest weight is red; the smaller a weight, the darker its region.
@@ -116,7 +116,7 @@ class RegionOptions(CaptionOptions):
 
 @dataclass(frozen=True)
 class HeatOptions(CaptionOptions):
-    """Draws a heatmap of the attention of each word of a caption (MD-SAN, Figure 7).
+    """Draw a heatmap of the attention of each word of a caption (MD-SAN, Figure 7).
 
     One model or more, of which one is of MD-SAN's family, such as mdsan and mdsan_plain. The weights are those of
     the last decoder layer, the mean over its heads.
@@ -125,7 +125,7 @@ class HeatOptions(CaptionOptions):
 
 @dataclass(frozen=True)
 class PositionOptions(ImageOptions):
-    """Draws the effect of positions on the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
+    """Draw the effect of positions on the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
 
     A row for each model, such as mdsan_abspe, mdsan_relpe and mdsan_dsa; without any, these three with random
     weights. The regions are those of one image; without runs and --image-files, of the first scene of the split. Models
@@ -144,7 +144,7 @@ class PositionOptions(ImageOptions):
 
 @dataclass(frozen=True)
 class HeadOptions(CaptionOptions):
-    """Draws the self-attention of each head of an encoder with the captions (MD-SAN, Figure 4).
+    """Draw the self-attention of each head of an encoder with the captions (MD-SAN, Figure 4).
 
     A row for each model and branch, such as mdsan_plain and mdsan_dsa. With --cell it draws the attention of
     one query region as a heatmap over the image.

@@ -13,7 +13,7 @@ from legenda.errors import ConfigError
 
 @dataclass(frozen=True)
 class ReportOptions(RunOptions):
-    """Evaluates one or more runs on a split and writes one HTML file that compares them; it opens offline.
+    """Evaluate one or more runs on a split and write one HTML file that compares them; it opens offline.
 
     For captioners the page shows scores with 95 % intervals, training curves, captions next to the references with the
     attention of each word, and the configuration of each run. All runs must read the same images. The images are
