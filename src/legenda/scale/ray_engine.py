@@ -5,7 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ def process_shards(work: Work, workers: int) -> Iterator[ShardResult]:
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     chunks = min(work.job.shards, max(MAX_CHUNKS, CHUNKS_PER_WORKER * workers))
+    workers = min(workers, chunks)
     results = ray.data.from_numpy(np.array_split(np.arange(work.job.shards), chunks)).map_batches(
         _Worker,
         batch_size=1,
@@ -107,35 +108,43 @@ def process_shards(work: Work, workers: int) -> Iterator[ShardResult]:
     )
     try:
         for row in results.iter_rows():
-            yield ShardResult(**row)
+            if isinstance(row["result"], LegendaError):
+                raise row["result"]
+            yield row["result"]
     except ray.exceptions.RayError as error:
-        cause = _legenda_error(error)
-        raise cause or LegendaError(f"Ray stopped ({error}); call the same command again to resume") from error
-
-
-def _legenda_error(error: BaseException | None) -> LegendaError | None:
-    """Return the LegendaError that stopped a worker, if any; Ray wraps it in errors of its classes."""
-    from ray.exceptions import RayError
-
-    while error is not None and (isinstance(error, RayError) or not isinstance(error, LegendaError)):
-        error = getattr(error, "cause", None) or error.__cause__
-    return error
+        raise LegendaError(f"Ray stopped ({error}); call the same command again to resume") from error
 
 
 class _Worker:
-    """Loads the models once and processes shards, with one thread, and by default on the GPU where Ray assigns one."""
+    """Loads the models once and processes shards, with one thread, and by default on the GPU where Ray assigns one.
+
+    Returns a LegendaError as a result, as Ray prints tracebacks of those that are raised.
+    """
 
     def __init__(self, work: Work) -> None:
         import torch
 
-        for file in work.plugins:
-            load_plugin(file)
         torch.set_num_threads(1)
-        self._work, self._task = work, work.load()
+        self._job, self._batch_size = work.job, work.batch_size
+        try:
+            for file in work.plugins:
+                load_plugin(file)
+            self._task: ShardTask | LegendaError = work.load()
+        except LegendaError as error:
+            self._task = error
 
-    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        job, batch_size = self._work.job, self._work.batch_size
-        results = [process_shard(job, int(shard), self._task, batch_size) for shard in batch["data"]]
-        return {
-            field.name: np.array([getattr(result, field.name) for result in results]) for field in fields(ShardResult)
-        }
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[ShardResult | LegendaError]]:
+        results = []
+        for shard in batch["data"]:
+            results.append(self._process(int(shard)))
+            if isinstance(results[-1], LegendaError):
+                break
+        return {"result": results}
+
+    def _process(self, shard: int) -> ShardResult | LegendaError:
+        if isinstance(self._task, LegendaError):
+            return self._task
+        try:
+            return process_shard(self._job, shard, self._task, self._batch_size)
+        except LegendaError as error:
+            return error
