@@ -131,6 +131,14 @@ def test_an_empty_folder_is_an_error(scenes_run, run_command, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_compile_reaches_the_decoder(scenes_run, run_command, tmp_path):
+    """bf16 is computed with packed weights on a CPU, which are not compiled: the error shows that it arrives."""
+    draw_scene(make_scene("fresh", 0)).save(tmp_path / "a.png")
+    command = f"caption {tmp_path / 'a.png'} --model {scenes_run} --device cpu --precision bf16 --compile"
+    output = error_of(run_command(command))
+    assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in output
+
+
 def test_missing_images_are_an_error(scenes_run, run_command):
     assert "name at least one image" in error_of(run_command(f"caption --model {scenes_run}"))
 

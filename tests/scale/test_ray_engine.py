@@ -136,10 +136,18 @@ def test_an_error_of_a_worker_is_raised_by_the_driver(scenes, tmp_path):
     job = open_job(tmp_path / "out", [scenes.split()[1]], {}, shard_size=SHARD_SIZE, allow_urls=False)
     work = CaptionWork(
         job=job, run=tmp_path / "no-such-run", extractor=None, device="auto", precision="float32",
-        search=SearchOptions(), num_captions=1, batch_size=3, permissions={},
+        search=SearchOptions(), num_captions=1, batch_size=3, flags={},
     )  # fmt: skip
     with pytest.raises(LegendaError, match="no-such-run"):
         list(process_shards(work, 2))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_compile_reaches_the_decoder_of_a_worker(scenes, run_command):
+    """bf16 is computed with packed weights on a CPU, which are not compiled."""
+    code, _, err = run_command(f"{scenes} --device cpu --precision bf16 --compile")
+    assert code == 2
+    assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in err
 
 
 def kill_at_the_first_shard(command: str, pattern: str, folder: Path) -> None:

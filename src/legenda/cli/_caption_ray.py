@@ -19,7 +19,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
     from legenda.scale.job import Job, fingerprint
 
     extractor = None if options.extractor is None else absolute_name(options.extractor)
-    run = load_captioner_run(options.model, replace(options, device="cpu", precision="float32"))
+    run = load_captioner_run(options.model, replace(options, device="cpu", precision="float32", compile=False))
     settings = {
         "model": fingerprint(run.folder),
         "extractor": run.resolve_extractor(extractor).name,
@@ -41,7 +41,7 @@ def caption_with_ray(options: CaptionOptions) -> None:
             num_captions=options.num_captions,
             batch_size=options.batch_size,
             plugins=plugin_files(),
-            permissions=options.values_of("ignore_extractor_mismatch", "allow_download"),
+            flags=options.values_of("compile", "ignore_extractor_mismatch", "allow_download"),
         )
 
     run_job(options, out, "captions", settings, make_work)

@@ -30,8 +30,8 @@ def run(arguments: Sequence[str]) -> None:
     with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:
         total = len(files) + len(errors)
         check_output(options.out, [path for _, path in files])
-        permissions = options.values_of("ignore_extractor_mismatch", "allow_download")
-        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **permissions)
+        flags = options.values_of("compile", "ignore_extractor_mismatch", "allow_download")
+        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **flags)
         with progress_bar("captioning images") as update:
             results = pipeline.caption_files(
                 files,

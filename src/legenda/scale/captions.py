@@ -38,18 +38,18 @@ class CaptionTask:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionWork(Work):
-    """What a worker needs to caption shards; permissions: further arguments of `legenda.open`."""
+    """What a worker needs to caption shards; flags: further arguments of `legenda.open`."""
 
     run: Path
     extractor: str | None
     search: SearchOptions
     num_captions: int
-    permissions: Mapping[str, bool]
+    flags: Mapping[str, bool]
 
     def load(self) -> CaptionTask:
         """Load the model."""
         from legenda.pipeline import open as open_pipeline
 
-        pipeline = open_pipeline(self.run, self.extractor, self.device, self.precision, **self.permissions)
+        pipeline = open_pipeline(self.run, self.extractor, self.device, self.precision, **self.flags)
         options = {"num_captions": self.num_captions, "batch_size": self.batch_size}
         return CaptionTask(partial(pipeline.caption_files, options=self.search, **options))
