@@ -211,6 +211,7 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
         ("--model.dim 9", "dim"),
         ("--model.num-layers 0", "num_layers must be at least 1, not 0"),
         ("--data.train 0", "the split train of scenes takes at least 1 example, not 0"),
+        ("--data.families", "families must name at least one of near, size, bind, absent, parity"),
     ],
 )
 def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, message):

@@ -89,7 +89,7 @@ class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and their seed."""
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
-        """Draw the scenes and finds their regions in the pixels."""
+        """Draw the scenes and find their regions in the pixels."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)

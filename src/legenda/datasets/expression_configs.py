@@ -93,7 +93,7 @@ class SceneExpressionsData(SceneCounts):
     examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
-        """Draw the scenes, finds their regions in the pixels and refers to their things."""
+        """Draw the scenes, find their regions in the pixels and refer to their things."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         return ExpressionDataModule(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)

@@ -166,7 +166,7 @@ class SceneQuestionsData(SceneCounts):
     examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
-        """Draw the scenes, finds their regions in the pixels and asks about them."""
+        """Draw the scenes, find their regions in the pixels and ask about them."""
         progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
         train, validation = self.split("train"), self.split("val")
         vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from legenda.datasets.scenes.language import references
 from legenda.datasets.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.datasets.scenes.world import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
 from legenda.datasets.splits import SplitSizes
+from legenda.errors import ConfigError
 from legenda.io import atomic_write, verified
 from legenda.npz import load_arrays
 
@@ -73,9 +75,13 @@ class SceneCounts(SplitSizes):
     validation: int = 300
     test: int = 600
     families: tuple[Family, ...] = FAMILIES
-    """The families that alternate: near, size, bind; for captions also absent, parity."""
+    """The families that alternate, at least one: near, size, bind; for captions also absent, parity."""
     cache: Path | None = None
     """A folder that keeps the regions of the scenes for other runs."""
+
+    def __post_init__(self) -> None:
+        if not self.families:
+            raise ConfigError(f"families must name at least one of {', '.join(get_args(Family))}")
 
     def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""
