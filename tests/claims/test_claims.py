@@ -13,7 +13,7 @@ from legenda.attention.distance import DistanceRescale
 from legenda.claims import claim_runs, get_claim, list_claims, runs, write_page
 from legenda.claims.gradient import noise_of
 from legenda.claims.probes import PROBES
-from legenda.claims.results import add_core_hours, steps_to_reach
+from legenda.claims.results import CoreHours, steps_to_reach
 from legenda.claims.runs import arm_recipe, count_steps
 from legenda.cli.main import main
 from legenda.io import write_json
@@ -179,7 +179,7 @@ def test_the_page_states_which_differences_are_bounds_and_which_verdicts_depend_
 
 def test_only_chosen_models_are_trained_and_their_page_has_no_verdict(tmp_path, monkeypatch, capsys):
     started = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda work, _: started.update(work) or {})
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda work, *_: started.update(work) or {})
     main(["claim", "absent", "--arms", "base", "encoder", "--seeds", "2", "--out", str(tmp_path)])
     assert {name.partition("-")[0] for name in started} == {"scenes.aoanet_base", "scenes.aoanet_refine"}
     assert len(started) == 4
@@ -192,6 +192,24 @@ def test_only_chosen_models_are_trained_and_their_page_has_no_verdict(tmp_path, 
         main(["claim", "absent", "--arms", "bas", "--out", str(tmp_path)])
     assert stopped.value.code == 2
     assert "the claim absent has no 'bas'; did you mean base?" in capsys.readouterr().err
+
+
+def test_core_hours_are_counted_after_each_run_so_that_a_killed_claim_loses_at_most_one(tmp_path, monkeypatch):
+    write_json(tmp_path / "core_hours.json", {"absent": 1.0, "relations": 2})
+    seconds = iter([5.0, 41.0, 95.0, 95.0])
+    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
+    counted = []
+
+    def run_parallel(_work, _environments, after_job):
+        for _ in range(2):
+            after_job()
+            counted.append(json.loads((tmp_path / "core_hours.json").read_text())["absent"])
+        return {}
+
+    monkeypatch.setattr("legenda.cli._parallel.run_parallel", run_parallel)
+    main(["claim", "absent", "--arms", "base", "--seeds", "2", "--out", str(tmp_path)])
+    assert [*counted, json.loads((tmp_path / "absent.json").read_text())["core_hours"]] == [1.01, 1.025, 1.025]
+    assert json.loads((tmp_path / "core_hours.json").read_text())["relations"] == 2
 
 
 def test_steps_count_from_where_the_score_stays():
@@ -254,6 +272,4 @@ def test_files_without_a_claim_are_errors(tmp_path, text, message):
 def test_damaged_core_hours_are_one_sentence(tmp_path, content):
     write_json(tmp_path / "core_hours.json", content)
     with pytest.raises(DataError, match="delete it to count from 0"):
-        add_core_hours(tmp_path, "relations", 1.0)
-    write_json(tmp_path / "core_hours.json", {"absent": 2})
-    assert [add_core_hours(tmp_path, "relations", 1.5), add_core_hours(tmp_path, "relations", 1)] == [1.5, 2.5]
+        CoreHours(tmp_path, "relations")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,15 +52,30 @@ def read_results(path: Path) -> dict[str, Any]:
     return content
 
 
-def add_core_hours(folder: Path, claim: str, hours: float) -> float:
-    """Add the core-hours of a call to those of the claim in `folder`; return the sum."""
-    path = folder / "core_hours.json"
-    hint = "delete it to count from 0"
-    known = read_json(path, hint) if path.exists() else {}
-    new = isinstance(known, dict) and claim not in known
-    total = hours + (0.0 if new else get_field(known, claim, int | float, str(path), hint))
-    write_json(path, {**known, claim: total})
-    return total
+class CoreHours:
+    """The core-hours of a claim, those of earlier calls included, in a file of the folder of its runs.
+
+    Raise DataError for a damaged file.
+    """
+
+    def __init__(self, folder: Path, claim: str) -> None:
+        path, hint = folder / "core_hours.json", "delete it to count from 0"
+        known = read_json(path, hint) if path.exists() else {}
+        new = isinstance(known, dict) and claim not in known
+        self._path, self._claim, self._known = path, claim, known
+        self._before = 0.0 if new else get_field(known, claim, int | float, str(path), hint)
+        self._start = _seconds_of_processes()
+
+    def count(self) -> float:
+        """Add the time of all processes that have ended since; return the sum."""
+        total = self._before + (_seconds_of_processes() - self._start) / 3600
+        write_json(self._path, {**self._known, self._claim: total})
+        return total
+
+
+def _seconds_of_processes() -> float:
+    """Return the processor time, in seconds, of all processes that this one started and that ended."""
+    return sum(os.times()[2:4])
 
 
 def _parameters(run: ClaimRun) -> int:

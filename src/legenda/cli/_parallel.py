@@ -4,7 +4,7 @@ import os
 import queue
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from legenda.cli._worker import SEPARATOR
@@ -13,11 +13,15 @@ from legenda.terminal import escape_controls
 Command = Sequence[str]
 
 
-def run_parallel(jobs: Mapping[str, Sequence[Command]], environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
+def run_parallel(
+    jobs: Mapping[str, Sequence[Command]],
+    environments: Sequence[Mapping[str, str]],
+    after_job: Callable[[], object] = lambda: None,
+) -> dict[str, str]:
     """Run the commands of each job one after the other, and as many jobs at once as there are environments.
 
-    jobs: by a name that prefixes every line they print. environments: additional environment variables for a job, such
-    as its device. Return the reason of failure of each job that failed, by its name, in one phrase.
+    jobs: by a name that prefixes every line they print. environments: more variables for a job, such as its device.
+    after_job: called after each. Return the reason of failure of each job that failed, by its name, in one phrase.
     """
     free: queue.SimpleQueue[Mapping[str, str]] = queue.SimpleQueue()
     for environment in environments:
@@ -36,16 +40,18 @@ def run_parallel(jobs: Mapping[str, Sequence[Command]], environments: Sequence[M
         finally:
             free.put(environment)
 
+    reasons: dict[str, str | None] = {}
     with ThreadPoolExecutor(len(environments)) as pool:
-        futures = {name: pool.submit(run_job, name) for name in jobs}
         try:
-            results = {name: future.result() for name, future in futures.items()}
+            for name, reason in zip(jobs, pool.map(run_job, jobs), strict=True):
+                reasons[name] = reason
+                after_job()
         except KeyboardInterrupt:
             stopped = True
             for process in running:
                 process.terminate()
             raise
-    return {name: reason for name, reason in results.items() if reason is not None}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def _start(commands: Sequence[Command], environment: Mapping[str, str]) -> subprocess.Popen[str]:

@@ -1,6 +1,5 @@
 """`legenda claim`: test a claim of a paper on scenes, with seeds and intervals."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +55,7 @@ def run(arguments: Sequence[str]) -> None:
 
 def _run_claim(name: str, options: ClaimOptions) -> None:
     from legenda.claims import claim_runs, collect, get_claim, write_page
-    from legenda.claims.results import add_core_hours
+    from legenda.claims.results import CoreHours
     from legenda.cli._parallel import run_parallel
     from legenda.cli._table_job import remaining_commands
     from legenda.cli._table_processes import process_environments
@@ -68,12 +67,12 @@ def _run_claim(name: str, options: ClaimOptions) -> None:
     needed = [job for job in runs if job.arm.key in (options.arms or claim.arms)]
     work = {job.run.name: found for job in needed if (found := remaining_commands(job.run, job.train_command()))}
     path = options.out / f"{Path(name).stem}.json"
-    before = sum(os.times()[2:4])
+    hours = CoreHours(options.out, name)
     try:
-        failed = run_parallel(work, process_environments(options.processes)) if work else {}
+        failed = run_parallel(work, process_environments(options.processes), hours.count) if work else {}
     finally:
-        hours = add_core_hours(options.out, name, (sum(os.times()[2:4]) - before) / 3600)
-    write_json(path, collect(claim, runs, hours, options.steps))
+        total = hours.count()
+    write_json(path, collect(claim, runs, total, options.steps))
     print(f"{write_page(path)}: the page; {path}: its numbers")
     if failed:
         reasons = "; ".join(f"{run} ({reason})" for run, reason in failed.items())
