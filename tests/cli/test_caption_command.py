@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from command_results import error_of, everything_in
 from legenda.cli.main import main
 from legenda.datasets.scenes import draw_scene, make_scene
 
@@ -15,20 +16,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
 SHORT = "--training.epochs 1 --training.batch-size 4 --training.captions_per_image 2 --training.eval-beam-size 1"
 SCENES = "--data.train 12 --data.validation 3 --data.test 4"
-
-
-def error_of(result: tuple[int, str, str]) -> str:
-    """Return the error message of a command that failed with code 2; lines of progress may precede it."""
-    code, out, err = result
-    assert (code, out) == (2, "")
-    *before, sentence = err.splitlines()
-    assert sentence.startswith("legenda ")
-    assert all(line.startswith(("drawing ", "reading ")) or line.endswith((" pictures", " images")) for line in before)
-    return sentence
-
-
-def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")

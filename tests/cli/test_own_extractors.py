@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from command_results import error_of, everything_in
 from legenda.cli.main import main
 from legenda.features import PackedFeatureStore, write_store
 from legenda.features.identity import extractor_name
@@ -47,20 +48,6 @@ def extract(pictures):
     return given
 '''
 NAN, NARROW, BOXLESS, EMPTY, FAILS, PIXELS, REVERSED = range(1, 8)
-
-
-def error_of(result: tuple[int, str, str]) -> str:
-    """Return the error message of a command that failed with code 2; lines of progress may precede it."""
-    code, out, err = result
-    assert (code, out) == (2, "")
-    *before, sentence = err.splitlines()
-    assert sentence.startswith("legenda ")
-    assert all(line.startswith(("drawing ", "reading ")) or line.endswith((" pictures", " images")) for line in before)
-    return sentence
-
-
-def everything_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")

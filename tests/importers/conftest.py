@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from legenda.models.xtransformer.decoder import positions
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -52,3 +54,28 @@ def to_length():
         return torch.nn.functional.pad(x, (0, T - x.shape[-1]))
 
     return fill
+
+
+@pytest.fixture(params=["xlan", "xtransformer"])
+def kind(request):
+    """The name of a model of X-LAN's release."""
+    return request.param
+
+
+@pytest.fixture(params=[torch.float32, torch.float64])
+def number(request):
+    """A precision."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def state(numbers):
+    """`state("xlan")`: the released state dict; the table of positions is made here to keep the files small."""
+
+    def read(kind: str, *, double: bool = False) -> dict[str, Tensor]:
+        found = numbers(kind).weights(double=double)
+        if kind == "xtransformer":
+            found["decoder.embed_positions.pe"] = positions(0, 5000, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
+        return found
+
+    return read

@@ -22,29 +22,6 @@ LOSSES = {
 TABLE = "decoder.embed_positions.pe"
 
 
-@pytest.fixture(scope="module")
-def state(numbers):
-    """`state("xlan")`: the released state dict; the table of positions is made here to keep the files small."""
-
-    def read(kind, *, double=False):
-        found = numbers(kind).weights(double=double)
-        if kind == "xtransformer":
-            found[TABLE] = positions(0, 5000, 32, 10000.0, torch.device("cpu")).unsqueeze(0)
-        return found
-
-    return read
-
-
-@pytest.fixture(params=LOADERS)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture(params=[torch.float32, torch.float64])
-def number(request):
-    return request.param
-
-
 def load(kind, tensors, **options):
     return LOADERS[kind](StateDictMapper(tensors, "released.pth"), **options)
 
