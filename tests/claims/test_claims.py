@@ -1,6 +1,7 @@
 """The claims of the package, their runs, and the page that is made from numbers alone."""
 
 import json
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -112,14 +113,29 @@ def test_a_page_with_few_seeds_or_models_has_no_verdict(tmp_path):
     path = tmp_path / "absent.json"
     path.write_text(json.dumps(results({"base": [0.1], "decoder_aoa": [0.5]})), encoding="utf-8")
     assert "**No verdict" in write_page(path).read_text(encoding="utf-8")
-    for content in (
-        {},
-        {**results({}), "arms": {"base": {}}},
-        {**results({"base": [0.1]}), "date": 3, "core_hours": "x"},
-    ):
-        path.write_text(json.dumps(content), encoding="utf-8")
-        with pytest.raises(DataError, match=r"absent\.json"):
-            write_page(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"claim": 3}, "'claim' of PATH is of type int, not str"),
+        ({"core_hours": "x"}, "'core_hours' of PATH is of type str"),
+        ({"arms": {"base": {}}}, "the model base of PATH has no 'parameters'"),
+        ({"arms": {"base": 3}}, "the model base of PATH has no 'parameters'"),
+        ({"arms": {"base": {"parameters": 1, "steps": "2"}}}, "'steps' of the model base of PATH is of type str"),
+        ({"arms": {"base": {"parameters": 1, "steps": 2, "seeds": {"0": 1}}}}, "'0' of the model base of PATH is of"),
+        (
+            {"arms": {"base": {"parameters": 1, "steps": 2, "seeds": {"0": {"truth": "x"}}}}},
+            "'truth' of seed 0 of the model base of PATH is of type str",
+        ),
+    ],
+)
+def test_a_damaged_file_of_results_is_one_sentence(tmp_path, change, message):
+    path = tmp_path / "absent.json"
+    path.write_text(json.dumps({**results({"base": [0.1]}), **change}), encoding="utf-8")
+    with pytest.raises(DataError, match=re.escape(message.replace("PATH", str(path)))):
+        write_page(path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):

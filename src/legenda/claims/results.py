@@ -49,6 +49,13 @@ def read_results(path: Path) -> dict[str, Any]:
     content = read_json(path, HINT)
     for name, kind in (("claim", str), ("arms", dict), ("core_hours", int | float), ("machine", str), ("date", str)):
         get_field(content, name, kind, str(path), HINT)
+    for key, arm in content["arms"].items():
+        where = f"the model {key} of {path}"
+        get_field(arm, "parameters", int, where, HINT)
+        get_field(arm, "steps", int, where, HINT)
+        for seed in (seeds := get_field(arm, "seeds", dict, where, HINT)):
+            for measure in get_field(seeds, seed, dict, where, HINT):
+                get_field(seeds[seed], measure, int | float | None, f"seed {seed} of {where}", HINT)
     return content
 
 
