@@ -289,3 +289,11 @@ def test_damaged_core_hours_are_one_sentence(tmp_path, content):
     write_json(tmp_path / "core_hours.json", content)
     with pytest.raises(DataError, match="delete it to count from 0"):
         CoreHours(tmp_path, "relations")
+
+
+def test_claims_with_one_folder_keep_the_core_hours_of_each_other(tmp_path, monkeypatch):
+    seconds = iter([0.0, 0.0, 3600.0, 7200.0, 9000.0])
+    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
+    first, second = CoreHours(tmp_path, "relations"), CoreHours(tmp_path, "absent")
+    assert [second.count(), first.count(), second.count()] == [1.0, 2.0, 2.5]
+    assert json.loads((tmp_path / "core_hours.json").read_text()) == {"relations": 2.0, "absent": 2.5}

@@ -62,22 +62,27 @@ def read_results(path: Path) -> dict[str, Any]:
 class CoreHours:
     """The core-hours of a claim, those of earlier calls included, in a file of the folder of its runs.
 
-    Raise DataError for a damaged file.
+    The file also holds those of the folder's other claims. Raise DataError for a damaged file.
     """
 
     def __init__(self, folder: Path, claim: str) -> None:
-        path, hint = folder / "core_hours.json", "delete it to count from 0"
-        known = read_json(path, hint) if path.exists() else {}
-        new = isinstance(known, dict) and claim not in known
-        self._path, self._claim, self._known = path, claim, known
-        self._before = 0.0 if new else get_field(known, claim, int | float, str(path), hint)
-        self._start = _seconds_of_processes()
+        self._path, self._claim, self._seconds = folder / "core_hours.json", claim, _seconds_of_processes()
+        self._read()
 
     def count(self) -> float:
-        """Add the time of all processes that have ended since; return the sum."""
-        total = self._before + (_seconds_of_processes() - self._start) / 3600
-        write_json(self._path, {**self._known, self._claim: total})
-        return total
+        """Add the time of the processes that have ended since the last call; return the sum."""
+        known, seconds = self._read(), _seconds_of_processes()
+        known[self._claim] += (seconds - self._seconds) / 3600
+        write_json(self._path, known)
+        self._seconds = seconds
+        return known[self._claim]
+
+    def _read(self) -> dict[str, float]:
+        hint = "delete it to count from 0"
+        known = read_json(self._path, hint) if self._path.exists() else {}
+        new = isinstance(known, dict) and self._claim not in known
+        before = 0.0 if new else get_field(known, self._claim, int | float, str(self._path), hint)
+        return {**known, self._claim: before}
 
 
 def _seconds_of_processes() -> float:
@@ -95,7 +100,8 @@ def _value(measure: Measure, run: ClaimRun, scores: Mapping[str, float | None]) 
     elif measure.reaches is not None:
         value = steps_to_reach(read_history(run.folder), measure.name, measure.reaches)
     else:
-        value = scores[measure.name]
+        where = f"the test scores in {run.folder}"
+        value = get_field(scores, measure.name, int | float | None, where, "delete the folder to train it again")
     return None if value is None or not math.isfinite(value) else round(value, 5)
 
 

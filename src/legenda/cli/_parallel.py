@@ -5,16 +5,14 @@ import queue
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from legenda.cli._worker import SEPARATOR
 from legenda.terminal import escape_controls
 
-Command = Sequence[str]
-
 
 def run_parallel(
-    jobs: Mapping[str, Sequence[Command]],
+    jobs: Mapping[str, Sequence[Sequence[str]]],
     environments: Sequence[Mapping[str, str]],
     after_job: Callable[[], object] = lambda: None,
 ) -> dict[str, str]:
@@ -42,19 +40,20 @@ def run_parallel(
 
     reasons: dict[str, str | None] = {}
     with ThreadPoolExecutor(len(environments)) as pool:
+        futures = {pool.submit(run_job, name): name for name in jobs}
         try:
-            for name, reason in zip(jobs, pool.map(run_job, jobs), strict=True):
-                reasons[name] = reason
+            for future in as_completed(futures):
+                reasons[futures[future]] = future.result()
                 after_job()
         except KeyboardInterrupt:
             stopped = True
             for process in running:
                 process.terminate()
             raise
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+    return {name: reason for name in jobs if (reason := reasons[name]) is not None}
 
 
-def _start(commands: Sequence[Command], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def _start(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     arguments = [argument for command in commands for argument in (*command, SEPARATOR)][:-1]
     return subprocess.Popen(
         [sys.executable, "-m", "legenda.cli._worker", *arguments],
