@@ -14,10 +14,8 @@ from legenda.attention.distance import DistanceRescale
 from legenda.claims import claim_runs, get_claim, list_claims, runs, write_page
 from legenda.claims.gradient import noise_of
 from legenda.claims.probes import PROBES
-from legenda.claims.results import CoreHours, steps_to_reach
 from legenda.claims.runs import arm_recipe, count_steps
 from legenda.cli.main import main
-from legenda.io import write_json
 from legenda.models import create_model
 from legenda.models.registry import build_model
 
@@ -138,6 +136,14 @@ def test_a_damaged_file_of_results_is_one_sentence(tmp_path, change, message):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_results_of_an_unknown_model_are_an_error(tmp_path):
+    path = tmp_path / "absent.json"
+    path.write_text(json.dumps(results({"bas": [0.1]})), encoding="utf-8")
+    with pytest.raises(ConfigError, match="the claim absent has no 'bas'; did you mean base"):
+        write_page(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
     path = tmp_path / "absent.json"
     numbers = results({"base": [0.1] * 6, "decoder_aoa": [0.5, 0.6, 0.5, 0.6, 0.5, None]})
@@ -210,31 +216,6 @@ def test_only_chosen_models_are_trained_and_their_page_has_no_verdict(tmp_path, 
     assert "the claim absent has no 'bas'; did you mean base?" in capsys.readouterr().err
 
 
-def test_core_hours_are_counted_after_each_run_so_that_a_killed_claim_loses_at_most_one(tmp_path, monkeypatch):
-    write_json(tmp_path / "core_hours.json", {"absent": 1.0, "relations": 2})
-    seconds = iter([5.0, 41.0, 95.0, 95.0])
-    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
-    counted = []
-
-    def run_parallel(_work, _environments, after_job):
-        for _ in range(2):
-            after_job()
-            counted.append(json.loads((tmp_path / "core_hours.json").read_text())["absent"])
-        return {}
-
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", run_parallel)
-    main(["claim", "absent", "--arms", "base", "--seeds", "2", "--out", str(tmp_path)])
-    assert [*counted, json.loads((tmp_path / "absent.json").read_text())["core_hours"]] == [1.01, 1.025, 1.025]
-    assert json.loads((tmp_path / "core_hours.json").read_text())["relations"] == 2
-
-
-def test_steps_count_from_where_the_score_stays():
-    scores = [0.2, 0.9, 0.8, None, 0.95, 0.9]
-    history = [{"step": 10 * n, "validation": {"truth": value}} for n, value in enumerate(scores, start=1)]
-    assert steps_to_reach([{"step": 5, "loss": 1.0}, *history], "truth", 0.9) == 50
-    assert steps_to_reach(history[:3], "truth", 0.9) is None
-
-
 def test_the_noise_of_gradients_is_that_of_their_distribution():
     generator = np.random.default_rng(0)
     mean, deviation = np.full(50, 0.2), 0.5  # variance 50 * 0.25, squared norm 50 * 0.04
@@ -282,18 +263,3 @@ def test_files_without_a_claim_are_errors(tmp_path, text, message):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         get_claim(str(path))
-
-
-@pytest.mark.parametrize("content", [5, [], {"relations": "x"}, {"relations": None}])
-def test_damaged_core_hours_are_one_sentence(tmp_path, content):
-    write_json(tmp_path / "core_hours.json", content)
-    with pytest.raises(DataError, match="delete it to count from 0"):
-        CoreHours(tmp_path, "relations")
-
-
-def test_claims_with_one_folder_keep_the_core_hours_of_each_other(tmp_path, monkeypatch):
-    seconds = iter([0.0, 0.0, 3600.0, 7200.0, 9000.0])
-    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
-    first, second = CoreHours(tmp_path, "relations"), CoreHours(tmp_path, "absent")
-    assert [second.count(), first.count(), second.count()] == [1.0, 2.0, 2.5]
-    assert json.loads((tmp_path / "core_hours.json").read_text()) == {"relations": 2.0, "absent": 2.5}

@@ -36,10 +36,11 @@ class Compared:
 def write_page(path: Path) -> Path:
     """Write the page of a JSON file and its figure next to it, under the same name; return the path of the page.
 
-    Raise DataError for a file that does not hold the numbers of a claim.
+    Raise DataError for a file that does not hold the numbers of a claim, ConfigError for models that it does not have.
     """
     results = read_results(path)
-    claim = get_claim(str(results["claim"]))
+    claim = get_claim(results["claim"])
+    claim.check_arms(results["arms"])
     page, figure = path.with_suffix(".md"), path.with_suffix(".svg")
     drawn = verified(lambda: draw_figure(claim, results["arms"]), path, HINT)
     text = verified(lambda: "\n".join(_lines(claim, results, compare_arms(claim, results), figure.name)), path, HINT)
