@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from legenda.data.features.writer import write_store
 from legenda.extractors import load_extractor
-from legenda.features.writer import write_store
 
 VIEWS, LEAST_SIDE, LEAST_LEFT, TOGETHER = 3, 0.65, 0.3, 32
 WHOLE, MIRRORED = (0.0, 0.0, 1.0, 1.0, False), (0.0, 0.0, 1.0, 1.0, True)

@@ -21,9 +21,9 @@ from legenda.evaluation.caption_files import read_references, read_single_predic
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Difference, Scores, Spice, compare, evaluate, holm, intervals
 from legenda.recipes import all_recipes
+from legenda.report.figures.canvas import save_figure
+from legenda.report.figures.curves import Curve, draw_curves
 from legenda.text import ptb_tokenize
-from legenda.visualization.figures.canvas import save_figure
-from legenda.visualization.figures.curves import Curve, draw_curves
 
 MODELS = tuple(recipe.model for name, recipe in all_recipes().items() if name.startswith("flickr8k."))
 SHOWN = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")

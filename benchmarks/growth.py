@@ -16,7 +16,7 @@ import tyro
 
 from legenda.io import write_json
 from legenda.packed_weights import pack_weights
-from legenda.visualization.figures.canvas import COLORS, DASHES, INK, new_figure, save_figure, style_axes
+from legenda.report.figures.canvas import COLORS, DASHES, INK, new_figure, save_figure, style_axes
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
 
 IMAGES = 4

@@ -28,7 +28,7 @@ import tyro
 from torch.utils.flop_counter import FlopCounterMode
 
 from legenda.compute import ComputeOptions
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy
 from legenda.errors import LegendaError
 from legenda.io import read_json, write_json

@@ -28,12 +28,12 @@ from pathlib import Path
 import torch
 
 import legenda
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor, read_image, run_extractor
+from legenda.jobs.listing import index_listing, write_sorted
 from legenda.pipeline import open as open_pipeline
-from legenda.scale.listing import index_listing, write_sorted
 
 DRAWN = 200
 MILLION = 1_000_000

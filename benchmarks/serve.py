@@ -30,8 +30,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data
 from legenda.models import create_model
 from legenda.recipes import get_recipe

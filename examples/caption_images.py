@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 import legenda
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.scenes import draw_scene, make_scene
 
 
 def main() -> None:

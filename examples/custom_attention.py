@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 import legenda
 from legenda.attention import AttentionOutput
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.evaluation.runs import describe_data
 from legenda.tasks import Captioning
 from legenda.training import Constant, TrainingConfig, train

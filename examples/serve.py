@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.scenes import draw_scene, make_scene
 
 
 def post(address: str, image: bytes, **fields: object) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 import legenda
-from legenda.datasets.captions import KarpathyData
-from legenda.datasets.scenes import draw_scene, make_scene, references
+from legenda.data.captions import KarpathyData
+from legenda.data.scenes import draw_scene, make_scene, references
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import extract_store, load_extractor
 from legenda.search_options import SearchOptions

@@ -13,13 +13,13 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
-from legenda.datasets.captions import KarpathyData, ScenesData
+from legenda.data.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import extract_store, load_extractor
 from legenda.recipes.recipe import Data
 
 if TYPE_CHECKING:
-    from legenda.serving.engine import LoadedModel
+    from legenda.serve.engine import LoadedModel
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,7 +95,7 @@ def noisy_photographs(tmp_path_factory) -> Photographs:
 def served(make_run) -> dict[str, "LoadedModel"]:
     """Two small models of scenes with random weights."""
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from legenda.serving.engine import LoadedModel
+    from legenda.serve.engine import LoadedModel
 
     runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
     return {run.model.name: LoadedModel(run, run.resolve_extractor(None)) for run in runs}

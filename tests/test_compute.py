@@ -7,8 +7,8 @@ from torch import nn
 
 from legenda import load
 from legenda.compute import ComputeOptions
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.models.eval_mode import eval_mode

@@ -52,7 +52,7 @@ def test_hadolint_has_no_objection():
 
 def test_the_server_is_that_of_the_command_line_and_no_root():
     from legenda.cli.options import parse
-    from legenda.serving.options import ServeOptions
+    from legenda.serve.options import ServeOptions
 
     program, command, *arguments = _command("CMD")
     assert (program, command) == ("legenda", "serve")
@@ -89,7 +89,7 @@ def test_the_package_installs_from_the_copied_files(tmp_path):
 
 @pytest.mark.slow
 def test_the_server_becomes_healthy(tmp_path, make_run):
-    from legenda.datasets.captions import ScenesData
+    from legenda.data.captions import ScenesData
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 

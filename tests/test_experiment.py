@@ -7,7 +7,7 @@ import torch
 
 import legenda
 from legenda.cli.main import main
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.experiment import train
 from legenda.recipes import Recipe, get_recipe

@@ -11,8 +11,8 @@ import torch
 
 import legenda
 from hub_server import HubServer
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import CheckpointError, ConfigError
 from legenda.evaluation.runs import unique_run_names
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from legenda.data.features.detections import DetectionStore
+from legenda.data.features.open import open_features
 from legenda.errors import DataError
-from legenda.features.detections import DetectionStore
-from legenda.features.open import open_features
 from legenda.importers.load import read_tensors
 from legenda.io import MAX_BYTES, read_json
 from legenda.npz import load_arrays

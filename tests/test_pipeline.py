@@ -13,8 +13,8 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scenes
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.extractors.image_files import ImageFile
 from legenda.models import Captioner

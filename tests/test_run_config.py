@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.inspection import inspect_run
 from legenda.evaluation.publish import model_card

@@ -12,10 +12,10 @@ from rich.table import Table
 
 from legenda.cli._logging import _StderrHandler
 from legenda.cli.progress import progress_bar
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.features import write_store
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
-from legenda.features import write_store
 from legenda.progress import create_console
 from legenda.terminal import escape_controls, safe_stdout
 

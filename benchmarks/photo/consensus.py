@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix
 
 import legenda
-from legenda.datasets.captions import CaptionDataset, KarpathyData
+from legenda.data.captions import CaptionDataset, KarpathyData
 from legenda.recipes import get_recipe
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.text import Vocabulary, ptb_tokenize

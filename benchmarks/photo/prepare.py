@@ -29,11 +29,11 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.datasets.annotations import read_annotations
+from legenda.data.annotations import read_annotations
+from legenda.data.features.predicted_words import DENSE, GLOBAL, VISUAL, WORD, caption_shares
+from legenda.data.features.writer import write_store
 from legenda.extractors.photo import Backbones
 from legenda.extractors.photo.regions import ImageVectors, RegionMaker
-from legenda.features.predicted_words import DENSE, GLOBAL, VISUAL, WORD, caption_shares
-from legenda.features.writer import write_store
 from legenda.models.location import ASSETS
 from legenda.models.weights import quantize
 from legenda.text import ptb_tokenize

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 import legenda
-from legenda.datasets.annotations import read_annotations
-from legenda.datasets.captions import CaptionDataset, DataModule
+from legenda.data.annotations import read_annotations
+from legenda.data.captions import CaptionDataset, DataModule
+from legenda.data.features.predicted_words import WIDTH, WordTable, caption_shares
 from legenda.errors import DataError
-from legenda.features.predicted_words import WIDTH, WordTable, caption_shares
 from legenda.io import verified
 from legenda.recipes import Recipe, all_recipes, get_recipe
 from legenda.regions import Regions

@@ -28,11 +28,10 @@ _NAMES = {
 }
 _MODULES = (
     "attention",
-    "datasets",
+    "data",
     "decoding",
     "evaluation",
     "extractors",
-    "features",
     "importers",
     "metrics",
     "models",
@@ -40,7 +39,7 @@ _MODULES = (
     "tasks",
     "text",
     "training",
-    "visualization",
+    "report",
 )
 
 __all__ = [*_NAMES, *_MODULES]

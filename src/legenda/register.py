@@ -64,7 +64,7 @@ def register_task(name: str) -> Callable[[T], T]:
 
 def register_dataset(name: str) -> Callable[[T], T]:
     """Register the class of a data set's settings, a frozen dataclass with `open` and `split`."""
-    return resolve("legenda.datasets.registry:DATASETS").register(name)
+    return resolve("legenda.data.registry:DATASETS").register(name)
 
 
 def register_extractor(name: str) -> Callable[[T], T]:
@@ -98,7 +98,7 @@ def register_metric(name: str) -> Callable[[T], T]:
 
 def register_feature_store(suffix: str) -> Callable[[T], T]:
     """Register a function of a path and of `sizes` that returns a `FeatureStore`, by the suffix of the path."""
-    return resolve("legenda.features.open:STORES").register(suffix)
+    return resolve("legenda.data.features.open:STORES").register(suffix)
 
 
 def register_recipe(recipe: T) -> T:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from command_results import error_of, everything_in
 from legenda.cli.main import main
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.scenes import draw_scene, make_scene
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

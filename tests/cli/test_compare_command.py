@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from legenda.config import to_json
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.question_configs import SceneQuestionsData
+from legenda.data.captions import ScenesData
+from legenda.data.question_configs import SceneQuestionsData
 from legenda.evaluation.results_file import evaluation_path, write_evaluation
 from legenda.evaluation.runs import describe_data
 from legenda.io import write_json

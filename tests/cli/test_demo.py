@@ -8,13 +8,13 @@ import pytest
 
 from legenda.cli import demo
 from legenda.cli.main import main
-from legenda.datasets.scenes import TRUTHS
+from legenda.data.scenes import TRUTHS
 from legenda.errors import LegendaError
 from legenda.models import location
+from legenda.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, write_demo_report
+from legenda.report.images import packaged_photographs
+from legenda.report.photographs import caption_photographs
 from legenda.training import is_finished
-from legenda.visualization.report.demo import COLUMNS, EXAMPLES_PER_FAMILY, write_demo_report
-from legenda.visualization.report.images import packaged_photographs
-from legenda.visualization.report.photographs import caption_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

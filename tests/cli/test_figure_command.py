@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 
 import legenda
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, find_things, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, find_things, make_scene
 from legenda.evaluation.runs import describe_data
-from legenda.visualization.paper_figures.mdsan import read_cells
-from legenda.visualization.paper_figures.ngsan import surface_ratios
+from legenda.report.paper_figures.mdsan import read_cells
+from legenda.report.paper_figures.ngsan import surface_ratios
 
 pytest.importorskip("matplotlib", reason="needs the extra figures")
 pytestmark = pytest.mark.usefixtures("one_thread")

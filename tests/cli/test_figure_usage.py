@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from legenda.errors import install_line
-from legenda.visualization.paper_figures import FIGURES
+from legenda.report.paper_figures import FIGURES
 
 Figure = pytest.importorskip("matplotlib.figure", reason="needs the extra figures").Figure
 

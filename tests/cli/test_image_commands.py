@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, make_scene
-from legenda.features import PackedFeatureStore, write_store
-from legenda.features.open import open_features
+from legenda.data.captions import ScenesData
+from legenda.data.features import PackedFeatureStore, write_store
+from legenda.data.features.open import open_features
+from legenda.data.scenes import draw_scene, make_scene
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

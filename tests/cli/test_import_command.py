@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.features import write_store
+from legenda.data.features import write_store
 
 NUMBERS = Path(__file__).parents[1] / "importers" / "data" / "abl_base.npz"
 WORDS = [f"w{number}" for number in range(49)] + ["UNK"]

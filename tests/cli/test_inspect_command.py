@@ -8,8 +8,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 import legenda
-from legenda.datasets.captions import ScenesData
-from legenda.features import write_store
+from legenda.data.captions import ScenesData
+from legenda.data.features import write_store
 from legenda.io import read_json, write_json
 
 BOX = np.array([[0, 0, 0.5, 0.5]])

@@ -34,7 +34,7 @@ def served(monkeypatch) -> list:
     def stop(app, *_: object) -> None:
         apps.append(app)
 
-    monkeypatch.setattr("legenda.serving.http_server.run_server", stop)
+    monkeypatch.setattr("legenda.serve.http_server.run_server", stop)
     return apps
 
 

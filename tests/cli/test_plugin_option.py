@@ -9,7 +9,7 @@ import pytest
 import legenda
 from legenda.cli._table_job import TableJob
 from legenda.cli.main import main
-from legenda.datasets.scenes import draw_scene, make_scene
+from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.row_runs import RowRun
 from legenda.plugins import plugin_files
 
@@ -25,7 +25,7 @@ from torch import nn
 
 import legenda
 from legenda.attention import AttentionOutput
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.models import ModelConfig
 from legenda.models.encoder import Encoder
 from legenda.models.transformer.config import TransformerConfig

@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.pipeline import GeneratedCaption
+from legenda.report.build import heads_fit_page_budget
+from legenda.report.images import ReportImage, no_verdict
+from legenda.report.selection import select_examples
 from legenda.tasks import predict
 from legenda.tasks.sample_health import CURVES
-from legenda.visualization.report.build import heads_fit_page_budget
-from legenda.visualization.report.images import ReportImage, no_verdict
-from legenda.visualization.report.selection import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -148,7 +148,7 @@ def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path
 
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "legenda.visualization.report.build.predict_with_attention",
+        "legenda.report.build.predict_with_attention",
         lambda *_, **__: pytest.fail("all were captioned"),
     )
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")

@@ -13,14 +13,14 @@ import torch
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.datasets.expression_configs import RefsData, SceneExpressionsData
-from legenda.datasets.numerals import NumberWordsData
-from legenda.datasets.question_configs import DaquarData, SceneQuestionsData
+from legenda.data.expression_configs import RefsData, SceneExpressionsData
+from legenda.data.features.writer import write_store
+from legenda.data.numerals import NumberWordsData
+from legenda.data.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import describe_data
-from legenda.features.writer import write_store
+from legenda.report.images import find_images_by_name
 from legenda.tasks.registry import TASKS
-from legenda.visualization.report.images import find_images_by_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -198,7 +198,7 @@ def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, make_run, tmp_path, run_command):
-    from legenda.datasets.captions import ScenesData
+    from legenda.data.captions import ScenesData
 
     page = tmp_path / "report.html"
     captioner = make_run("transformer", ScenesData(train=8, validation=2))

@@ -26,7 +26,7 @@ DRAWN = (
 
 OWN = """
 import legenda
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.recipes import Recipe
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.training import Constant, TrainingConfig

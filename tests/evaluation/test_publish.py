@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.errors import DataError
 from legenda.evaluation.publish import model_card
 from legenda.evaluation.results_file import evaluation_path

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import legenda
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.extractors import load_extractor

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from legenda.data.features import PackedFeatureStore
 from legenda.errors import LegendaError
 from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.extractors.registry import EXTRACTORS
-from legenda.features import PackedFeatureStore
 
 COLORS = '''
 """Each image's mean color, of the image and of its halves."""

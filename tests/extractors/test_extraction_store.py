@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from legenda.data.features import PackedFeatureStore
 from legenda.errors import LegendaError
 from legenda.extractors import Extractor, extract_store
-from legenda.features import PackedFeatureStore
 
 
 class Counting:

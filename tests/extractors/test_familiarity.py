@@ -5,11 +5,11 @@ import json
 import pytest
 from PIL import Image
 
-from legenda.datasets.captions import ScenesData
-from legenda.datasets.scenes import draw_scene, find_things, make_scene
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, find_things, make_scene
 from legenda.evaluation.generate import describe_one_caption
 from legenda.extractors.familiarity import find_unfamiliar
-from legenda.visualization.report.images import packaged_photographs
+from legenda.report.images import packaged_photographs
 
 
 def test_no_scene_is_unfamiliar():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.datasets.captions import KarpathyData
+from legenda.data.captions import KarpathyData
+from legenda.data.features import open_features
 from legenda.errors import ConfigError, LegendaError
 from legenda.extractors import Extractor, FrameSampling, extract_store
 from legenda.extractors.video import extract_video, is_of_frames, read_frames
-from legenda.features import open_features
 
 av = pytest.importorskip("av", reason="needs the extra video")
 RATE, STEP = 10, 8

@@ -63,7 +63,7 @@ def captioned(folder: Path) -> None:
 
 def drawn(folder: Path, count: int = 150) -> None:
     """Write scenes as PNG."""
-    from legenda.datasets.scenes import draw_scene, make_scene
+    from legenda.data.scenes import draw_scene, make_scene
 
     (folder / "images").mkdir(parents=True)
     for number in range(count):

@@ -49,7 +49,7 @@ def trained(root: Path) -> list[Subject]:
 
 def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
     """Save small scenes in several formats."""
-    from legenda.datasets.scenes import draw_scene, make_scene
+    from legenda.data.scenes import draw_scene, make_scene
 
     folder.mkdir(parents=True, exist_ok=True)
     for kind in formats:
@@ -168,7 +168,7 @@ def remaining(root: Path) -> list[Subject]:
     from legenda.extractors.resume import ShardCache
 
     call(f"extract {root}/parts/0.png --extractor scenes --out {root}/parts/whole.safetensors")
-    from legenda.features import PackedFeatureStore
+    from legenda.data.features import PackedFeatureStore
 
     store = PackedFeatureStore(root / "parts" / "whole.safetensors")
     arrays = store.read(["0"])

@@ -24,10 +24,10 @@ def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
     from legenda.evaluation.runs import load_captioner_run
     from legenda.search_options import SearchOptions
-    from legenda.serving.app import create_app
-    from legenda.serving.engine import LoadedModel
-    from legenda.serving.limits import Limits
-    from legenda.serving.samples import sample_images
+    from legenda.serve.app import create_app
+    from legenda.serve.engine import LoadedModel
+    from legenda.serve.limits import Limits
+    from legenda.serve.samples import sample_images
 
     scenes = "--data.train 12 --data.validation 3 --data.test 4"
     call(f"train scenes.ngsan --out {folder}/run {TINY} --model.geometry-dim 4 {SHORT} {scenes}")
@@ -40,7 +40,7 @@ def create_app(folder: Path) -> Any:
 
 def draw() -> bytes:
     """Return an image as PNG."""
-    from legenda.datasets.scenes import draw_scene, make_scene
+    from legenda.data.scenes import draw_scene, make_scene
 
     data = io.BytesIO()
     draw_scene(make_scene("fresh", 1)).save(data, "PNG")

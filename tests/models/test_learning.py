@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.datasets.captions import DataModule, EncodedCaptions, ScenesData
+from legenda.data.captions import DataModule, EncodedCaptions, ScenesData
 from legenda.models import describe_model
 from legenda.tasks.objectives import cross_entropy
 

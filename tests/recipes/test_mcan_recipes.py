@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from legenda.datasets.expression_configs import SceneExpressionsData
-from legenda.datasets.question_configs import SceneQuestionsData, VqaData
+from legenda.data.expression_configs import SceneExpressionsData
+from legenda.data.question_configs import SceneQuestionsData, VqaData
 from legenda.models.registry import build_model, describe_model
 from legenda.recipes import all_recipes
 

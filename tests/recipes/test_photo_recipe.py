@@ -10,7 +10,7 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.extractors.photo_data import PhotoData
 from legenda.models.location import ASSETS, PACKAGED
 from legenda.plugins import forget_plugin, load_plugin

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model, configure

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import LegendaError, Regions
-from legenda.datasets.expression_configs import SceneExpressionsData
-from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
-from legenda.datasets.refcoco import Expression
+from legenda.data.expression_configs import SceneExpressionsData
+from legenda.data.expressions import ExpressionDataModule, ExpressionDataset
+from legenda.data.refcoco import Expression
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.recipes import get_recipe

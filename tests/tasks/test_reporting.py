@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from legenda import LegendaError, Regions
-from legenda.datasets.questions import QuestionDataset
-from legenda.datasets.vqa import Question
+from legenda.data.questions import QuestionDataset
+from legenda.data.vqa import Question
 from legenda.metrics.vqa import Annotation, evaluate_vqa
 from legenda.tasks.reporting import mean_with_ci, means_by_group
 from legenda.tasks.vqa import Vqa

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.metrics import CiderD
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.tasks.reward_words import WordIds

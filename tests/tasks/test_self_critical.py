@@ -9,7 +9,7 @@ import torch
 
 import legenda
 from legenda import LegendaError, Regions
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
 from legenda.tasks import advantages
 from legenda.tasks.base import Batch

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import legenda
 from legenda import Regions
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.models.xtransformer.decoder import positions
 from legenda.tasks import cross_entropy, policy_gradient
 from legenda.tasks.base import Batch

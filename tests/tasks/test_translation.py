@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.datasets.numerals import NumberWordsData
-from legenda.datasets.translation import ParallelDataModule, ParallelDataset
+from legenda.data.numerals import NumberWordsData
+from legenda.data.translation import ParallelDataModule, ParallelDataset
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
 from legenda.tasks.base import check_objective

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import LegendaError, Regions
-from legenda.datasets.question_configs import SceneQuestionsData
-from legenda.datasets.questions import QuestionDataModule, QuestionDataset
-from legenda.datasets.scenes import FEATURE_DIM
-from legenda.datasets.vqa import Question
+from legenda.data.question_configs import SceneQuestionsData
+from legenda.data.questions import QuestionDataModule, QuestionDataset
+from legenda.data.scenes import FEATURE_DIM
+from legenda.data.vqa import Question
 from legenda.importers import load as load_released
 from legenda.metrics.vqa import Annotation
 from legenda.models.checkpoint import load_any

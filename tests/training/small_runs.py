@@ -11,7 +11,7 @@ import pytest
 import safetensors
 import safetensors.torch
 
-from legenda.datasets.captions import DataModule, ScenesData
+from legenda.data.captions import DataModule, ScenesData
 from legenda.run_files import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import caption_objectives as caption_objectives_module

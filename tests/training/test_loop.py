@@ -18,7 +18,7 @@ import torch
 from small_runs import DATA, TRAINING, Killed, assert_same, open_scenes, outcome, run, stop_at
 
 import legenda
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
 from legenda.run_files import HISTORY, HISTORY_TABLE, STATE

@@ -15,7 +15,7 @@ from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_a
 from two_stages import SECOND, scored
 
 import legenda
-from legenda.datasets.captions import EncodedCaptions
+from legenda.data.captions import EncodedCaptions
 from legenda.errors import LegendaError
 from legenda.models.weights import load_weights
 from legenda.run_files import HISTORY_TABLE
@@ -206,7 +206,7 @@ def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
 
 def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp_path):
     """With other pictures that know fewer words."""
-    fewer = legenda.datasets.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
+    fewer = legenda.data.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
     folder = tmp_path / "run"
     run(folder, replace(SECOND, epochs=1, schedule=Constant(learning_rate=1e-9)), fewer, init_from=completed_run)
     model, before = legenda.load(folder), legenda.load(completed_run)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from legenda.claims.claim import Arm, Claim
 from legenda.config import merge
-from legenda.datasets.scenes import SceneCounts
-from legenda.datasets.splits import SplitSizes
+from legenda.data.scenes import SceneCounts
+from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError
 from legenda.evaluation.row_runs import RowRun
 from legenda.io import write_json

@@ -15,8 +15,8 @@ def caption_with_ray(options: CaptionOptions) -> None:
     out = require_folder(options)
     from legenda.evaluation.runs import load_captioner_run
     from legenda.extractors.registry import absolute_name
-    from legenda.scale.captions import CaptionWork
-    from legenda.scale.job import Job, fingerprint
+    from legenda.jobs.captions import CaptionWork
+    from legenda.jobs.job import Job, fingerprint
 
     extractor = None if options.extractor is None else absolute_name(options.extractor)
     run = load_captioner_run(options.model, replace(options, device="cpu", precision="float32", compile=False))

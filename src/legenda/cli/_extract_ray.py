@@ -4,17 +4,17 @@ from legenda.cli._extract_options import ExtractOptions
 from legenda.cli._ray import require_folder, run_job
 from legenda.compute import ComputeOptions
 from legenda.extractors import FrameSampling
+from legenda.jobs.job import Job
 from legenda.plugins import plugin_files
-from legenda.scale.job import Job
 
 
 def extract_with_ray(options: ExtractOptions, sampling: FrameSampling | None) -> None:
     """Extract into shards; raise ConfigError for options that exclude each other, DataError where images failed."""
     out = require_folder(options)
+    from legenda.data.features.identity import extractor_name
     from legenda.extractors.extraction import sampled_identity
     from legenda.extractors.registry import absolute_name, load_extractor
-    from legenda.features.identity import extractor_name
-    from legenda.scale.features import FeatureWork, check_job_ids
+    from legenda.jobs.features import FeatureWork, check_job_ids
 
     name = absolute_name(options.extractor)
     on_cpu = ComputeOptions(device="cpu", precision=options.precision)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from legenda.cli.progress import progress_bar
 from legenda.errors import ConfigError, DataError
-from legenda.scale.job import Job, Kind, collect_stats, open_job
-from legenda.scale.ray_engine import Work, process_shards, ray_cluster, require_ray
+from legenda.jobs.job import Job, Kind, collect_stats, open_job
+from legenda.jobs.ray_engine import Work, process_shards, ray_cluster, require_ray
 
 if TYPE_CHECKING:
     from legenda.cli._caption_options import CaptionOptions
@@ -37,7 +37,7 @@ def run_job(
     make_work: Callable[[Job], Work],
     **listing: Any,
 ) -> None:
-    """Write the shards into the folder `out`, which is locked; see `legenda.scale.job` for its files.
+    """Write the shards into the folder `out`, which is locked; see `legenda.jobs.job` for its files.
 
     settings: what the output depends on. make_work: returns what a worker needs for a job. listing: further arguments
     of `open_job`. Raise DataError at the end where images failed.

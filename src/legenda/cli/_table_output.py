@@ -8,8 +8,8 @@ from legenda.evaluation.row_runs import RowRun
 from legenda.io import write_text
 from legenda.progress import create_console
 from legenda.recipes.tables import PaperTable
-from legenda.visualization.paper_table import score_table, terminal_table
-from legenda.visualization.score_table import markdown, write_score_page
+from legenda.report.paper_table import score_table, terminal_table
+from legenda.report.score_table import markdown, write_score_page
 
 CONSOLE_WIDTH = 160
 """Columns of the printed table where the output is not a terminal."""

@@ -36,8 +36,8 @@ def run(arguments: Sequence[str]) -> None:
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
     from legenda.cli.progress import progress_bar
-    from legenda.features.convert import convert
-    from legenda.features.identity import extractor_name
+    from legenda.data.features.convert import convert
+    from legenda.data.features.identity import extractor_name
     from legenda.locks import locked
 
     *sources, out = options.paths

@@ -30,14 +30,14 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Caption the photographs, train, write the page, and caption one new image."""
     options = parse(Options, arguments, "demo")
-    from legenda.visualization.report.photographs import write_photograph_report
+    from legenda.report.photographs import write_photograph_report
 
     photographs, text = write_photograph_report(PHOTOGRAPH_MODEL, options.report)
     print(text, end="\n\n", flush=True)
     folders = {name: options.runs / name for name in MODELS}
     _train(folders)
 
-    from legenda.visualization.report.demo import write_demo_report
+    from legenda.report.demo import write_demo_report
 
     print(write_demo_report(folders, options.report, photographs), flush=True)
     _caption_new_image(options.runs / "fresh.png", folders["ngsan"])
@@ -60,7 +60,7 @@ def _train(folders: Mapping[str, Path]) -> None:
 
 def _caption_new_image(path: Path, folder: Path) -> None:
     """Draw a scene that is in no split, and caption its file as `legenda caption` does."""
-    from legenda.datasets.scenes import draw_scene, make_scene
+    from legenda.data.scenes import draw_scene, make_scene
     from legenda.io import atomic_write
     from legenda.pipeline import open as open_pipeline
 

@@ -9,7 +9,7 @@ from legenda.errors import ConfigError, did_you_mean
 
 def run(arguments: Sequence[str]) -> None:
     """Write one figure and print its path, or list all."""
-    from legenda.visualization.paper_figures import FIGURES
+    from legenda.report.paper_figures import FIGURES
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_usage())
@@ -20,22 +20,22 @@ def run(arguments: Sequence[str]) -> None:
     if name not in FIGURES:
         raise ConfigError(f"there is no figure {name!r}; {did_you_mean(name, FIGURES)}")
     from legenda.cli.options import parse
-    from legenda.visualization.paper_figures import options as figure_options
+    from legenda.report.paper_figures import options as figure_options
 
     entry = FIGURES[name]
     options = parse(getattr(figure_options, entry.options), arguments[1:], f"figure {name}")
-    from legenda.visualization.figures import check_target, save_figure
-    from legenda.visualization.figures.canvas import load_matplotlib
+    from legenda.report.figures import check_target, save_figure
+    from legenda.report.figures.canvas import load_matplotlib
 
     out = check_target(options.out or Path(f"{name}.png"))
     load_matplotlib()
-    draw = getattr(import_module(f"legenda.visualization.paper_figures.{entry.module}"), name.replace(".", "_"))
+    draw = getattr(import_module(f"legenda.report.paper_figures.{entry.module}"), name.replace(".", "_"))
     path = save_figure(draw(options), out)
     print(f"{path.resolve()}: {name}, {entry.shows}")
 
 
 def _usage() -> str:
-    from legenda.visualization.paper_figures import FIGURES
+    from legenda.report.paper_figures import FIGURES
 
     width = max(map(len, FIGURES))
     lines = "\n".join(

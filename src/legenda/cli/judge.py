@@ -55,9 +55,9 @@ def run(arguments: Sequence[str]) -> None:
             report = correlate(options.correlate, options.references, metrics=options.metrics)
         print_report(report, options.out)
     else:
-        from legenda.serving.options import JudgeOptions
+        from legenda.serve.options import JudgeOptions
 
         serve = parse(JudgeOptions, arguments, "judge")
-        from legenda.serving.judge_server import serve_pairs
+        from legenda.serve.judge_server import serve_pairs
 
         serve_pairs(serve, announce=lambda line: print(line, flush=True))

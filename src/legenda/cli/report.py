@@ -7,13 +7,13 @@ from legenda.cli.options import parse
 
 def run(arguments: Sequence[str]) -> None:
     """Write the page and print the scores and where it is."""
-    from legenda.visualization.report.options import ReportOptions
+    from legenda.report.options import ReportOptions
 
     options = parse(ReportOptions, arguments, "report")
     from legenda.cli.progress import progress_bar
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
-    from legenda.visualization.report.captions import write_caption_report
-    from legenda.visualization.report.tasks import write_task_report
+    from legenda.report.captions import write_caption_report
+    from legenda.report.tasks import write_task_report
 
     runs = {name: load_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}

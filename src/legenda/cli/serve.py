@@ -7,9 +7,9 @@ from legenda.cli.options import parse
 
 def run(arguments: Sequence[str]) -> None:
     """Serve until the process is stopped."""
-    from legenda.serving.options import ServeOptions
+    from legenda.serve.options import ServeOptions
 
     options = parse(ServeOptions, arguments, "serve")
-    from legenda.serving.server import serve
+    from legenda.serve.server import serve
 
     serve(options, announce=lambda line: print(line, flush=True))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.captions import Scorer
+from legenda.data.captions import Scorer
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import read_references, read_single_predictions
 from legenda.evaluation.results_file import evaluation_path

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from legenda.datasets.captions import KarpathyData
+from legenda.data.captions import KarpathyData
+from legenda.data.features.base import UNNAMED
+from legenda.data.features.identity import extractor_name, is_same_extractor
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun, Run
-from legenda.features.base import UNNAMED
-from legenda.features.identity import extractor_name, is_same_extractor
 from legenda.recipes.recipe import Data
 
 

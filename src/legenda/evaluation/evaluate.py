@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.generate import generate

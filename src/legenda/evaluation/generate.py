@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
+from legenda.data.features.identity import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
-from legenda.features.identity import extractor_name
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
 from legenda.tasks.predict import generate_captions

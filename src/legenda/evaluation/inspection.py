@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from legenda.data.features.identity import extractor_name
 from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.runs import Run, load_run
 from legenda.evaluation.tasks import load_examples
-from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.models.location import find_model
 from legenda.models.registry import build_model, describe_model

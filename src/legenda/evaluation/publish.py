@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from legenda.data.features.identity import extractor_name
 from legenda.errors import DataError, LegendaError
 from legenda.evaluation.results_file import ScoreDict
 from legenda.evaluation.runs import CaptionerRun, Run, load_run
 from legenda.extractors.registry import needs_no_file
-from legenda.features.identity import extractor_name
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.significance import Interval

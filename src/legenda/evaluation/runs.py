@@ -11,14 +11,14 @@ from typing import Any, Self
 
 from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
 from legenda.config import map_paths, merge, to_json
-from legenda.datasets.registry import DATASETS
+from legenda.data.features.base import UNNAMED
+from legenda.data.features.identity import ExtractorIdentity
+from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor
 from legenda.extractors.fingerprint import find_mismatch
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file, split_name
 from legenda.extractors.video import is_of_frames
-from legenda.features.base import UNNAMED
-from legenda.features.identity import ExtractorIdentity
 from legenda.models import Captioner
 from legenda.models.checkpoint import load, load_any
 from legenda.models.location import find_model

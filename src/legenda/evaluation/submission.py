@@ -11,7 +11,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.io import write_text
 
 if TYPE_CHECKING:
-    from legenda.datasets.captions import CaptionDataset
+    from legenda.data.captions import CaptionDataset
     from legenda.evaluation.runs import CaptionerRun
 
 IMAGE_COUNTS = {"val2014": 40_504, "test2014": 40_775}
@@ -25,10 +25,10 @@ def coco_splits(run: "CaptionerRun", test_features: Path | None) -> "dict[str, C
 
     Raise LegendaError where the run's data is not COCO, an image is missing, or an image is of another part.
     """
-    from legenda.datasets.annotations import read_annotations
-    from legenda.datasets.captions import KarpathyData, stored_captions
-    from legenda.datasets.karpathy import CaptionedImage
-    from legenda.features.open import open_features
+    from legenda.data.annotations import read_annotations
+    from legenda.data.captions import KarpathyData, stored_captions
+    from legenda.data.features.open import open_features
+    from legenda.data.karpathy import CaptionedImage
 
     data = run.data()
     if not isinstance(data, KarpathyData):
@@ -80,7 +80,7 @@ def write_submission(folder: Path, algorithm: str, captions: Mapping[str, Mappin
 
 def write_answers(folder: Path, algorithm: str, split: str, answers: Mapping[str, str]) -> Path:
     """Write the answers of a split of VQA v2 to v2_OpenEnded_mscoco_PART_ALGORITHM_results.json and return the path."""
-    from legenda.datasets.vqa import write_vqa_results
+    from legenda.data.vqa import write_vqa_results
 
     part = f"{split}2015" if split.startswith("test") else f"{split}2014"
     path = folder / f"v2_OpenEnded_mscoco_{part}_{_field(algorithm)}_results.json"

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from legenda.data.features.identity import ExtractorIdentity
+from legenda.data.features.validate import find_unstorable
+from legenda.data.features.writer import write_store
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor
 from legenda.extractors.batches import extract_batches, order_by_size
@@ -18,9 +21,6 @@ from legenda.extractors.images import check_ids, image_id
 from legenda.extractors.processes import ExtractorProcesses
 from legenda.extractors.resume import ShardCache, StoredImage
 from legenda.extractors.video import FrameSampling
-from legenda.features.identity import ExtractorIdentity
-from legenda.features.validate import find_unstorable
-from legenda.features.writer import write_store
 from legenda.io import check_output
 
 _SHARD_SIZE = 1_024

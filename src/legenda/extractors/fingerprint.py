@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from legenda.data.features.identity import ExtractorIdentity
 from legenda.errors import LegendaError
 from legenda.extractors.base import Extractor, run_extractor
-from legenda.features.identity import ExtractorIdentity
 
 _PROJECTIONS = 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from legenda.datasets.captions import KarpathyData
-from legenda.datasets.karpathy import CaptionedImage
+from legenda.data.captions import KarpathyData
+from legenda.data.features.base import FeatureStore
+from legenda.data.karpathy import CaptionedImage
 from legenda.extractors.extraction import extract_store
 from legenda.extractors.registry import load_extractor
-from legenda.features.base import FeatureStore
 
 _SUFFIX = ".photo.safetensors"
 _VALIDATION = 10

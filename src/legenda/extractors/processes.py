@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from legenda.compute import ComputeOptions
+from legenda.data.features.identity import ExtractorIdentity
 from legenda.errors import DataError
 from legenda.extractors.base import Extractor
 from legenda.extractors.batches import Batch, extract_batches
 from legenda.extractors.fingerprint import identify
 from legenda.extractors.registry import load_extractor
 from legenda.extractors.video import FrameSampling
-from legenda.features.identity import ExtractorIdentity
 from legenda.plugins import load_plugin, plugin_files
 
 

@@ -149,7 +149,7 @@ def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bo
 
 def load_scenes_extractor(model: str, *, compute: ComputeOptions) -> Extractor:
     """Return the extractor for images of the embedded scenes."""
-    from legenda.datasets.scenes import extract
+    from legenda.data.scenes import extract
 
     if model or compute.precision != "float32":
         raise ConfigError('the extractor scenes has no models and no --precision; write "scenes" alone')

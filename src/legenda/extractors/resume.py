@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from legenda.data.features.identity import extractor_name, is_same_extractor
+from legenda.data.features.packed import PackedFeatureStore
+from legenda.data.features.writer import write_store
 from legenda.errors import DataError
-from legenda.features.identity import extractor_name, is_same_extractor
-from legenda.features.packed import PackedFeatureStore
-from legenda.features.writer import write_store
 from legenda.io import read_json, write_json
 
 StoredImage = tuple[str, np.ndarray, np.ndarray | None]

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models import resnet
 
+from legenda.data.features.validate import grid_boxes
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors.base import Extract, ImageRegions
 from legenda.extractors.batching import map_groups, resize_scale
 from legenda.extractors.weights import load_published, load_weights, read_weights
-from legenda.features.validate import grid_boxes
 
 RESNEXT152 = "resnext152_32x8d"
 GRIDS = (*(name for name in dir(resnet) if re.match(r"(wide_)?res\w+\d", name)), RESNEXT152)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from legenda.datasets.captions import ScenesData
+from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError, did_you_mean
 from legenda.plugins import Registry
 from legenda.recipes.library import library_recipes

@@ -1,6 +1,6 @@
 """The library's recipes, which are tables in TOML files: one file for each paper, task or small data set.
 
-    [data.NAME]      the settings of a data set; its `kind` is a name of `legenda.datasets.DATASETS`
+    [data.NAME]      the settings of a data set; its `kind` is a name of `legenda.data.DATASETS`
     [training.NAME]  the settings of a training stage; the `kind` of its `schedule` is a name of `SCHEDULES`
     [sizes.NAME]     fields of models' configurations: a model gets those that it has and that its name does not fix;
                      `max_dropout` limits all its dropout rates

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from legenda.config import merge, to_json
-from legenda.datasets.registry import DATASETS
+from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError
 from legenda.io import read_json
 from legenda.recipes.recipe import Data, Recipe

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from legenda.datasets.captions import EncodedCaptions
+from legenda.data.captions import EncodedCaptions
 from legenda.decoding.sampling import sample_token
 from legenda.models import Captioner
 from legenda.regions import Memory

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from legenda.datasets.captions import CaptionDataset, DataModule
+from legenda.data.captions import CaptionDataset, DataModule
 from legenda.models import Captioner, create_model
 from legenda.run_files import VOCABULARY
 from legenda.search_options import SearchOptions

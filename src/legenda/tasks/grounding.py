@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.expressions import ExpressionDataModule, ExpressionDataset
+from legenda.data.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
 from legenda.models.grounding import Grounder, in_pixels
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch

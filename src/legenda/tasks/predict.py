@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.decoding.search import search, seeded_generator
 from legenda.errors import ConfigError, DataError, LegendaError

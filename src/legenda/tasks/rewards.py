@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Int
 from torch import Tensor
 
-from legenda.datasets.captions import CaptionDataset
-from legenda.datasets.tokens import TokenizedCaptions
+from legenda.data.captions import CaptionDataset
+from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import ConfigError
 from legenda.metrics.reward import BleuReward, CiderD
 from legenda.plugins import Registry

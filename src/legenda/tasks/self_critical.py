@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.captions import CaptionDataset
+from legenda.data.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner

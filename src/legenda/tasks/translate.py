@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch.nn.utils.rnn import pad_sequence
 
-from legenda.datasets.translation import ParallelDataset
+from legenda.data.translation import ParallelDataset
 from legenda.decoding import beam_search
 from legenda.io import write_json
 from legenda.metrics.translation import TranslationScores, score_translations

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from legenda.datasets.translation import ParallelDataModule, ParallelDataset
+from legenda.data.translation import ParallelDataModule, ParallelDataset
 from legenda.metrics.translation import TRANSLATION_METRICS, score_sentences, score_translations
 from legenda.models.translator import Translator
 from legenda.run_files import SUBWORDS, VOCABULARY

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.datasets.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
+from legenda.data.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import Mcan
 from legenda.run_files import ANSWERS

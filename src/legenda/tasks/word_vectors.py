@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from legenda.datasets.expressions import ExpressionDataset
-from legenda.datasets.questions import QuestionDataset
+from legenda.data.expressions import ExpressionDataset
+from legenda.data.questions import QuestionDataset
 from legenda.errors import ConfigError
 from legenda.models.co_attention import CoAttentionModel
 from legenda.regions import Regions

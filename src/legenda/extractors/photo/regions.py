@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from legenda.features.predicted_words import GLOBAL, VISUAL, WIDTH, WordTable
+from legenda.data.features.predicted_words import GLOBAL, VISUAL, WIDTH, WordTable
 from legenda.models.weights import load_tensors
 
 PARTS = 9

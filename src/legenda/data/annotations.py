@@ -1,0 +1,209 @@
+"""Captioned images and videos from any annotations: Karpathy's layout, COCO's, VATEX's, MSR-VTT's, or a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+import numpy as np
+
+from legenda.data.karpathy import CaptionedImage, check_once, parse_karpathy
+from legenda.data.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
+from legenda.errors import DataError
+from legenda.io import get_field, parse_json, read_json, read_text, verified
+
+Restval = Literal["train", "exclude"]
+
+_HINT = (
+    "name a file in Karpathy's layout, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file "
+    "and caption"
+)
+_TABLES = {".csv": ",", ".tsv": "\t"}
+_IN_FOLDERS = ("captions_*", "vatex_*", "*videodatainfo*")
+_FILE_NAMES = ("file", "image", "filename", "file_name", "image_name", "path")
+_CAPTION_NAMES = ("caption", "comment", "text", "sentence")
+_SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "val", "test": "test"}
+
+
+def read_annotations(
+    path: str | Path, *, lists: Path | None = None, restval: Restval = "train"
+) -> list[CaptionedImage]:
+    """Read captioned images in any of these layouts, which is detected from the file.
+
+    - Karpathy's layout (dataset_*.json), as `legenda.data.karpathy.read_karpathy` does;
+    - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
+      (captions_train2014.json) or in `lists`;
+    - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
+    - .csv or .tsv with a heading, or .jsonl: columns or keys `file`, `caption` and perhaps `split` (train without it);
+      an image's id is its file name without suffix. Flickr30k's results.csv with its bars is one of these.
+    All may be gzipped.
+
+    lists: a folder with one list of images per split, named as karpathy_val_images.txt or coco_dev_ids.npy: the file's
+    name holds train, restval, val (or dev) or test. A list has a line per image with its id or file name, or is an .npy
+    of ids; COCO's may be ids of captions, as in M2's release. Without a list of
+    train, unlisted images are of train; else they are left out.
+    restval: "train" counts those images to train, "exclude" keeps them in a separate split, `restval`.
+    Raises DataError, naming file and line or key, for damaged, missing, duplicate or contradictory entries.
+    """
+    path = Path(path)
+    captions_of: Mapping[int, str] = {}
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if path.is_dir() or kind not in (*_TABLES, ".jsonl"):
+        images, captions_of = _read_json(path)
+    else:
+        images = _read_table(path, kind)
+    if lists is not None:
+        images = _by_lists(images, lists, captions_of)
+    check_once(path, images, "id")
+    return [replace(i, split="train") if restval == "train" and i.split == "restval" else i for i in images]
+
+
+def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
+    """Images of one file, or of all captions_*.json in a folder, and for COCO's captions the images of their ids."""
+    files = [path]
+    if path.is_dir():
+        found = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
+        files = next((several for several in found if several), [])
+        if not files:
+            raise DataError(f"{path} holds no captions_*.json; {_HINT}")
+    images: list[CaptionedImage] = []
+    captions_of: dict[int, str] = {}
+    for file in files:
+        content = read_json(file, _HINT)
+        if isinstance(content, dict) and "annotations" in content:
+            images += _coco_images(content, file, captions_of)
+        elif is_vatex(content):
+            images += parse_vatex(content, file, _split_in(file))
+        elif is_msrvtt(content):
+            images += parse_msrvtt(content, file)
+        else:
+            images += parse_karpathy(content, file, restval="restval")
+    return images, captions_of
+
+
+def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, str]) -> list[CaptionedImage]:
+    split = _split_in(path)
+    captions: dict[Any, list[str]] = {}
+    for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
+        try:
+            captions.setdefault(entry["image_id"], []).append(_text(entry["caption"]))
+            captions_of[entry["id"]] = str(entry["image_id"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: annotations[{number}] lacks image_id, id or a text as caption") from error
+    images = []
+    entries = get_field(content, "images", list, str(path), _HINT) if "images" in content else []
+    for number, entry in enumerate(entries):
+        try:
+            images.append(
+                CaptionedImage(str(entry["id"]), _text(entry["file_name"]), tuple(captions.pop(entry["id"], ())), split)
+            )
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: images[{number}] lacks id or file_name") from error
+    if captions:
+        raise DataError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
+    return images
+
+
+def _split_in(path: Path) -> str:
+    """Return the split that a file's name holds; train without one."""
+    found = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
+    return found[0] if found else "train"
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
+    """One image for all rows of its file, in the order of their first."""
+    captions: dict[str, list[str]] = {}
+    splits: dict[str, str] = {}
+    for where, file, caption, split in _rows(path, kind):
+        if not file:
+            raise DataError(f"{path}: {where} names no file")
+        split = _SPLIT_WORDS.get(split)
+        if split is None:
+            raise DataError(f"{path}: the split of {where} is none of {', '.join(_SPLIT_WORDS)}")
+        if splits.setdefault(file, split) != split:
+            raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
+        captions.setdefault(file, []).append(caption)
+    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(texts), splits[f]) for f, texts in captions.items()]
+
+
+def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the position in the file, file, caption and split of every row."""
+    text = read_text(path, _HINT).removeprefix("\ufeff")
+    if kind == ".jsonl":
+        for number, line in enumerate(text.split("\n"), start=1):  # a caption may hold Unicode's other line ends
+            if line.strip():
+                entry = parse_json(line, f"line {number} of {path}", "give one JSON object per line")
+                if not isinstance(entry, dict):
+                    raise DataError(f"{path}: line {number} is not a JSON object with file and caption")
+                yield f"line {number}", *_row(path, f"line {number}", entry)
+        return
+    heading = text.partition("\n")[0]
+    bars = "|" in heading and "," not in heading
+    quoting = csv.QUOTE_NONE if kind == ".tsv" or bars else csv.QUOTE_MINIMAL
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="|" if bars else _TABLES[kind], quoting=quoting)
+    for number, entry in enumerate(verified(lambda: list(reader), path, "check its quotation marks"), start=1):
+        row = {(name or "").strip().lower(): value for name, value in entry.items() if isinstance(name, str)}
+        where = f"row {number}"
+        yield where, *_row(path, where, row)
+
+
+def _row(path: Path, where: str, entry: Mapping[str, Any]) -> tuple[str, str, str]:
+    names = [next((name for name in known if name in entry), None) for known in (_FILE_NAMES, _CAPTION_NAMES)]
+    if None in names:
+        raise DataError(f"{path}: {where} has no 'file' and 'caption' but {', '.join(map(repr, entry)) or 'nothing'}")
+    file, caption, split = *(entry[name or ""] for name in names), entry.get("split") or "train"
+    if not all(isinstance(value, str) for value in (file, caption, split)):
+        raise DataError(f"{path}: file, caption or split of {where} is not text; a column may be missing there")
+    return file.strip(), caption.strip(), split.strip()
+
+
+def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[int, str]) -> list[CaptionedImage]:
+    """Return the images with the splits that the lists of a folder give them."""
+    names = {name: image.id for image in images for name in (image.id, PurePosixPath(image.file).stem)}
+    split_of: dict[str, str] = {}
+    seen: set[str] = set()
+    for file in sorted([*folder.glob("*.txt"), *folder.glob("*.npy")]):
+        words = [word for word in re.split(r"[^a-z]+", file.stem.lower()) if word in _SPLIT_WORDS]
+        if not words:
+            continue  # a README, or a list of something else
+        if len(words) > 1:
+            raise DataError(f"{file} names several splits; keep one of {', '.join(words)} in its name")
+        split = _SPLIT_WORDS[words[0]]
+        seen.add(split)
+        for entry in _listed(file, captions_of, names):
+            image = next((names[part] for part in entry if part in names), None)
+            if image is None:
+                raise DataError(
+                    f"{file} lists {entry[0]}, which is not in the annotations; name those of the same data set"
+                )
+            if split_of.setdefault(image, split) != split:
+                raise DataError(f"{file} lists image {image}, which another list has in {split_of[image]}; leave one")
+    if not seen:
+        known = ", ".join(_SPLIT_WORDS)
+        raise DataError(f"{folder} holds no list of a split; add files with one id per line, named after {known}")
+    listed = [image for image in images if image.id in split_of or "train" not in seen]
+    return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
+
+
+def _listed(file: Path, captions_of: Mapping[int, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Return the names by which each entry of a list may be known."""
+    if file.suffix == ".npy":
+        ids = verified(lambda: np.load(file, allow_pickle=False).reshape(-1).tolist(), file, "save an array of ids")
+        of_captions = any(str(number) not in names for number in ids)
+        for number in ids:
+            yield (captions_of.get(number, str(number)) if of_captions else str(number),)
+        return
+    for line in read_text(file).splitlines():
+        if words := line.split():
+            yield tuple(part for word in words for part in (word, PurePosixPath(word).stem))

@@ -1,0 +1,267 @@
+"""Captioned images with their regions, for training and validation."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from legenda.data.annotations import Restval, read_annotations
+from legenda.data.features.base import FeatureStore
+from legenda.data.features.concat import RegionReader, read_regions
+from legenda.data.features.open import open_features
+from legenda.data.karpathy import CaptionedImage
+from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
+from legenda.data.scenes.reader import scene_reader
+from legenda.data.tokens import TokenizedCaptions
+from legenda.errors import DataError
+from legenda.text import Vocabulary
+from legenda.text.tokenizers import create_tokenizer
+from legenda.text.vocabulary import END, UNKNOWN
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int
+    from torch import Tensor
+
+    from legenda.regions import Regions
+
+Scorer = Callable[[Mapping[str, str]], dict[str, float | None]]
+
+_MAX_CHECKED_IMAGES = 2_000
+"""Images of a store that are validated before training."""
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionDataset:
+    """One split: ids and references of its images, and a reader of their regions.
+
+    references: the human captions of each image; empty for test sets without public captions.
+    read: from positions in this split `(B,)` to the Regions of those images.
+    source: what the regions are read from, for messages.
+    extractor: the extractor of the regions, which must be that of the model.
+    score: further metrics of captions, or None.
+    tokenize: returns the references as tokens for the model; by default they are tokenized as the metrics do.
+    """
+
+    ids: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
+    read: RegionReader
+    source: str
+    extractor: str
+    score: Scorer | None = None
+    tokenize: Callable[[], TokenizedCaptions] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def missing_targets(self) -> str | None:
+        """Return "captions" where no image has a reference, so that nothing can be scored; else None."""
+        return None if any(self.references) else "captions"
+
+    @cached_property
+    def tokenized(self) -> TokenizedCaptions:
+        """Return the references as numbered words, tokenized at the first call only."""
+        return TokenizedCaptions.of(self.references) if self.tokenize is None else self.tokenize()
+
+
+@dataclass(frozen=True, eq=False)
+class DataModule:
+    """The splits of a data set, its vocabulary and the width of its features."""
+
+    train: CaptionDataset
+    validation: CaptionDataset
+    vocabulary: Vocabulary
+    feature_dim: int
+    has_boxes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScenesData(SceneCounts):
+    """The embedded scenes: how many of each split, and their seed."""
+
+    def open(self, progress: Callable[[str], None]) -> DataModule:
+        """Draw the scenes and find their regions in the pixels."""
+        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
+        return DataModule(train, validation, vocabulary, FEATURE_DIM, True)
+
+    def split(self, name: str) -> CaptionDataset:
+        """Return the scenes of a split as a caption set."""
+        return scene_captions(self.generate(name))
+
+
+def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
+    """Scenes as a caption set; `score` checks captions against the scenes."""
+    scenes = {scene.id: scene for scene in scene_split.scenes}
+
+    def score(captions: Mapping[str, str]) -> dict[str, float | None]:
+        return truth_scores(captions, scenes)
+
+    return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KarpathyData:
+    """Annotated images and a feature store that has them by id or by file name."""
+
+    annotations: Path
+    """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
+    caption and split; .gz of any."""
+    features: Path
+    """A store made by `legenda extract` or `legenda convert`, or any that the latter reads."""
+    min_count: int = 5
+    """Words that are less frequent in the counted captions become <unk> (AoANet and MD-SAN: 5; NG-SAN and X-LAN: 6)."""
+    vocabulary: Literal["train", "train_val", "all"] = "train"
+    """The splits whose captions are counted: train; train and val, as in MD-SAN's release; all, as in the others, which
+    leaks words of test captions."""
+    tokenizer: Literal["ptb", "karpathy", "words", "spacy"] = "ptb"
+    """How captions become tokens for the model: as the metrics do; by the `tokens` of Karpathy's files, as the papers
+    do, or "words" where a file has none; as runs of word characters in lower case; by spaCy without punctuation, as
+    MD-SAN's release does."""
+    special_tokens: tuple[str, ...] = (END, UNKNOWN)
+    """The first entries of the vocabulary: "<end>", "<unk>" and perhaps "<begin>" and "<pad>"."""
+    restval: Restval = "train"
+    """Whether Karpathy's restval images are part of train or a separate split."""
+    lists: Path | None = None
+    """A folder of lists of the images of each split, such as val.txt, for annotations without splits."""
+    sizes: Path | None = None
+    """COCO's annotations with the sizes of the images, for stores with boxes in pixels that lack them."""
+
+    def open(self, progress: Callable[[str], None]) -> DataModule:
+        """Read the annotations, builds the vocabulary and open the features."""
+        progress(f"reading {self.annotations} and {self.feature_path}")
+        with _gc_paused():
+            return self._open(progress)
+
+    def _open(self, progress: Callable[[str], None]) -> DataModule:
+        store = self.open_store()
+        _spot_check(store)
+        images = self._images()
+        if self._lacks_tokens(images):
+            progress(f"{self.annotations} lacks tokens; captions are split into runs of word characters instead")
+        train, validation = (self._part(images, store, name) for name in ("train", "val"))
+        counts = Counter(train.tokenized.counts())
+        counted = {"train": [], "train_val": ["val"], "all": {image.split for image in images} - {"train"}}
+        others = [image for image in images if image.split in counted[self.vocabulary]]
+        counts.update(self._tokenize(others, images).counts())
+        words = Vocabulary.from_counts(counts, min_count=self.min_count, special_tokens=self.special_tokens)
+        return DataModule(train, validation, words, store.feature_dim, store.has_boxes)
+
+    def split(self, name: str) -> CaptionDataset:
+        """Return the images of a split that have captions; all of its images where no captions of it are given."""
+        images = self._images()
+        known = any(image.captions for image in images if image.split == name)
+        return self._part(images, self.open_store(), name, missing_targets=not known)
+
+    @property
+    def feature_path(self) -> Path:
+        """The store of the features."""
+        return self.features
+
+    def open_store(self) -> FeatureStore:
+        """Return the features."""
+        return open_features(self.feature_path, sizes=self.sizes)
+
+    def _images(self) -> list[CaptionedImage]:
+        return read_annotations(self.annotations, lists=self.lists, restval=self.restval)
+
+    def _part(
+        self, images: Sequence[CaptionedImage], store: FeatureStore, name: str, *, missing_targets: bool = False
+    ) -> CaptionDataset:
+        part = [image for image in images if image.split == name and (image.captions or missing_targets)]
+        if not part:
+            raise DataError(f"{self.annotations} has no image with captions in the split {name!r}; check its splits")
+        part_captions = stored_captions(part, store)
+        return replace(part_captions, tokenize=lambda: self._tokenize(part, images))
+
+    def _tokenize(self, part: Sequence[CaptionedImage], images: Sequence[CaptionedImage]) -> TokenizedCaptions:
+        """Return the captions of a part of all images as tokens."""
+        if self.tokenizer == "karpathy" and not self._lacks_tokens(images):
+            return TokenizedCaptions.of_tokens([image.tokens or () for image in part])
+        tokenizer = create_tokenizer("words" if self.tokenizer == "karpathy" else self.tokenizer)
+        return TokenizedCaptions.of([image.captions for image in part], tokenizer)
+
+    def _lacks_tokens(self, images: Sequence[CaptionedImage]) -> bool:
+        """Return whether the file's tokens are asked for and some are missing."""
+        return self.tokenizer == "karpathy" and any(image.tokens is None for image in images)
+
+
+def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
+    """Images whose features are in a store, under their id or their file's name without suffix.
+
+    Raises DataError, naming one, where some are not.
+    """
+    names = [image.id if image.id in store else PurePosixPath(image.file).stem for image in images]
+    missing = [image.id for image, name in zip(images, names, strict=True) if name not in store]
+    if missing:
+        raise DataError(
+            f"{store.path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
+        )
+    slots = np.array([store.index(name) for name in names])
+
+    def read(positions: np.ndarray) -> Regions:
+        return read_regions(store, slots[positions])
+
+    ids, captions = tuple(image.id for image in images), tuple(image.captions for image in images)
+    return CaptionDataset(ids, captions, read, str(store.path), store.extractor)
+
+
+@contextmanager
+def _gc_paused() -> Iterator[None]:
+    """Disable garbage collection, which takes a third of the time among millions of new objects and frees none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _spot_check(store: FeatureStore) -> None:
+    """Read a small store completely and a sample of a large one; other images are validated when they are read."""
+    step = max(1, len(store) // _MAX_CHECKED_IMAGES)
+    for first in range(0, len(store), 32 * step):
+        store.read(range(first, min(first + 32 * step, len(store)), step))
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedCaptions:
+    """The captions of a split as ids: bos, tokens, eos, then -1 as padding; `counts` of them belong to each image."""
+
+    tokens: Int[Tensor, "B R L"]
+    counts: Int[Tensor, " B"]
+
+    @staticmethod
+    def of(split: CaptionDataset, vocabulary: Vocabulary, max_caption_length: int) -> EncodedCaptions:
+        """Captions cut at `max_caption_length` words; captions without tokens are left out."""
+        import torch
+
+        rows, counts = split.tokenized.encoded(vocabulary, max_caption_length)
+        if not counts.all():
+            name = split.ids[int(counts.argmin())]
+            raise DataError(f"image {name} has no caption with a word in it; take it out of the training split")
+        return EncodedCaptions(torch.from_numpy(rows), torch.from_numpy(counts))
+
+    def rows(self, images: np.ndarray, rows: int, generator: torch.Generator) -> Int[Tensor, "B K T"]:
+        """`rows` captions of each image, all different while there are enough, padded with -1 to the longest."""
+        import torch
+
+        chosen = torch.from_numpy(images)
+        R = self.tokens.shape[1]
+        draw = torch.rand(len(images), R, generator=generator)
+        draw[torch.arange(R) >= self.counts[chosen].unsqueeze(1)] = 2.0
+        order = draw.argsort(dim=1)
+        slot = torch.arange(rows).unsqueeze(0) % self.counts[chosen].unsqueeze(1)
+        picked = self.tokens[chosen.unsqueeze(1), order.gather(1, slot)].long()
+        return picked[:, :, : int((picked >= 0).sum(dim=-1).max())]

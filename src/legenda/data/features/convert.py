@@ -1,0 +1,255 @@
+"""Conversion of feature stores of any format to safetensors, HDF5 or a folder of .npz files."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from legenda.data.features.base import UNNAMED, FeatureStore
+from legenda.data.features.folder import NOTE
+from legenda.data.features.hdf5 import WRITTEN_BY_LEGENDA, dataset_name
+from legenda.data.features.identity import extractor_name, is_same_extractor
+from legenda.data.features.open import open_features
+from legenda.data.features.validate import as_floats, largest_feature, validate_regions, validate_values
+from legenda.data.features.writer import write_store
+from legenda.errors import DataError, import_extra
+from legenda.io import atomic_write, check_output, is_file_name, umask, write_json
+
+Image = tuple[str, np.ndarray, np.ndarray | None]
+Dtype = Literal["float16", "float32"]
+
+_BATCH = 32
+_DIGEST = 16
+"""Bytes of a checksum."""
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What was written, as read back from the store.
+
+    checksum: over ids, features and boxes, the same for every kind of store that holds them in that precision.
+    """
+
+    images: int
+    regions: int
+    feature_dim: int
+    has_boxes: bool
+    extractor: str
+    checksum: str
+    seconds: float
+
+
+def convert(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    dtype: Dtype = "float32",
+    sizes: Path | None = None,
+    extractor: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionReport:
+    """Write the images of all sources, in order, to one store, atomically, and read it back.
+
+    out: `.safetensors`, `.hdf5` (or `.h5`), or a folder of .npz files, by its suffix; a folder has none.
+    sizes: COCO's annotations, for boxes in pixels of images whose size is not in the source.
+    extractor: the name of what made the features, where the sources have none.
+    progress: called with the number of images written and of all.
+    Raises DataError where sources were made by different extractors, share an image, differ in width or in having
+    boxes, or hold what cannot be read, and where what was written is not what was read.
+    """
+    out, start = Path(out), time.monotonic()
+    if not sources:
+        raise DataError("name at least one feature store to convert")
+    stores = [open_features(source, sizes=sizes) for source in sources]
+    name = _common_extractor(stores, extractor)
+    check_output(out, [store.path for store in stores])
+    digest = _Digest(dtype)
+    total = sum(map(len, stores))
+
+    def images() -> Iterator[Image]:
+        for done, (image, features, boxes) in enumerate(_each(stores, out), start=1):
+            digest.add(image, features, boxes)
+            yield image, features, boxes
+            if progress is not None:
+                progress(done, total)
+
+    def read_back(partial: Path) -> None:
+        """Compare what was written with what was read, before it gets its name."""
+        nonlocal report
+        written, found = open_features(partial), _Digest(dtype)
+        for image, features, boxes in _each([written], out):
+            found.add(image, features, boxes)
+        if found.hexdigest != digest.hexdigest:
+            raise DataError(f"{out} is not what was to be written to it; check the disk and convert again")
+        report = ConversionReport(
+            len(written), found.regions, written.feature_dim, written.has_boxes, name, found.hexdigest,
+            time.monotonic() - start,
+        )  # fmt: skip
+
+    report: ConversionReport | None = None
+    _writer(out)(out, images(), name, dtype, read_back)
+    assert report is not None
+    return report
+
+
+class _Digest:
+    """The sum of the digests of images in one precision, which does not depend on their order."""
+
+    def __init__(self, dtype: Dtype) -> None:
+        self._dtype, self._sum, self.regions = np.dtype(dtype).newbyteorder("<"), 0, 0
+
+    def add(self, image: str, features: np.ndarray, boxes: np.ndarray | None) -> None:
+        head = f"{image}\0{features.shape}\0{boxes is not None}\0".encode("utf-8", "surrogatepass")
+        part = hashlib.blake2b(head, digest_size=_DIGEST)
+        with np.errstate(over="ignore"):  # the writer names what does not fit into float16
+            part.update(np.ascontiguousarray(features, self._dtype).data)
+        if boxes is not None:
+            part.update(np.ascontiguousarray(boxes, "<f4").data)
+        self._sum = (self._sum + int.from_bytes(part.digest(), "little")) % (1 << 8 * _DIGEST)
+        self.regions += len(features)
+
+    @property
+    def hexdigest(self) -> str:
+        return f"{self._sum:0{2 * _DIGEST}x}"
+
+
+def _common_extractor(stores: Sequence[FeatureStore], given: str | None) -> str:
+    first = stores[0]
+    name = extractor_name(first.extractor)
+    for store in stores[1:]:
+        if not is_same_extractor(first.extractor, store.extractor):
+            other = extractor_name(store.extractor)
+            raise DataError(
+                f"{first.path} was made by the extractor {name}, but {store.path} by {other}; features of different "
+                "extractors do not belong into one store"
+            )
+    if given is not None and name not in (UNNAMED, given):
+        raise DataError(f"{first.path} was made by the extractor {name}; it cannot become {given}")
+    return first.extractor if given is None or given == name else given
+
+
+def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
+    """Yield every image of every store, without padding; raise DataError for an image of two stores."""
+    paths: dict[str, Path] = {}
+    for store in stores:
+        for first in range(0, len(store), _BATCH):
+            positions = range(first, min(first + _BATCH, len(store)))
+            packed = store.read(positions)
+            for row, position in enumerate(positions):
+                image, count = store.ids[position], int(packed.mask[row].sum())
+                if paths.setdefault(image, store.path) != store.path:
+                    raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
+                boxes = None if packed.boxes is None else packed.boxes[row, :count]
+                yield image, packed.features[row, :count], boxes
+
+
+def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype, Callable[[Path], None]], None]:
+    """Return a function of path, images, extractor, precision, and what verifies a store that has no name yet."""
+    writers = {".safetensors": _write_native, ".hdf5": _write_hdf5, ".h5": _write_hdf5, "": _write_folder}
+    if out.suffix not in writers:
+        raise DataError(f"{out} ends in {out.suffix}; name a .safetensors or .hdf5 file, or a folder without suffix")
+    return writers[out.suffix]
+
+
+def _write_native(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
+    write_store(out, images, extractor=extractor, dtype=dtype, verify=verify)
+
+
+def _write_hdf5(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
+    h5py = import_extra("h5py", "formats")
+
+    with atomic_write(out) as partial:
+        with partial.open("w+b", buffering=0) as raw:
+            target = _CheckedFile(raw)
+            with h5py.File(target, "w") as file:
+                file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
+                for image, features, boxes in _cast(out, images, dtype):
+                    file[dataset_name(image, "features")] = features
+                    if boxes is not None:
+                        file[dataset_name(image, "boxes")] = boxes  # in 0..1, so that no image size is needed
+                    if target.error is not None:
+                        break
+            if target.error is not None:
+                raise target.error
+        verify(partial)
+
+
+class _CheckedFile:
+    """A file that keeps its first error and ignores later writes: HDF5 crashes where it cannot close its file."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, unless an earlier write has failed."""
+        data = memoryview(data).cast("B")
+        done = 0
+        try:
+            while self.error is None and done < len(data):
+                done += self.file.write(data[done:])
+        except OSError as error:
+            self.error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Change the length of the file, unless an earlier write has failed."""
+        try:
+            return self.file.truncate(size) if self.error is None else 0
+        except OSError as error:
+            self.error = error
+            return 0
+
+
+def _write_folder(
+    out: Path, images: Iterator[Image], extractor: str, dtype: Dtype, verify: Callable[[Path], None]
+) -> None:
+    if out.exists():
+        raise DataError(f"{out} exists already; name a new folder or remove it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".partial"))
+    try:
+        for image, features, boxes in _cast(out, images, dtype):
+            arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
+            np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
+        write_json(folder / NOTE, {"extractor": extractor})
+        verify(folder)
+        folder.chmod(0o777 & ~umask())
+        folder.rename(out)
+    except OSError as error:
+        raise DataError(f"{out} could not be written ({error.strerror or error}); free some space") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _cast(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
+    """Yield the images in the given precision; raise DataError for values beyond its range."""
+    like: tuple[int, bool] | None = None
+    for image, features, boxes in images:
+        like = like or (features.shape[1], boxes is not None)
+        fault = validate_regions(features, boxes) or validate_values(
+            as_floats(features), None, largest_feature(np.dtype(dtype))
+        )
+        if fault is None and (features.shape[1], boxes is not None) != like:
+            fault = "another width, or boxes unlike the images before"
+        if fault is None and not is_file_name(image):
+            fault = "an id that is not a valid file name"
+        if fault is not None:
+            raise DataError(f"{out} is not written: image '{image}' has {fault}")
+        yield image, features.astype(dtype), boxes

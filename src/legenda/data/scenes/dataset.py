@@ -1,0 +1,88 @@
+"""A split of scenes as a model reads it: regions found in the pixels, and five references each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from legenda.data.scenes.language import references
+from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
+from legenda.data.scenes.world import FAMILIES, NUM_ABSENT, Family, Scene, make_scene
+from legenda.data.splits import SplitSizes
+from legenda.errors import ConfigError
+from legenda.io import atomic_write, verified
+from legenda.npz import load_arrays
+
+MOST_THINGS = 7
+
+
+@dataclass(frozen=True, eq=False)
+class SceneSplit:
+    """Scenes with their regions, padded to one number, and their captions.
+
+    features `(B, N, FEATURE_DIM)` float32, boxes `(B, N, 4)` float32, mask `(B, N)` bool, True where a thing is.
+    """
+
+    scenes: tuple[Scene, ...]
+    features: np.ndarray
+    boxes: np.ndarray
+    mask: np.ndarray
+    captions: tuple[tuple[str, ...], ...]
+
+
+def make_split(
+    split: str, count: int, seed: int = 0, families: Sequence[Family] = FAMILIES, cache: Path | None = None
+) -> SceneSplit:
+    """Return the first `count` scenes of a split, drawn and read back.
+
+    cache: a folder that keeps the regions of such splits, which takes six times as long to draw as to read.
+    """
+    scenes = tuple(make_scene(split, index, seed, families) for index in range(count))
+    path = None if cache is None else cache / f"{'-'.join(families)}-{split}-{seed}-{count}.npz"
+    if path is None:
+        arrays = _draw(scenes)
+    elif path.exists():
+        arrays = verified(lambda: load_arrays(path), path, "delete it to draw the scenes again")
+    else:
+        arrays = _draw(scenes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial, partial.open("wb") as file:
+            np.savez(file, features=arrays["features"], boxes=arrays["boxes"], mask=arrays["mask"])
+    return SceneSplit(scenes, captions=tuple(references(scene) for scene in scenes), **arrays)
+
+
+def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
+    """Return features, boxes and mask of scenes."""
+    most = NUM_ABSENT if any(scene.family == "absent" for scene in scenes) else MOST_THINGS
+    features = np.zeros((len(scenes), most, FEATURE_DIM), dtype=np.float32)
+    boxes = np.zeros((len(scenes), most, 4), dtype=np.float32)
+    mask = np.zeros((len(scenes), most), dtype=bool)
+    for index, scene in enumerate(scenes):
+        found, found_boxes = find_things(draw_scene(scene))
+        features[index, : len(found)] = found
+        boxes[index, : len(found)] = found_boxes
+        mask[index, : len(found)] = True
+    return {"features": features, "boxes": boxes, "mask": mask}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneCounts(SplitSizes):
+    """How many scenes each split has, and the seed of their worlds; no two splits or seeds share a scene."""
+
+    train: int = 12_000
+    validation: int = 300
+    test: int = 600
+    families: tuple[Family, ...] = FAMILIES
+    """The families that alternate, at least one: near, size, bind; for captions also absent, parity."""
+    cache: Path | None = None
+    """A folder that keeps the regions of the scenes for other runs."""
+
+    def __post_init__(self) -> None:
+        if not self.families:
+            raise ConfigError(f"families must name at least one of {', '.join(get_args(Family))}")
+
+    def generate(self, name: str) -> SceneSplit:
+        """Return the scenes of the split train, val or test, drawn and read back."""
+        return make_split(name, self.size(name, "scenes"), self.seed, self.families, self.cache)

@@ -1,0 +1,142 @@
+"""Questions about scenes: some that depend on boxes, and controls that depend on the kinds of things only.
+
+    near, size, stand            which is next to which, which is larger, how two are aligned: not in the features
+    count, existence, color, shape      the controls
+
+A model that cannot read boxes does no better at the first three than `SceneQuestion.chance`, a number known beforehand.
+"""
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from legenda.data.scenes.language import AXIS_WORDS, shuffled_pair
+from legenda.data.scenes.world import COLORS, SHAPES, Axis, Scene, Thing, axis_of
+from legenda.errors import DataError
+
+QuestionType = Literal["near", "size", "stand", "count", "existence", "color", "shape"]
+
+GEOMETRIC: tuple[QuestionType, ...] = ("near", "size", "stand")
+"""The types that only boxes answer."""
+PER_SCENE = 4
+"""Questions of one scene: three about what its family is about, one control."""
+MOST_WORDS = 10
+"""Words of the longest question."""
+
+
+@dataclass(frozen=True)
+class SceneQuestion:
+    """A question about a scene and its one answer, in lower case with digits for numbers.
+
+    chance: how often one is right who knows the things' kinds but not their boxes, and guesses as well as one can.
+    """
+
+    text: str
+    answer: str
+    question_type: QuestionType
+    chance: float
+
+    @property
+    def answer_type(self) -> str:
+        """As VQA sorts answers: yes/no, number or other."""
+        if self.answer in ("yes", "no"):
+            return "yes/no"
+        return "number" if self.answer.isdecimal() else "other"
+
+
+def ask(scene: Scene) -> tuple[SceneQuestion, ...]:
+    """PER_SCENE questions about a scene, always the same for it."""
+    rng = random.Random(f"questions-{scene.id}")
+    match scene.family:
+        case "near":
+            about = _near(rng, scene)
+        case "size":
+            about = _size(rng, scene)
+        case "bind":
+            about = _stand(rng, scene)
+        case _:
+            raise DataError(
+                f"there are no questions about scenes of the family {scene.family}; choose near, size or bind"
+            )
+    return *about, _control(rng, scene)
+
+
+def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    """Return questions about the neighbor, its color or shape, and whether it is a certain thing."""
+    thing, other = shuffled_pair(rng, scene)
+    among = 1 / (len(scene.things) - 1)  # any of the others might be the one
+    kind = SceneQuestion(f"what is next to the {_named(thing)}?", _named(other), "near", among)
+    thing, other = shuffled_pair(rng, scene)
+    if rng.random() < 0.5:
+        part = SceneQuestion(f"what color is the thing next to the {_named(thing)}?", other.color, "near", among)
+    else:
+        part = SceneQuestion(f"what shape is the thing next to the {_named(thing)}?", other.shape, "near", among)
+    thing, other = shuffled_pair(rng, scene)
+    true = rng.random() < 0.5
+    asked = other if true else rng.choice([t for t in scene.things if t not in (thing, other)])
+    words = [_named(thing), _named(asked)]
+    rng.shuffle(words)
+    whether = SceneQuestion(f"is the {words[0]} next to the {words[1]}?", _yes(true), "near", 0.5)
+    return [kind, part, whether]
+
+
+def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    large, small, shape = scene.first, scene.second, scene.first.shape
+    one, other = shuffled_pair(rng, scene)
+    word = rng.choice(("larger", "smaller"))
+    true = (one == large) == (word == "larger")
+    return [
+        SceneQuestion(f"what color is the larger {shape}?", large.color, "size", 0.5),
+        SceneQuestion(f"what color is the smaller {shape}?", small.color, "size", 0.5),
+        SceneQuestion(f"is the {_named(one)} {word} than the {_named(other)}?", _yes(true), "size", 0.5),
+    ]
+
+
+def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
+    axis, color = axis_of(scene.first, scene.second), scene.first.color
+    assert axis is not None, scene.id
+    one, other = shuffled_pair(rng, scene)
+    asked: Axis = rng.choice(("horizontal", "vertical"))
+    return [
+        SceneQuestion(f"how do the two {color} things stand?", AXIS_WORDS[axis], "stand", 0.5),
+        SceneQuestion(
+            f"how do the {one.shape} and the {other.shape} stand?",
+            AXIS_WORDS[axis],
+            "stand",
+            0.5,
+        ),
+        SceneQuestion(f"are the two {color} things {AXIS_WORDS[asked]}?", _yes(asked == axis), "stand", 0.5),
+    ]
+
+
+def _control(rng: random.Random, scene: Scene) -> SceneQuestion:
+    """Return a question whose answer depends on the kinds of things only."""
+    match rng.randrange(4):
+        case 0:
+            return SceneQuestion("how many things are there?", str(len(scene.things)), "count", 1.0)
+        case 1:
+            kinds = {thing.kind for thing in scene.things}
+            there = rng.choice(sorted(kinds))
+            missing = rng.choice([(c, s) for c in COLORS for s in SHAPES if (c, s) not in kinds])
+            true = rng.random() < 0.5
+            return SceneQuestion(f"is there a {' '.join(there if true else missing)}?", _yes(true), "existence", 1.0)
+        case 2:
+            thing = _only(rng, scene, "shape")
+            return SceneQuestion(f"what color is the {thing.shape}?", thing.color, "color", 1.0)
+        case _:
+            thing = _only(rng, scene, "color")
+            return SceneQuestion(f"what shape is the {thing.color} thing?", thing.shape, "shape", 1.0)
+
+
+def _only(rng: random.Random, scene: Scene, part: Literal["color", "shape"]) -> Thing:
+    """Return a thing whose color, or shape, is unique in the scene."""
+    parts = [getattr(thing, part) for thing in scene.things]
+    return rng.choice([thing for thing in scene.things if parts.count(getattr(thing, part)) == 1])
+
+
+def _named(thing: Thing) -> str:
+    return f"{thing.color} {thing.shape}"
+
+
+def _yes(true: bool) -> str:
+    return "yes" if true else "no"

@@ -1,0 +1,200 @@
+"""The images of a report: scenes are drawn, photographs are searched for, and a missing one is a blank canvas."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from legenda.data.annotations import read_annotations
+from legenda.data.captions import KarpathyData, ScenesData
+from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
+from legenda.data.scenes.world import Family
+from legenda.errors import DataError
+from legenda.extractors import read_image
+from legenda.extractors.images import SUFFIXES
+from legenda.recipes.recipe import Data
+from legenda.report.overlay import blank_canvas
+
+CaptionCheck = Callable[[str], tuple[bool | None, str]]
+"""Returns whether a caption is true, None where that is unknown, and why it is false."""
+
+_MAX_BYTES = 110_000
+"""Size of an encoded photograph: 100 of them with their attention stay below 20 MB."""
+_SIZES_AND_QUALITIES = ((512, 82), (512, 65), (448, 55), (384, 45), (256, 40))
+
+
+@dataclass(frozen=True)
+class ReportImage:
+    """An image of the report.
+
+    kind: the group that the page filters by, which may be empty. found: False where a blank canvas replaces the image.
+    lossless: whether it is encoded as PNG.
+    """
+
+    image: Image.Image
+    kind: str
+    check_caption: CaptionCheck
+    found: bool = True
+    lossless: bool = False
+
+    @cached_property
+    def encoded(self) -> tuple[bytes, str]:
+        """The bytes of an image file for browsers, and their media type."""
+        if self.lossless or not self.found:
+            return _save(self.image, format="PNG", optimize=True), "image/png"
+        data = b""
+        for side, quality in _SIZES_AND_QUALITIES:
+            small = self.image.copy()
+            small.thumbnail((side, side))
+            data = _save(small, format="JPEG", quality=quality, optimize=True)
+            if len(data) <= _MAX_BYTES:
+                break
+        return data, "image/jpeg"
+
+
+def packaged_photographs() -> list[Path]:
+    """Return the four photographs of the package, named in NOTICE with their sources."""
+    return sorted(Path(str(resources.files("legenda"))).glob("assets/photographs/*.jpg"))
+
+
+def no_verdict(caption: str) -> tuple[None, str]:  # noqa: ARG001
+    """Return that nothing is known about the truth of a caption."""
+    return None, ""
+
+
+def resolve_images(
+    data: Data, split: str, ids: Sequence[str], positions: Sequence[int], folder: Path | None
+) -> Callable[[int, Sequence[Sequence[float]]], ReportImage]:
+    """Return a function from a position in the split and the boxes of its regions to the image.
+
+    folder: where to search for photographs; by default next to the annotations. Raise DataError for a folder that does
+    not exist or holds none of them.
+    """
+    if isinstance(data, ScenesData):
+        seed, families = data.seed, data.families
+        return lambda position, _: draw_scene_image(split, position, seed, families)
+    _check_folder(folder)
+    files: dict[str, Path] = {}
+    if isinstance(data, KarpathyData):
+        names = {image.id: image.file for image in read_annotations(data.annotations, lists=data.lists)}
+        wanted = {ids[position]: names[ids[position]] for position in positions}
+        files = find_photographs(data, wanted, folder)
+        if folder is not None and wanted and not files:
+            first = next(iter(wanted.values()))
+            raise DataError(f"{folder} holds none of the photographs, such as {first}; name their folder")
+
+    def open_image(position: int, boxes: Sequence[Sequence[float]]) -> ReportImage:
+        path = files.get(ids[position])
+        if path is None:
+            return ReportImage(blank_canvas(np.asarray(boxes)), "", no_verdict, found=False)
+        return ReportImage(read_image(path), "", no_verdict)
+
+    return open_image
+
+
+def find_images_by_name(
+    data: Any, split: str, names: Collection[str], folder: Path | None
+) -> Callable[[str], ReportImage | None]:
+    """Return a function from the name of an image, in the features or as a COCO number, to the image or None.
+
+    data: settings of a data set other than captions. folder: where to search for photographs, there and one folder
+    below; by default next to the files that the settings name. Raise DataError for a folder that does not exist or
+    holds none of them.
+    """
+    if isinstance(data, SceneCounts):
+        seed = data.seed
+        return cache(lambda name: draw_scene_image(split, int(name.rpartition("-")[2]), seed))
+    _check_folder(folder)
+    files = _match_names(set(names), [folder] if folder is not None else _data_folders(data))
+    if folder is not None and names and not files:
+        raise DataError(f"{folder} holds none of the photographs, such as that of {min(names)}; name their folder")
+    return lambda name: ReportImage(read_image(files[name]), "", no_verdict) if name in files else None
+
+
+def match_photographs(names: Collection[str], folder: Path) -> dict[str, Path]:
+    """Return the image files of a folder, and one folder below, by name, as `find_images_by_name` finds them."""
+    _check_folder(folder)
+    return _match_names(names, [folder])
+
+
+def draw_scene_image(split: str, position: int, seed: int, families: Sequence[Family] = FAMILIES) -> ReportImage:
+    """Return the scene at this position of a split; captions of it can be checked."""
+    scene = make_scene(split, position, seed, families)
+
+    def check(caption: str) -> tuple[bool | None, str]:
+        verdict = check_caption(caption, scene)
+        return verdict.true, verdict.reason
+
+    return ReportImage(draw_scene(scene), scene.family, check, lossless=True)
+
+
+def find_photographs(
+    data: KarpathyData, names: Mapping[str, str], folder: Path | None = None, *, limit: int | None = None
+) -> dict[str, Path]:
+    """Return the files of the images that are found, by id; at most `limit`.
+
+    names: the file names in the annotations, by id. folder: where to search, there and one folder below; by default
+    next to the annotations.
+    """
+    root = folder or (data.annotations if data.annotations.is_dir() else data.annotations.parent)
+    folders = _with_subfolders(root)
+    found: dict[str, Path] = {}
+    for image_id, file in names.items():
+        if len(found) == limit:
+            break
+        candidates = (path / name for name in (file, PurePosixPath(file).name) for path in folders)
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if path is not None:
+            found[image_id] = path
+    return found
+
+
+def _check_folder(folder: Path | None) -> None:
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; name the folder of the photographs")
+
+
+def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
+    """Return the files that have one of the names, perhaps with a suffix, or end with a COCO number among them."""
+    found: dict[str, Path] = {}
+    numbered: dict[str, Path] = {}
+    for path in (path for root in roots for path in _photographs(root)):
+        digits = path.stem.rpartition("_")[2]
+        if name := next((name for name in (path.name, path.stem) if name in names), None):
+            found.setdefault(name, path)
+        elif digits.isdecimal() and str(int(digits)) in names:
+            numbered.setdefault(str(int(digits)), path)
+    return numbered | found
+
+
+def _with_subfolders(root: Path) -> list[Path]:
+    return [root, *sorted(path for path in root.iterdir() if path.is_dir())]
+
+
+def _photographs(root: Path) -> Iterator[Path]:
+    for folder in _with_subfolders(root):
+        yield from sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES["image"])
+
+
+def _data_folders(data: Any) -> list[Path]:
+    """Return the folders of the files that the settings of a data set name, each once."""
+    assert dataclasses.is_dataclass(data)
+    values = [getattr(data, field.name) for field in dataclasses.fields(data)]
+    paths = [path for value in values for path in (value if isinstance(value, tuple) else (value,))]
+    folders = (path if path.is_dir() else path.parent for path in paths if isinstance(path, Path))
+    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
+
+
+def _save(image: Image.Image, **settings: Any) -> bytes:
+    data = io.BytesIO()
+    image.save(data, **settings)
+    return data.getvalue()

@@ -1,1 +1,0 @@
-"""Attention maps, figures and HTML reports."""

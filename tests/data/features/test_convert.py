@@ -1,0 +1,158 @@
+"""Converting between kinds of stores keeps every number, and says so by a checksum."""
+
+import json
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.data.features import FeatureStore, write_store
+from legenda.data.features.convert import convert
+from legenda.data.features.open import open_features
+from legenda.errors import DataError
+
+IDS = ("9", "25", "30")
+BOX = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
+
+
+def make(
+    path: Path, ids: tuple[str, ...] = IDS, *, boxes: bool = True, extractor: str = "own-1", width: int = 5
+) -> Path:
+    rng = np.random.default_rng(len(ids))
+    regions = [(i, rng.standard_normal((2, width)).astype(np.float32), BOX if boxes else None) for i in ids]
+    write_store(path, regions, extractor=extractor, dtype="float32")
+    return path
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype):
+    source = make(tmp_path / "a.safetensors", boxes=boxes)
+    checksums, progress_calls = set(), []
+    for before, after in (("a.safetensors", "b.hdf5"), ("b.hdf5", "c"), ("c", "d.h5"), ("d.h5", "e.safetensors")):
+        report = convert(
+            [tmp_path / before],
+            tmp_path / after,
+            dtype=dtype,
+            progress=lambda *call: progress_calls.append(call),
+        )
+        assert (report.images, report.regions, report.feature_dim, report.has_boxes) == (3, 6, 5, boxes)
+        assert report.extractor == "own-1"
+        assert progress_calls[-1] == (3, 3)
+        checksums.add(report.checksum)
+    first, last = open_features(source).read(IDS), open_features(tmp_path / "e.safetensors").read(IDS)
+    np.testing.assert_array_equal(first.features.astype(dtype), last.features)
+    if boxes:
+        assert first.boxes is not None
+        assert last.boxes is not None
+        np.testing.assert_array_equal(first.boxes, last.boxes)
+    assert len(checksums) == 1
+
+
+def test_ids_may_be_names_of_files_that_are_no_text(tmp_path):
+    source = make(tmp_path / "a.safetensors", ("\udcff", "b"))
+    paths = [source, *(tmp_path / name for name in ("b.hdf5", "c", "d.safetensors"))]
+    assert len({convert([before], after).checksum for before, after in pairwise(paths)}) == 1
+    assert {*open_features(paths[-1]).ids} == {"\udcff", "b"}
+
+
+@pytest.mark.parametrize("out", ["b.hdf5", "b"])
+def test_half_of_a_surrogate_pair_is_no_name(tmp_path, out):
+    source = make(tmp_path / "a.safetensors", ("\ud800", "b"))
+    assert convert([source], tmp_path / "c.safetensors").images == 2
+    with pytest.raises(DataError, match=r"image '\\ud800' has an id that is not a valid file name"):
+        convert([source], tmp_path / out)
+    assert not (tmp_path / out).exists()
+
+
+def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
+    source = make(tmp_path / "a.safetensors", ("1", "2", "3"))
+    outs = ("b.safetensors", "b.hdf5", "b")
+    assert len({convert([source], tmp_path / out, dtype="float16").checksum for out in outs}) == 1
+    other = make(tmp_path / "other.safetensors", ("1", "2", "4"))
+    assert len({convert([path], tmp_path / f"{path.stem}.h5").checksum for path in (source, other)}) == 2
+
+
+def test_49_regions_without_boxes_stay_without(tmp_path):
+    write_store(tmp_path / "a.safetensors", [("1", np.ones((49, 2)), None)], extractor="own-1")
+    assert not convert([tmp_path / "a.safetensors"], tmp_path / "b.hdf5").has_boxes
+
+
+def test_parts_are_joined_in_their_order(tmp_path):
+    parts = [make(tmp_path / "a.safetensors", ("9", "3")), make(tmp_path / "b.safetensors", ("7",))]
+    convert(parts, tmp_path / "all.safetensors")
+    assert open_features(tmp_path / "all.safetensors").ids == ("9", "3", "7")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"ids": ("7",), "extractor": "other-1"}, "made by the extractor own-1, but .* by other-1"),
+        ({"ids": ("7", "25")}, "image '25' is in .*a.safetensors and in .*b.safetensors"),
+        ({"ids": ("7",), "width": 6}, "image '7' .*width 6, but those before 5"),
+        ({"ids": ("7",), "boxes": False}, "image '7' .*no boxes, unlike those before"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(tmp_path, second, message):
+    parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", **second)]
+    with pytest.raises(DataError, match=message):
+        convert(parts, tmp_path / "all.safetensors")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
+
+
+@pytest.mark.parametrize("out", ["all.hdf5", "all"])
+@pytest.mark.parametrize("second", [{"width": 6}, {"boxes": False}])
+def test_mixed_widths_are_refused_in_every_kind(tmp_path, out, second):
+    parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", ("7",), **second)]
+    with pytest.raises(DataError, match="image '7'"):
+        convert(parts, tmp_path / out)
+    assert not (tmp_path / out).exists()
+
+
+def test_an_unnamed_extractor_can_be_named_once(tmp_path):
+    shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "1.npz", feat=np.ones((2, 3)))
+    convert([tmp_path / "folder"], tmp_path / "a.hdf5", extractor="bottom-up")
+    assert open_features(tmp_path / "a.hdf5").extractor == "bottom-up"
+    convert([tmp_path / "a.hdf5"], tmp_path / "b", extractor="bottom-up")
+    assert json.loads((tmp_path / "b" / "legenda.json").read_text()) == {"extractor": "bottom-up"}
+    with pytest.raises(DataError, match="made by the extractor bottom-up; it cannot become other"):
+        convert([tmp_path / "b"], tmp_path / "c.hdf5", extractor="other")
+
+
+@pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
+def test_too_large_for_float16_is_named_and_nothing_is_written(tmp_path, out):
+    write_store(tmp_path / "a.safetensors", [("1", np.full((1, 2), 1e5), None)], extractor="x", dtype="float32")
+    with pytest.raises(DataError, match=rf"{out} is not written: image '1'.*100000, where the limit is 65504"):
+        convert([tmp_path / "a.safetensors"], tmp_path / out, dtype="float16")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_where_to_write_is_checked(tmp_path):
+    source = make(tmp_path / "a.safetensors")
+    (tmp_path / "folder").mkdir()
+    for out, message in (("b.lmdb", "ends in .lmdb"), ("folder", "exists already"), ("a.safetensors", "is one of the")):
+        with pytest.raises(DataError, match=message):
+            convert([source], tmp_path / out)
+    with pytest.raises(DataError, match="at least one feature store"):
+        convert([], tmp_path / "b.hdf5")
+    assert open_features(source).ids == IDS
+
+
+@pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
+def test_what_differs_from_its_source_gets_no_name(tmp_path, monkeypatch, out):
+    source = make(tmp_path / "a.safetensors")
+
+    def opened(path: Path, **_: None) -> FeatureStore:
+        if path == source:
+            return open_features(path)
+        assert not (tmp_path / out).exists()  # a kill while it is read leaves nothing that looks complete
+        return open_features(make(tmp_path / "other.safetensors", width=4))
+
+    monkeypatch.setattr("legenda.data.features.convert.open_features", opened)
+    with pytest.raises(DataError, match=f"{out} is not what was to be written to it"):
+        convert([source], tmp_path / out)
+    assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "other.safetensors"}

@@ -1,0 +1,187 @@
+"""Questions about scenes have one answer, which their things decide, and features alone do not give it away."""
+
+import random
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from legenda.data.scenes import Scene, Thing, draw_scene, find_things, make_scenes
+from legenda.data.scenes.questions import GEOMETRIC, MOST_WORDS, PER_SCENE, SceneQuestion, ask
+from legenda.text.questions import tokenize_question
+
+SCENES = tuple(make_scenes("train", 900, seed=11))
+ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]
+
+
+def of_type(*types: str) -> list[tuple[Scene, SceneQuestion]]:
+    return [(scene, question) for scene, question in ASKED if question.question_type in types]
+
+
+def touch(a: Thing, b: Thing) -> bool:
+    """Less than a twentieth of the image lies between two boxes, computed from their corners."""
+    (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) = a.box, b.box
+    across, down = max(ax1, bx1) - min(ax2, bx2), max(ay1, by1) - min(ay2, by2)
+    return across < 0.05 and down < 0.05
+
+
+def called(scene: Scene, words: str) -> Thing:
+    """The one thing of this color and shape, or of this shape or color."""
+    parts = set(words.split()) - {"thing"}
+    (thing,) = [thing for thing in scene.things if parts <= {thing.color, thing.shape}]
+    return thing
+
+
+def neighbor(scene: Scene, words: str) -> Thing:
+    (found,) = [other for other in scene.things if other != called(scene, words) and touch(called(scene, words), other)]
+    return found
+
+
+def standing(a: Thing, b: Thing) -> str:
+    return "side by side" if abs(a.x - b.x) > abs(a.y - b.y) else "one above the other"
+
+
+def colored(scene: Scene, color: str) -> list[Thing]:
+    return [thing for thing in scene.things if thing.color == color]
+
+
+def answer(text: str, scene: Scene) -> str:
+    """What is true of the scene, worked out from the words of the question and the things' places only."""
+    if found := re.fullmatch(r"what is next to the (.+)\?", text):
+        other = neighbor(scene, found[1])
+        return f"{other.color} {other.shape}"
+    if found := re.fullmatch(r"what (color|shape) is the thing next to the (.+)\?", text):
+        return getattr(neighbor(scene, found[2]), found[1])
+    if found := re.fullmatch(r"is the (.+) next to the (.+)\?", text):
+        return "yes" if touch(called(scene, found[1]), called(scene, found[2])) else "no"
+    if found := re.fullmatch(r"what color is the (larger|smaller) (.+)\?", text):
+        same = sorted((thing for thing in scene.things if thing.shape == found[2]), key=lambda thing: thing.size)
+        assert len(same) == 2
+        return same[found[1] == "larger"].color
+    if found := re.fullmatch(r"is the (.+) (larger|smaller) than the (.+)\?", text):
+        difference = called(scene, found[1]).size - called(scene, found[3]).size
+        return "yes" if (difference > 0) == (found[2] == "larger") else "no"
+    if found := re.fullmatch(r"how do the two (.+) things stand\?", text):
+        return standing(*colored(scene, found[1]))
+    if found := re.fullmatch(r"how do the (.+) and the (.+) stand\?", text):
+        return standing(called(scene, found[1]), called(scene, found[2]))
+    if found := re.fullmatch(r"are the two (\S+) things (.+)\?", text):
+        return "yes" if standing(*colored(scene, found[1])) == found[2] else "no"
+    if text == "how many things are there?":
+        return str(len(scene.things))
+    if found := re.fullmatch(r"is there a (.+) (.+)\?", text):
+        return "yes" if any(thing.kind == (found[1], found[2]) for thing in scene.things) else "no"
+    if found := re.fullmatch(r"what (color|shape) is the (.+)\?", text):
+        return getattr(called(scene, found[2]), found[1])
+    raise AssertionError(f"no such question is known: {text}")
+
+
+def test_every_answer_is_true_of_its_scene():
+    for scene, question in ASKED:
+        assert question.answer == answer(question.text, scene), (scene.id, question.text)
+
+
+def test_every_scene_has_as_many_questions_about_its_family_and_one_control():
+    types = {"near": "near", "size": "size", "bind": "stand"}
+    for scene in SCENES:
+        found = [question.question_type for question in ask(scene)]
+        assert found[:-1] == [types[scene.family]] * (PER_SCENE - 1)
+        assert found[-1] not in GEOMETRIC
+        assert [question.text for question in ask(scene)] == [question.text for question in ask(replace(scene))]
+    assert {question.question_type for _, question in ASKED} == {*GEOMETRIC, "count", "existence", "color", "shape"}
+
+
+def test_no_question_is_longer_than_it_says():
+    assert max(len(tokenize_question(question.text)) for _, question in ASKED) == MOST_WORDS == 10
+
+
+def test_answers_have_the_types_of_vqa():
+    for _, question in ASKED:
+        expected = "yes/no" if question.answer in ("yes", "no") else "number" if question.answer in "4567" else "other"
+        assert question.answer_type == expected
+
+
+@pytest.mark.parametrize("kind", ["near", "size", "stand", "existence"])
+def test_yes_is_as_frequent_as_no(kind):
+    answers = [question.answer for _, question in of_type(kind) if question.answer_type == "yes/no"]
+    share = answers.count("yes") / len(answers)
+    assert len(answers) >= 60
+    assert abs(share - 0.5) < 4 * np.sqrt(0.25 / len(answers))
+
+
+def test_both_ways_to_stand_are_as_frequent():
+    answers = [question.answer for _, question in of_type("stand") if question.answer_type == "other"]
+    assert abs(answers.count("side by side") / len(answers) - 0.5) < 4 * np.sqrt(0.25 / len(answers))
+
+
+def test_the_neighbor_has_any_kind():
+    """No kind stands out among 300 answers of 72, and the larger of two shapes has any color."""
+    kinds = Counter(question.answer for _, question in of_type("near") if question.text.startswith("what is"))
+    assert sum(kinds.values()) == 300
+    assert kinds.most_common(1)[0][1] <= 14
+    colors = Counter(question.answer for _, question in of_type("size") if question.answer_type == "other")
+    assert max(colors.values()) < 2 * min(colors.values())
+
+
+def guesses(scene: Scene, question: SceneQuestion, rng: random.Random) -> list[str]:
+    """The answers that kinds leave possible, of which none is likelier."""
+    if question.answer_type == "yes/no":
+        return ["yes", "no"]
+    named = question.text.rstrip("?").split()
+    if question.question_type == "near":
+        others = [thing for thing in scene.things if list(thing.kind) != named[-2:]]
+        part = {"what color": "color", "what shape": "shape"}.get(" ".join(named[:2]))
+        possible = [getattr(thing, part) if part else " ".join(thing.kind) for thing in others]
+    elif question.question_type == "size":
+        possible = [thing.color for thing in scene.things if thing.shape == named[-1]]
+    else:
+        possible = ["side by side", "one above the other"]
+    rng.shuffle(possible)
+    return possible
+
+
+def test_chance_is_what_guessing_among_the_kinds_gives():
+    """A guess is right as often as `chance` says, within four standard deviations; so is always the first thing."""
+    rng = random.Random(0)
+    right: dict[str, list[float]] = defaultdict(list)
+    chances: dict[str, list[float]] = defaultdict(list)
+    for scene, question in of_type(*GEOMETRIC):
+        possible = guesses(scene, question, rng)
+        assert len(set(possible)) == len(possible)
+        assert question.answer in possible
+        assert question.chance == pytest.approx(1 / len(possible))
+        for key, guess in ((question.question_type, possible[0]), (f"{question.question_type} sorted", min(possible))):
+            right[key].append(guess == question.answer)
+            chances[key].append(question.chance)
+    for key, hits in right.items():
+        chance = np.array(chances[key])
+        deviation = np.sqrt((chance * (1 - chance)).sum()) / len(hits)
+        assert abs(np.mean(hits) - chance.mean()) < 4 * deviation, key
+    assert np.mean(chances["near"]) == pytest.approx(0.32, abs=0.01)
+    assert set(chances["size"]) == set(chances["stand"]) == {0.5}
+    assert all(question.chance == 1.0 for _, question in ASKED if question.question_type not in GEOMETRIC)
+
+
+def turned(scene: Scene) -> Scene:
+    """The same kinds, each at the place and of the size of the next one."""
+    order = [*scene.things, scene.things[0]]
+    return replace(scene, things=tuple(replace(a, x=b.x, y=b.y, size=b.size) for a, b in pairwise(order)))
+
+
+def test_scenes_with_equal_features_have_different_answers():
+    """Features are the same to the last digit, as a set, when things change places; what is near changes with them."""
+    changed = 0
+    for scene in [scene for scene in SCENES if scene.family == "near"][:40]:
+        other = turned(scene)
+        before, after = (find_things(draw_scene(each))[0] for each in (scene, other))
+        assert np.array_equal(*(features[np.lexsort(features.T)] for features in (before, after)))
+        question = ask(scene)[0]
+        kind = question.text.removeprefix("what is next to the ").removesuffix("?")
+        partners = [
+            thing for thing in other.things if thing != called(other, kind) and touch(called(other, kind), thing)
+        ]
+        changed += question.answer not in [f"{thing.color} {thing.shape}" for thing in partners]
+    assert changed == 40

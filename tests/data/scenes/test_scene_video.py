@@ -1,0 +1,89 @@
+"""Moving scenes: true captions, motions that depend on the order of frames, and features from the pixels."""
+
+import numpy as np
+import pytest
+
+from legenda.data.scenes.video import (
+    FRAMES,
+    MOTIONS,
+    VIDEO_FEATURE_DIM,
+    make_video_scene,
+    video_features,
+    video_references,
+    video_scores,
+)
+from legenda.data.video_scenes import MovingScenesData
+from legenda.errors import DataError
+
+SCENES = [make_video_scene("train", index) for index in range(60)]
+
+
+def test_motions_take_turns_and_things_stay_inside():
+    assert [scene.motion for scene in SCENES[:6]] == list(MOTIONS)
+    for scene in SCENES:
+        assert len(scene.things) == FRAMES
+        assert all(0 < edge < 1 for thing in scene.things for edge in thing.box)
+
+
+@pytest.mark.parametrize("scene", SCENES[:12], ids=lambda scene: scene.motion)
+def test_the_motion_is_what_the_frames_show(scene):
+    first, last = scene.things[0], scene.things[-1]
+    moved = {
+        "left": last.x < first.x - 0.2,
+        "right": last.x > first.x + 0.2,
+        "up": last.y < first.y - 0.2,
+        "down": last.y > first.y + 0.2,
+        "grows": last.size > first.size + 0.09,
+        "shrinks": last.size < first.size - 0.09,
+    }
+    assert [motion for motion, seen in moved.items() if seen] == [scene.motion]
+
+
+def test_references_are_five_and_true_and_others_are_not():
+    for scene in SCENES:
+        captions = video_references(scene)
+        assert len(set(captions)) == 5
+        for caption in captions:
+            assert video_scores({"x": caption}, {"x": scene}) == {"truth": 1.0, "thing": 1.0, "motion": 1.0}
+    left = SCENES[0]
+    kind = " ".join(left.things[0].kind)
+    captions = {
+        "a": f"a {kind} moves right",
+        "b": "a purple house moves left",
+        "c": "left",
+        "d": f"a {kind} moves left",
+    }
+    scores = video_scores(captions, dict.fromkeys(captions, left))
+    assert scores == {"truth": 0.25, "thing": 0.5, "motion": 0.5}
+    assert video_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
+
+
+def test_one_frame_says_nothing_of_the_motion():
+    """Every motion's frames are those of its reverse: the same range of places and sizes in the other order."""
+    for motion, reverse in (("left", "right"), ("up", "down"), ("grows", "shrinks")):
+        one, other = (
+            np.array([[t.x, t.y, t.size] for s in range(600) for t in make_video_scene("t", s * 6 + n).things])
+            for n in (MOTIONS.index(motion), MOTIONS.index(reverse))
+        )
+        assert np.abs(one.mean(axis=0) - other.mean(axis=0)).max() < 0.05
+        assert np.abs(one.std(axis=0) - other.std(axis=0)).max() < 0.05
+
+
+def test_features_tell_kind_and_place_of_each_frame():
+    scene = SCENES[1]
+    frames = video_features(scene)
+    assert frames.shape == (FRAMES, VIDEO_FEATURE_DIM)
+    assert np.array_equal(frames[0, :-3], frames[-1, :-3])  # the patch is the same everywhere
+    for frame, thing in zip(frames, scene.things, strict=True):
+        assert (frame[-3:] + 1) / 2 == pytest.approx([thing.x, thing.y, thing.size], abs=0.01)
+
+
+def test_splits_and_seeds_differ():
+    data = MovingScenesData(train=6, validation=6, test=6)
+    train, test = data.split("train"), data.split("test")
+    assert not set(train.references) & set(test.references) or train.ids != test.ids
+    assert make_video_scene("train", 0, 1).things != make_video_scene("train", 0, 0).things
+    with pytest.raises(DataError, match="no split 'dev' of moving scenes; choose from train, val, test"):
+        data.split("dev")
+    with pytest.raises(DataError, match="the split val of moving scenes takes at least 1 example, not 0"):
+        MovingScenesData(validation=0).split("val")

@@ -1,0 +1,130 @@
+"""Scenes keep the promises of their families, whatever the seed."""
+
+from itertools import combinations
+
+import pytest
+
+from legenda.data.scenes import FAMILIES, Scene, Thing, make_scene, make_scenes
+from legenda.data.scenes.world import APART, COLORS, SHAPES, TOUCHING, axis_of, gaps, next_to
+
+SCENES = tuple(make_scenes("train", 450, seed=5))
+
+
+def family(name: str) -> list[Scene]:
+    return [scene for scene in SCENES if scene.family == name]
+
+
+def others(scene: Scene) -> list[tuple[Thing, Thing]]:
+    """Every two things of a scene but its pair."""
+    pair = {scene.first, scene.second}
+    return [both for both in combinations(scene.things, 2) if set(both) != pair]
+
+
+def test_there_are_enough_kinds_of_things():
+    assert len(SHAPES) >= 6
+    assert len(COLORS) >= 8
+    assert len(set(COLORS.values())) == len(COLORS)
+
+
+def test_families_take_turns_and_so_share_any_count_evenly():
+    assert [scene.family for scene in SCENES[:6]] == [*FAMILIES, *FAMILIES]
+    assert all(len(family(name)) == 150 for name in FAMILIES)
+
+
+def test_a_scene_has_four_to_seven_things_no_two_of_a_kind_inside_the_image():
+    for scene in SCENES:
+        assert len({thing.kind for thing in scene.things}) == len(scene.things)
+        for thing in scene.things:
+            x1, y1, x2, y2 = thing.box
+            assert 0 < x1 < x2 < 1
+            assert 0 < y1 < y2 < 1
+            assert 0.05 < thing.size <= 0.18
+    assert {len(scene.things) for scene in SCENES} == {4, 5, 6, 7}
+
+
+def test_only_the_pair_of_a_near_scene_is_close():
+    """Every other two things, in every family, lie the apart gap from each other on one axis at least."""
+    for scene in SCENES:
+        for a, b in others(scene):
+            assert max(gaps(a, b)) >= APART - 1e-9, scene.id
+        assert next_to(scene.first, scene.second) == (scene.family == "near"), scene.id
+
+
+def test_near_scenes_have_one_pair_that_almost_touches_and_nothing_in_common():
+    for scene in family("near"):
+        assert sum(next_to(a, b) for a, b in combinations(scene.things, 2)) == 1
+        assert 0.012 - 1e-9 <= max(gaps(scene.first, scene.second)) <= TOUCHING  # at least 3 pixels
+        assert len({thing.color for thing in scene.things}) == len(scene.things)
+        assert len({thing.shape for thing in scene.things}) == len(scene.things)
+        assert axis_of(scene.first, scene.second) is not None
+
+
+def test_size_scenes_have_two_of_one_shape_and_one_of_them_clearly_larger():
+    for scene in family("size"):
+        shapes = [thing.shape for thing in scene.things]
+        assert len(set(shapes)) == len(shapes) - 1
+        assert scene.first.shape == scene.second.shape
+        assert len({thing.color for thing in scene.things}) == len(shapes)
+        assert 1.4 - 1e-9 <= scene.first.size / scene.second.size <= 2.2 + 1e-9
+        assert 0.12 <= scene.first.size <= 0.18
+        rest = [thing for thing in scene.things if thing not in (scene.first, scene.second)]
+        assert all(0.06 <= thing.size <= 0.16 for thing in rest)
+
+
+def test_bind_scenes_have_two_of_one_color_that_stand_clearly():
+    for scene in family("bind"):
+        colors = [thing.color for thing in scene.things]
+        assert len(set(colors)) == len(colors) - 1
+        assert scene.first.color == scene.second.color
+        assert len({thing.shape for thing in scene.things}) == len(colors)
+        across, down = abs(scene.first.x - scene.second.x), abs(scene.first.y - scene.second.y)
+        assert max(across, down) >= 2 * min(across, down)
+
+
+@pytest.mark.parametrize("name", ["near", "bind"])
+def test_both_ways_to_stand_are_about_as_frequent(name):
+    horizontal = sum(axis_of(scene.first, scene.second) == "horizontal" for scene in family(name))
+    assert 50 <= horizontal <= 100  # of 150; four standard deviations of a fair coin
+
+
+def test_the_place_in_the_list_does_not_tell_which_things_are_the_pair():
+    for slot in (0, 1):
+        seen = [scene.pair[slot] for scene in SCENES if len(scene.things) == 4]
+        assert {0, 1, 2, 3} == set(seen)
+        assert max(seen.count(place) for place in range(4)) < len(seen) / 2
+
+
+def test_the_same_arguments_give_the_same_scene_and_others_another():
+    scene = make_scene("train", 4, seed=2)
+    assert scene == make_scene("train", 4, seed=2)
+    variants = [make_scene("val", 4, 2), make_scene("test", 4, 2), make_scene("train", 7, 2), make_scene("train", 4, 3)]
+    assert all(scene.things != other.things for other in variants)
+
+
+def test_no_scene_of_one_split_comes_again_in_another():
+    splits = [{scene.things for scene in make_scenes(split, 60)} for split in ("train", "val", "test")]
+    assert all(len(split) == 60 for split in splits)
+    assert len(splits[0] | splits[1] | splits[2]) == 180
+
+
+def test_a_scene_is_the_same_on_every_machine():
+    """A change of these numbers makes another data set of every one that was ever reported."""
+    thing = make_scene("train", 0).things[0]
+    assert thing.kind == ("brown", "diamond")
+    assert (thing.x, thing.y, thing.size) == pytest.approx((0.8366433, 0.6867590, 0.0802126), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected", "way"),
+    [
+        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.52, 0.5, 0.1), True, "horizontal"),
+        (Thing("circle", "red", 0.5, 0.4, 0.1), Thing("square", "blue", 0.51, 0.52, 0.1), True, "vertical"),
+        (Thing("circle", "red", 0.4, 0.5, 0.1), Thing("square", "blue", 0.54, 0.5, 0.1), False, "horizontal"),
+        (Thing("circle", "red", 0.4, 0.4, 0.1), Thing("square", "blue", 0.51, 0.51, 0.1), False, None),
+        (Thing("circle", "red", 0.2, 0.2, 0.1), Thing("square", "blue", 0.8, 0.5, 0.1), False, "horizontal"),
+        (Thing("circle", "red", 0.2, 0.2, 0.1), Thing("square", "blue", 0.8, 0.51, 0.1), False, None),
+    ],
+)
+def test_what_next_to_and_the_ways_to_stand_mean(a, b, expected, way):
+    assert next_to(a, b) is next_to(b, a) is expected
+    assert axis_of(a, b) == axis_of(b, a) == way

@@ -1,0 +1,299 @@
+"""Captions as rows of ids, and the data sets that recipes name."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData, ScenesData
+from legenda.data.features import write_store
+from legenda.data.scenes import FEATURE_DIM
+from legenda.data.tokens import TokenizedCaptions
+from legenda.errors import ConfigError, DataError
+from legenda.regions import Regions
+from legenda.text import Vocabulary, ptb_tokenize
+
+LETTERS = Vocabulary(("<end>", "<unk>", "a", "b", "c", "d", "e"))
+
+
+def nothing(text: str) -> None:
+    """Ignore progress messages."""
+
+
+def captions(*references: tuple[str, ...]) -> CaptionDataset:
+    def no_regions(positions: np.ndarray) -> Regions:
+        raise AssertionError(f"captions need no regions, but those of {positions} were read")
+
+    ids = tuple(f"image {number}" for number in range(len(references)))
+    return CaptionDataset(ids, references, no_regions, "nowhere", "nobody")
+
+
+def rows_of(encoded: EncodedCaptions, images: list[int], rows: int, seed: int = 0) -> list[list[list[int]]]:
+    return encoded.rows(np.array(images), rows, torch.Generator().manual_seed(seed)).tolist()
+
+
+def test_captions_begin_and_end_with_the_end_id_and_are_padded_with_minus_one():
+    encoded = EncodedCaptions.of(captions(("A b!", "c"), ("d e f a",)), LETTERS, max_caption_length=9)
+    assert encoded.counts.tolist() == [2, 1]
+    pad = [-1] * 6
+    assert encoded.tokens.tolist() == [[[0, 2, 3, 0, -1, -1], [0, 4, 0, -1, -1, -1]], [[0, 5, 6, 1, 2, 0], pad]]
+
+
+def test_long_captions_are_cut_at_max_words_and_still_end():
+    encoded = EncodedCaptions.of(captions(("a b c d e",), ("a",)), LETTERS, max_caption_length=3)
+    assert encoded.tokens.tolist() == [[[0, 2, 3, 4, 0]], [[0, 2, 0, -1, -1]]]
+
+
+def test_a_caption_without_words_is_left_out_and_an_image_without_any_is_named():
+    encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_caption_length=3)
+    assert encoded.counts.tolist() == [1, 1]
+    with pytest.raises(DataError, match="image 1 has no caption with a word in it"):
+        EncodedCaptions.of(captions(("a",), ("...", "")), LETTERS, max_caption_length=3)
+
+
+def test_rows_are_all_different_while_there_are_enough():
+    encoded = EncodedCaptions.of(captions(("a", "b", "c", "d", "e"), ("a", "b", "c")), LETTERS, max_caption_length=3)
+    first: set[int] = set()
+    for seed in range(30):
+        (rows,) = rows_of(encoded, [0], 3, seed)
+        words = [row[1] for row in rows]
+        assert len(set(words)) == 3
+        assert all(row[0] == row[2] == 0 for row in rows)
+        first.add(words[0])
+        (all_rows,) = rows_of(encoded, [1], 3, seed)
+        assert {row[1] for row in all_rows} == {2, 3, 4}
+    assert first == {2, 3, 4, 5, 6}  # every caption gets its turn
+
+
+def test_rows_are_repeated_evenly_when_there_are_fewer():
+    encoded = EncodedCaptions.of(captions(("a", "b"), ("a", "b", "c", "d", "e")), LETTERS, max_caption_length=3)
+    for seed in range(10):
+        two, five = rows_of(encoded, [0, 1], 5, seed)
+        counted = sorted([row[1] for row in two].count(word) for word in (2, 3))
+        assert counted == [2, 3]
+        assert len({row[1] for row in five}) == 5
+
+
+def test_rows_are_as_long_as_the_longest_that_was_chosen_and_follow_the_order_asked_for():
+    encoded = EncodedCaptions.of(captions(("a",), ("a b c d e",), ("b",)), LETTERS, max_caption_length=9)
+    assert rows_of(encoded, [2, 0], 1) == [[[0, 3, 0]], [[0, 2, 0]]]
+    assert rows_of(encoded, [0, 1], 1) == [[[0, 2, 0, -1, -1, -1, -1]], [[0, 2, 3, 4, 5, 6, 0]]]
+
+
+def test_the_same_generator_draws_the_same_rows():
+    encoded = EncodedCaptions.of(captions(*[("a", "b", "c", "d", "e")] * 20), LETTERS, max_caption_length=3)
+    images = list(range(20))
+    assert rows_of(encoded, images, 2, seed=7) == rows_of(encoded, images, 2, seed=7)
+    assert rows_of(encoded, images, 2, seed=7) != rows_of(encoded, images, 2, seed=8)
+
+
+def write_karpathy(folder, *, boxes: bool = True, leave_out: tuple[str, ...] = ()) -> KarpathyData:
+    """Eight invented images of two regions with three channels; the last of each split is without captions."""
+    images, regions = [], []
+    splits = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
+    for number, split in enumerate(splits):
+        last = number in (3, 5, 7)
+        sentences = [] if last else [{"raw": f"A dog number {number}."}, {"raw": "A dog runs!"}]
+        images.append({"filename": f"{number}.jpg", "split": split, "sentences": sentences})
+        places = np.array([[0.1, 0.1, 0.5, 0.5], [0.2, 0.3, 0.9, 1.0]])
+        regions.append((str(number), np.full((2, 3), number, dtype=np.float32), places if boxes else None))
+    annotations, features = folder / "dataset.json", folder / "features.safetensors"
+    annotations.write_text(json.dumps({"images": images}))
+    write_store(features, [entry for entry in regions if entry[0] not in leave_out], extractor="mine-0123abcd")
+    return KarpathyData(annotations=annotations, features=features, min_count=2)
+
+
+def test_karpathy_data_pairs_captions_with_the_features_of_the_same_image(tmp_path):
+    opened = write_karpathy(tmp_path).open(nothing)
+    assert (opened.feature_dim, opened.has_boxes) == (3, True)
+    assert opened.train.extractor == opened.validation.extractor == "mine-0123abcd"
+    assert opened.train.ids == ("0", "1", "2")  # image 3 has no captions
+    assert opened.validation.ids == ("4",)
+    assert opened.train.references[1] == ("A dog number 1.", "A dog runs!")
+    assert opened.vocabulary.tokens == ("<end>", "<unk>", "a", "dog", "number", "runs")
+    regions = opened.train.read(np.array([2, 0]))
+    assert regions.features[:, :, 0].tolist() == [[2.0, 2.0], [0.0, 0.0]]
+    assert regions.boxes is not None
+    assert regions.boxes.shape == (2, 2, 4)
+    assert regions.mask_or_ones.all()
+    assert opened.train.score is None
+    assert opened.train.source.endswith("features.safetensors")
+
+
+def test_karpathy_data_without_boxes_says_so(tmp_path):
+    opened = write_karpathy(tmp_path, boxes=False).open(nothing)
+    assert not opened.has_boxes
+    assert opened.train.read(np.array([0])).boxes is None
+
+
+def test_a_captioned_image_without_features_is_named(tmp_path):
+    data = write_karpathy(tmp_path, leave_out=("1", "2"))
+    with pytest.raises(DataError, match=r"features\.safetensors lacks 2 of the images, such as 1; extract features"):
+        data.open(nothing)
+    assert len(data.split("val")) == 1  # another split is whole
+
+
+def test_an_image_without_captions_needs_no_features(tmp_path):
+    assert len(write_karpathy(tmp_path, leave_out=("3",)).open(nothing).train) == 3
+
+
+def test_a_split_that_is_not_there_is_named(tmp_path):
+    data = write_karpathy(tmp_path)
+    assert data.split("test").ids == ("6",)
+    with pytest.raises(DataError, match=r"dataset\.json has no image with captions in the split 'dev'"):
+        data.split("dev")
+
+
+def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp_path):
+    data = write_karpathy(tmp_path)
+    content = json.loads(data.annotations.read_text())
+    for image in content["images"]:
+        image["sentences"] = image["sentences"] if image["split"] == "train" else []
+    data.annotations.write_text(json.dumps(content))
+    test = data.split("test")
+    assert (test.ids, test.references, test.missing_targets) == (("6", "7"), ((), ()), "captions")
+    assert test.read(np.array([1])).features[0, 0].tolist() == [7.0] * 3
+    assert data.split("train").missing_targets is None
+    with pytest.raises(DataError, match="no image with captions in the split 'val'"):
+        data.open(nothing)
+    with pytest.raises(DataError, match="image 0 has no caption with a word in it; take it out of the training split"):
+        EncodedCaptions.of(captions((), ("a",)), LETTERS, max_caption_length=3)
+
+
+@pytest.mark.parametrize("name", ["annotations", "features"])
+def test_a_missing_file_is_named(tmp_path, name):
+    data = write_karpathy(tmp_path)
+    path = getattr(data, name)
+    path.unlink()
+    with pytest.raises(DataError, match=path.name):
+        data.open(nothing)
+
+
+def test_nan_in_the_features_is_found_when_training_opens_them_or_the_image_is_read(tmp_path):
+    data = write_karpathy(tmp_path, leave_out=("7",))
+    content = bytearray(data.features.read_bytes())
+    content[-2:] = np.float16("nan").tobytes()  # the last feature of the last image, number 6
+    data.features.write_bytes(content)
+    with pytest.raises(DataError, match=r"features\.safetensors: image '6' has features that are NaN"):
+        data.split("test").read(np.array([0]))
+    with pytest.raises(DataError, match=r"features\.safetensors: image '6' has features that are NaN"):
+        data.open(nothing)
+
+
+def test_scenes_data_has_regions_references_and_scores():
+    data = ScenesData(train=9, validation=3, test=6, seed=4)
+    opened = data.open(nothing)
+    assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (9, 3, 6)
+    assert (opened.feature_dim, opened.has_boxes) == (FEATURE_DIM, True)
+    assert (opened.train.extractor, opened.train.source) == ("scenes", "scenes")
+    assert opened.train.ids[0] == "train-4-000000"
+    regions = opened.train.read(np.array([5, 1]))
+    assert regions.features.shape == (2, 7, FEATURE_DIM)
+    assert opened.train.score is not None
+    first = {name: captions[0] for name, captions in zip(opened.train.ids, opened.train.references, strict=True)}
+    assert opened.train.score(first)["truth"] == 1.0
+    known = {word for captions in opened.train.references for caption in captions for word in caption.split()}
+    assert set(opened.vocabulary.tokens) == {"<end>", "<unk>", *known}
+
+
+def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
+    few, many = (ScenesData(train=count, validation=1, test=1).split("train") for count in (4, 8))
+    assert many.references[:4] == few.references
+    assert torch.equal(many.read(np.arange(4)).features, few.read(np.arange(4)).features)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("dev", "no split 'dev' of scenes; choose from train, val, test"), ("test", "at least 1 example, not 0")],
+)
+def test_scenes_that_are_not_there_are_named(name, message):
+    with pytest.raises(DataError, match=message):
+        ScenesData(test=0).split(name)
+
+
+def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
+    data = write_karpathy(tmp_path)
+    train = data.open(nothing).vocabulary
+    every = dataclasses.replace(data, vocabulary="all", min_count=1).open(nothing).vocabulary
+    assert "4" in every.tokens  # of validation: "A dog number 4."
+    assert "6" in every.tokens  # of test
+    assert not {"4", "6"} & set(dataclasses.replace(data, min_count=1).open(nothing).vocabulary.tokens)
+    assert len(every) > len(train)
+
+
+def test_images_are_found_under_the_names_of_their_files(tmp_path):
+    images = [{"filename": f"COCO_{n}.jpg", "cocoid": n, "split": s, "sentences": [{"raw": "A dog."}]}
+              for n, s in ((7, "train"), (8, "val"))]  # fmt: skip
+    (tmp_path / "d.json").write_text(json.dumps({"images": images}))
+    write_store(tmp_path / "f.safetensors", [(f"COCO_{n}", np.full((1, 2), n), None) for n in (8, 7)], extractor="x")
+    opened = KarpathyData(annotations=tmp_path / "d.json", features=tmp_path / "f.safetensors", min_count=1).open(
+        nothing
+    )
+    assert opened.train.ids == ("7",)
+    assert opened.train.read(np.array([0])).features.tolist() == [[[7.0, 7.0]]]
+
+
+def test_captions_are_tokenized_once(tmp_path, monkeypatch):
+    tokenized: list[str] = []
+
+    def tokenize(text):
+        tokenized.append(text)
+        return ptb_tokenize(text)
+
+    monkeypatch.setattr("legenda.data.captions.create_tokenizer", lambda _: tokenize)
+    opened = write_karpathy(tmp_path).open(nothing)
+    EncodedCaptions.of(opened.train, opened.vocabulary, max_caption_length=9)
+    assert len(tokenized) == sum(map(len, opened.train.references))
+
+
+def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
+    data = write_karpathy(tmp_path)
+    content = json.loads(data.annotations.read_text())
+    for image in content["images"]:
+        for sentence in image["sentences"]:
+            sentence["tokens"] = ["A", "own-token", image["split"]]
+    data.annotations.write_text(json.dumps(content))
+    karpathy = dataclasses.replace(data, tokenizer="karpathy", min_count=1)
+    opened = karpathy.open(nothing)
+    assert opened.vocabulary.tokens == ("<end>", "<unk>", "A", "own-token", "train")
+    val = dataclasses.replace(karpathy, vocabulary="train_val", special_tokens=("<unk>", "<pad>", "<begin>", "<end>"))
+    assert val.open(nothing).vocabulary.tokens == (
+        "<unk>", "<pad>", "<begin>", "<end>", "A", "own-token", "train", "val"
+    )  # fmt: skip
+    assert "test" in dataclasses.replace(karpathy, vocabulary="all").open(nothing).vocabulary.tokens
+    del content["images"][0]["sentences"][0]["tokens"]
+    data.annotations.write_text(json.dumps(content))
+    notices: list[str] = []
+    assert "number" in karpathy.open(notices.append).vocabulary.tokens
+    assert any("lacks tokens; captions are split into runs of word characters" in notice for notice in notices)
+
+
+@pytest.mark.parametrize("special_tokens", [(), ("<unk>",), ("<end>", "<eos>")])
+def test_special_tokens_are_checked(tmp_path, special_tokens):
+    with pytest.raises(ConfigError, match="special_tokens must contain <end> and be among"):
+        dataclasses.replace(write_karpathy(tmp_path), special_tokens=special_tokens).open(nothing)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.text("abcxy .", max_size=12), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 5),
+)
+def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_caption_length):
+    rows, counts = TokenizedCaptions.of(references).encoded(LETTERS, max_caption_length)
+    for image_rows, count, captions_of_image in zip(rows.tolist(), counts.tolist(), references, strict=True):
+        nonempty = [ids for text in captions_of_image if (ids := LETTERS.encode(ptb_tokenize(text)))]
+        assert count == len(nonempty)
+        for row, ids in zip(image_rows, nonempty, strict=False):
+            whole = [0, *ids[:max_caption_length], 0]
+            assert row == whole + [-1] * (len(row) - len(whole))
+        assert all(row == [-1] * len(row) for row in image_rows[count:])
+
+
+def test_regions_of_half_precision_are_read_as_float32(tmp_path):
+    regions = write_karpathy(tmp_path).split("train").read(np.array([1]))
+    assert regions.features.dtype == torch.float32

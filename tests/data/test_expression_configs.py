@@ -1,0 +1,199 @@
+"""Settings open expressions with the regions among which they choose, and score the boxes chosen."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.data.expression_configs import EntitiesData, RefsData, SceneExpressionsData
+from legenda.data.expressions import ExpressionDataset
+from legenda.data.features.detections import DetectionStore
+from legenda.data.features.writer import write_store
+from legenda.data.refcoco import Expression
+from legenda.data.scenes import FEATURE_DIM, make_scene
+from legenda.data.scenes.expressions import refer
+from legenda.errors import DataError
+from legenda.metrics.boxes import box_iou
+
+
+def nearest_boxes(split: ExpressionDataset) -> np.ndarray:
+    """The overlap of the best of its regions with each expression's true box."""
+    positions = np.arange(len(split))
+    regions = split.read(positions)
+    assert regions.boxes is not None
+    pixels = regions.boxes.numpy() * split.sizes[positions][:, None, [0, 1, 0, 1]]
+    return (box_iou(pixels, split.boxes[:, None]) * regions.mask_or_ones.numpy()).max(axis=1)
+
+
+def test_scenes_are_expressions_whose_things_are_among_the_regions():
+    data = SceneExpressionsData(train=30, validation=6, test=3)
+    opened = data.open(lambda _: None)
+    assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (90, 18, 9)
+    assert (opened.feature_dim, opened.max_text_length, opened.vectors) == (FEATURE_DIM, 7, None)
+    assert opened.train.boxes.shape == (90, 4)
+    assert (opened.train.sizes == 320).all()
+    assert nearest_boxes(opened.train).min() > 0.85
+    right = {name: box.tolist() for name, box in zip(opened.train.ids, opened.train.boxes, strict=True)}
+    assert opened.train.score(right) == {"accuracy": 100.0, "near": 100.0, "size": 100.0, "plain": 100.0}
+
+
+def test_another_thing_is_no_hit():
+    """Things do not overlap, so that a hit is the choice of the right one."""
+    split = SceneExpressionsData(train=30).split("train")
+    wrong = {}
+    for number in range(30):
+        scene = make_scene("train", number)
+        for place, expression in enumerate(refer(scene)):
+            other = next(thing for thing in scene.things if thing != expression.thing)
+            wrong[f"{scene.id}-{place}"] = [320 * edge for edge in other.box]
+    assert split.score(wrong) == {"accuracy": 0.0, "near": 0.0, "size": 0.0, "plain": 0.0}
+
+
+def test_every_expression_needs_a_box():
+    split = SceneExpressionsData(test=1).split("test")
+    boxes = dict.fromkeys(split.ids[1:], (0.0, 0.0, 1.0, 1.0))
+    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
+        split.score(boxes)
+    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
+        split.score({**boxes, "test-0-000000-0": (1.0, 2.0)})
+
+
+def refs(folder: Path) -> RefsData:
+    """Two images of 100 x 200 pixels with a thing each, and regions of which one is the thing."""
+    entries = [
+        {
+            "ann_id": image,
+            "image_id": image,
+            "split": split,
+            "sentences": [{"sent_id": image, "tokens": ["the", "dog", str(image)]}],
+        }
+        for image, split in ((1, "train"), (2, "val"), (1000, "testB"))
+    ]
+    for number, entry in enumerate(entries):
+        entry["sentences"][0]["sent_id"] = number
+    instances = {
+        "images": [{"id": image, "width": 100, "height": 200} for image in (1, 2, 1000)],
+        "annotations": [{"id": image, "bbox": [10, 20, 30, 40]} for image in (1, 2, 1000)],
+    }
+    (folder / "refs.p").write_bytes(pickle.dumps(entries, protocol=0))
+    (folder / "instances.json").write_text(json.dumps(instances))
+    boxes = np.array([[0.5, 0.5, 1, 1], [0.1, 0.1, 0.4, 0.3]], np.float32)
+    images = [(f"COCO_train2014_{image:012d}", np.full((2, 3), image / 1000), boxes) for image in (1, 2, 1000)]
+    write_store(folder / "features.safetensors", images, extractor="mine")
+    return RefsData(
+        refs=folder / "refs.p", instances=folder / "instances.json", features=(folder / "features.safetensors",)
+    )
+
+
+def test_refs_open_with_the_words_of_train(tmp_path):
+    data = refs(tmp_path)
+    opened = data.open(lambda _: None)
+    assert opened.vocabulary.tokens == ("<pad>", "<unk>", "the", "dog", "1")
+    assert (opened.feature_dim, opened.max_text_length, opened.train.extractor) == (3, 14, "mine")
+    assert opened.train.boxes.tolist() == [[10, 20, 40, 60]]
+    assert opened.validation.sizes.tolist() == [[100, 200]]
+    assert nearest_boxes(opened.train) == pytest.approx([1.0])
+    test = data.split("testB")
+    assert test.ids == ("2",)
+    assert test.read(np.array([0])).features[0, 0, 0] == 1.0
+    with pytest.raises(DataError, match=r"no split 'test' of .*refs\.p; choose from train, val, testB"):
+        data.split("test")
+
+
+def test_refs_take_word_vectors(tmp_path):
+    (tmp_path / "glove.txt").write_text("dog 1 2\n")
+    data = refs(tmp_path)
+    with_vectors = RefsData(
+        refs=data.refs, instances=data.instances, features=data.features, vectors=tmp_path / "glove.txt"
+    )
+    vectors = with_vectors.open(lambda _: None).vectors
+    assert vectors is not None
+    assert vectors.tolist() == [[0, 0], [0, 0], [0, 0], [1, 2], [0, 0]]
+
+
+def test_expressions_choose_among_boxes(tmp_path):
+    data = refs(tmp_path)
+    images = [(str(image), np.ones((2, 3)), None) for image in (1, 2, 1000)]
+    write_store(tmp_path / "features.safetensors", images, extractor="mine")
+    with pytest.raises(DataError, match=r"features\.safetensors has no boxes, among which expressions choose"):
+        data.open(lambda _: None)
+
+
+def test_kinds_are_scored_apart_where_there_are_some():
+    truth = ((0.0, 0.0, 9.0, 9.0),)
+    kinds = ("people", "", "people")
+    expressions = tuple(Expression(str(n), "a", ("it",), truth, (20, 20), kind) for n, kind in enumerate(kinds))
+    split = ExpressionDataset(expressions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
+    found = split.score({"0": truth[0], "1": truth[0], "2": (0, 0, 9, 3)})
+    assert found == {"accuracy": pytest.approx(200 / 3), "people": 50.0}
+
+
+def detections(folder: Path, **changes: np.ndarray) -> Path:
+    arrays = {
+        "filenames": np.array(["a.jpg", "b.jpg"]),
+        "boxes": np.array([[[0, 0, 0.5, 0.5], [0, 0, 1, 1]], [[0.2, 0.2, 0.4, 0.4], [0, 0, 0, 0]]], np.float16),
+        "classes": np.array([[2, 0], [1, 0]], np.uint8),
+        "scores": np.array([[0.75, 0.5], [0.25, 0]], np.float16),
+        "count": np.array([2, 1], np.uint8),
+    }
+    np.savez(folder / "detections.npz", **{**arrays, **changes})
+    return folder / "detections.npz"
+
+
+def test_detections_are_classes_and_scores(tmp_path):
+    store = DetectionStore(detections(tmp_path))
+    assert (store.ids, store.feature_dim, store.has_boxes, len(store)) == (("a", "b"), 4, True, 2)
+    packed = store.read(["b", "a"])
+    assert packed.features.tolist() == [[[0, 1, 0, 0.25], [0] * 4], [[0, 0, 1, 0.75], [1, 0, 0, 0.5]]]
+    assert packed.mask.tolist() == [[True, False], [True, True]]
+    assert packed.boxes is not None
+    assert packed.boxes[1, 1].tolist() == [0, 0, 1, 1]
+    assert pickle.loads(pickle.dumps(store)).read([0]).features.shape == (1, 2, 4)
+    with pytest.raises(DataError, match=r"detections\.npz holds no features of image 'c'"):
+        store.read(["c"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"count": np.array([2, 0])}, "'count' outside 1 to 2"),
+        ({"count": np.array([2, 2])}, "image 'b' has the box .* which is empty"),
+        ({"scores": np.zeros((2, 3))}, "shapes do not fit"),
+        ({"filenames": np.array(["a.jpg", "a.png"])}, "holds image 'a' twice"),
+    ],
+)
+def test_faults_in_detections_are_named(tmp_path, changes, problem):
+    with pytest.raises(DataError, match=rf"detections\.npz.*{problem}"):
+        DetectionStore(detections(tmp_path, **changes))
+
+
+def test_an_npz_of_something_else_is_named(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    with pytest.raises(DataError, match=r"other\.npz has no array 'filenames'"):
+        DetectionStore(tmp_path / "other.npz")
+
+
+def test_real_phrases_choose_among_real_detections(shared):
+    """Of the phrases, 62.9 % have a detection that overlaps their box by half: no choice can score more."""
+    folder = shared / "data/flickr8k"
+    data = EntitiesData(
+        phrases=folder / "flickr30k_entities.json.gz",
+        annotations=folder / "dataset_flickr8k.json.gz",
+        features=(folder / "detections_nanodetplus.npz",),
+    )
+    opened = data.open(lambda _: None)
+    assert (opened.feature_dim, len(opened.vocabulary)) == (81, 5149)
+    assert (len(opened.train), len(opened.validation)) == (77898, 13123)
+    everything = [*opened.train.expressions, *opened.validation.expressions]
+    assert len({expression.id for expression in everything}) == len(everything)
+    assert sum(len(expression.boxes) > 1 for expression in everything) == 16756
+    first = everything[0]
+    assert (first.tokens, first.box, first.size, first.kind) == (
+        ("a", "child"),
+        (8, 152, 108, 340),
+        (375, 500),
+        "people",
+    )
+    assert (nearest_boxes(opened.validation) >= 0.5).mean() == pytest.approx(0.629, abs=5e-4)

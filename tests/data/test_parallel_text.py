@@ -1,0 +1,159 @@
+"""Parallel text files."""
+
+import gzip
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from legenda.data.translation import ParallelData, read_parallel
+from legenda.errors import ConfigError, DataError
+
+pytest.importorskip("sentencepiece", reason="needs sentencepiece")
+
+EN = ["a dog runs .", "a cat sleeps .", "two dogs run fast ."]
+DE = ["ein Hund läuft .", "eine Katze schläft .", "zwei Hunde laufen schnell ."]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("train", "val", "test_2016_flickr"):
+        (tmp_path / f"{name}.en").write_text("\n".join(EN) + "\n", encoding="utf-8")
+        with gzip.open(tmp_path / f"{name}.de.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(DE) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def data(folder):
+    return ParallelData(folder=folder, pieces=40)
+
+
+def test_lines_belong_together_gzipped_or_not(data):
+    split = data.split("test")
+    assert split.sentences == tuple(EN)
+    assert split.references == tuple((line,) for line in DE)
+    assert split.printed["1"] == (DE[0],)  # raw text stays as it is
+    assert split.ids == ("1", "2", "3")
+    assert len(split) == 3
+    assert split.source.endswith("test_2016_flickr.en")
+
+
+def test_several_references(folder):
+    (folder / "other.de").write_text("\n".join(reversed(DE)), encoding="utf-8")
+    split = read_parallel(folder / "val.en", folder / "val.de.gz", folder / "other.de")
+    assert split.references == ((DE[0], DE[2]), (DE[1], DE[1]), (DE[2], DE[0]))
+
+
+def test_some_pairs_of_a_split(data):
+    part = data.split("val").at([2, 0])
+    assert part.ids == ("3", "1")
+    assert part.sentences == (EN[2], EN[0])
+    assert part.references == ((DE[2],), (DE[0],))
+
+
+def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
+    messages = []
+    opened = data.open(messages.append)
+    assert len(opened.vocabulary) == 41
+    for line in (*EN, *DE):
+        assert opened.subwords.detokenize(opened.subwords.tokenize(line)) == line
+    assert any("40 subwords from 6 lines" in line for line in messages)
+
+
+def test_text_that_is_split_already_keeps_its_words(data):
+    opened = replace(data, pieces=0).open(lambda _: None)
+    words = {word for line in (*EN, *DE) for word in line.split()}
+    assert set(opened.vocabulary.tokens) == words | {"<end>", "<unk>"}
+    assert opened.subwords.detokenize(EN[0].split()) == "a dog runs."
+    assert opened.validation.references[0] == (DE[0],)
+    assert opened.validation.printed == {
+        "1": ("ein Hund läuft.",),
+        "2": ("eine Katze schläft.",),
+        "3": ("zwei Hunde laufen schnell.",),
+    }
+
+
+def test_merges_cut_text_that_is_tokenized(data, tmp_path):
+    (tmp_path / "codes").write_text("#version: 0.2\nd o\ndo g</w>\n", encoding="utf-8")
+    opened = replace(data, merges=tmp_path / "codes").open(lambda _: None)
+    assert opened.subwords.tokenize("dog dogs") == ["dog", "do@@", "g@@", "s"]
+    assert opened.validation.printed["1"] == ("ein Hund läuft.",)
+
+
+def test_pairs_with_a_long_side_are_left_out_of_training_only(data):
+    opened = replace(data, pieces=0, max_length=4).open(lambda _: None)
+    assert opened.train.ids == ("1", "2")
+    assert len(opened.validation) == 3
+    with pytest.raises(DataError, match=r"no pair of .*train\.en is within data\.max_length=3"):
+        replace(data, pieces=0, max_length=3).open(lambda _: None)
+
+
+def test_line_breaks_of_other_kinds_do_not_break_a_line(tmp_path):
+    (tmp_path / "a").write_bytes("one\u2028two\x0bthree\r\nnext".encode())
+    assert read_parallel(tmp_path / "a", tmp_path / "a").sentences == ("one\u2028two\x0bthree", "next")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\nb\n", r"train\.en has 3 lines but .*train\.de has 2"),
+        (b"a\n\nb\n", r"train\.de is empty in line 2"),
+        (b"a\nb\n \n", r"train\.de is empty in line 3"),
+        (b"a\n\xff\xfe\nb\n", r"train\.de is not UTF-8 text in line 2"),
+    ],
+)
+def test_bad_lines_are_named(folder, data, content, message):
+    (folder / "train.de").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        data.open(lambda _: None)
+
+
+def test_a_plain_file_goes_before_the_gzipped_one(folder, data):
+    (folder / "val.de").write_text("1\n2\n3\n", encoding="utf-8")
+    assert data.split("val").references == (("1",), ("2",), ("3",))
+
+
+def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
+    with pytest.raises(DataError, match=r"val\.fr cannot be read"):
+        replace(data, target="fr").split("val")
+    (folder / "val.de.gz").write_bytes(b"no gzip")
+    with pytest.raises(DataError, match=r"val\.de\.gz cannot be read"):
+        data.split("val")
+    with pytest.raises(DataError, match=r"no split 'dev' of .*; choose from train, val, test"):
+        data.split("dev")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"pieces": -1}, "data.pieces must be 0 or more, not -1"),
+        ({"max_length": 0}, "data.max_length must be at least 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(wrong, message, folder):
+    with pytest.raises(ConfigError, match=message):
+        ParallelData(folder=folder, **wrong)
+
+
+def test_multi30k(shared):
+    data = ParallelData(folder=shared / "data" / "multi30k")
+    assert len(data.split("train")) == 29_000
+    assert len(data.split("val")) == 1_014
+    test = data.split("test")
+    assert len(test) == 1_000
+    assert test.sentences[0] == "A man in an orange hat starring at something."
+    assert len(replace(data, test="test_2017_flickr").split("test")) == 1_000
+
+
+def test_two_references_of_wmt22(shared):
+    folder, name = shared / "data" / "wmt22_ende", "generaltest2022.en-de"
+    split = read_parallel(*(folder / f"{name}.{end}" for end in ("src.en", "ref.A.de", "ref.B.de")))
+    assert len(split) == 2_037
+    assert {len(references) for references in split.references} == {2}
+
+
+def test_settings_are_plain_so_that_a_run_can_keep_them():
+    hints = get_type_hints(ParallelData)
+    assert {hints[field.name] for field in fields(ParallelData)} <= {Path, Path | None, str, int}

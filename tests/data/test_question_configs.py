@@ -1,0 +1,256 @@
+"""Settings open questions with the regions of their images, splits apart, targets as learned."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from legenda.data.features.writer import write_store
+from legenda.data.question_configs import DaquarData, SceneQuestionsData, VqaData
+from legenda.data.questions import EncodedQuestions, QuestionDataset, question_rows
+from legenda.data.scenes import FEATURE_DIM
+from legenda.data.vqa import PEOPLE, Question
+from legenda.errors import DataError
+from legenda.metrics.vqa import Annotation
+from legenda.text.encoding import encode_tokens
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+
+DIM = 5
+
+
+def mcan_features(folder: Path, part: str, images: dict[int, int]) -> Path:
+    """A folder as MCAN's: so many regions of each image, all of whose features are the image's number."""
+    folder = folder / part
+    folder.mkdir()
+    for image, count in images.items():
+        corners = np.arange(1, count + 1, dtype=np.float32)[:, None]
+        np.savez(
+            folder / f"COCO_{part}_{image:012d}.jpg.npz",
+            x=np.full((DIM, count), image, np.float32),
+            bbox=np.hstack([corners, corners, corners + 10, corners + 20]),
+            image_w=100,
+            image_h=200,
+        )
+    return folder
+
+
+def vqa_files(folder: Path, split: str, asked: list[tuple[int, str, list[str]]]) -> None:
+    """Questions and annotations of VQA: image, text and answers, numbered by the image."""
+    entries = [{"image_id": image, "question": text, "question_id": 10 * image} for image, text, _ in asked]
+    annotations = [
+        {
+            "question_id": 10 * image,
+            "question_type": "what is",
+            "answer_type": "other",
+            "multiple_choice_answer": " ".join(answers[:1]),
+            "answers": [{"answer": answer} for answer in answers],
+        }
+        for image, _, answers in asked
+    ]
+    vg = split == "vg"
+    names = (
+        ("VG_questions", "VG_annotations")
+        if vg
+        else (f"v2_OpenEnded_mscoco_{split}_questions", f"v2_mscoco_{split}_annotations")
+    )
+    (folder / f"{names[0]}.json").write_text(json.dumps({"questions": entries}))
+    if "test" not in split:
+        (folder / f"{names[1]}.json").write_text(json.dumps({"annotations": annotations}))
+
+
+@pytest.fixture
+def vqa(tmp_path) -> VqaData:
+    train = [(image, "What is it, red?", ["cat"] * 8 + ["a dog"] * 2) for image in range(1, 10)]
+    vqa_files(tmp_path, "train2014", [*train, (10, "why", ["no one knows"] * 10)])
+    vqa_files(tmp_path, "val2014", [(20, "What is blue", ["dog", *["cat"] * 9])])
+    vqa_files(tmp_path, "test2015", [(30, "where green", [])])
+    vqa_files(tmp_path, "vg", [(1, "who sleeps", ["cat"])])
+    stores = [
+        mcan_features(tmp_path, "train2014", {image: 1 + image % 3 for image in range(1, 11)}),
+        mcan_features(tmp_path, "val2014", {20: 4}),
+        mcan_features(tmp_path, "test2015", {30: 2}),
+    ]
+    return VqaData(questions=tmp_path, features=tuple(stores))
+
+
+def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
+    opened = vqa.open(lambda _: None)
+    assert (len(opened.train), len(opened.validation)) == (10, 1)
+    assert " ".join(opened.vocabulary.tokens) == "<pad> <unk> what is it red why blue where green who sleeps"
+    assert opened.answers.tokens == ("cat",)  # 9 times; "no 1 knows" and "dog" once each
+    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (DIM, True, 14, None)
+
+
+def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
+    train = vqa.open(lambda _: None).train
+    regions = train.read(np.array([2, 0, 2, 9]))
+    assert regions.features[:, 0, 0].tolist() == [3, 1, 3, 10]
+    assert regions.mask_or_ones.sum(dim=1).tolist() == [1, 2, 1, 2]
+    assert regions.boxes is not None
+    assert regions.boxes[1, 1].tolist() == pytest.approx([0.02, 0.01, 0.12, 0.11])
+
+
+def test_vqa_trains_on_the_named_splits(vqa):
+    assert vqa.train == "train"
+    more = VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg").open(lambda _: None).train
+    assert more.ids == (*(str(10 * image) for image in range(1, 11)), "200", "vg-10")
+    assert more.read(np.array([10, 11])).features[:, 0, 0].tolist() == [20, 1]
+
+
+def test_a_test_split_has_questions_but_no_score(vqa):
+    test = vqa.split("test")
+    assert test.ids == ("300",)
+    assert (test.missing_targets, vqa.split("val").missing_targets) == ("answers", None)
+    with pytest.raises(DataError, match="come without answers"):
+        test.score({"300": "cat"})
+    with pytest.raises(DataError, match="no split 'dev' of VQA; choose from train, val, test, vg, test-dev"):
+        vqa.split("dev")
+
+
+def test_vqa_takes_given_answers_and_word_vectors(vqa, tmp_path):
+    (tmp_path / "answers.json").write_text(json.dumps(["", "dog", "cat"]))
+    (tmp_path / "glove.txt").write_text("red 1 2 3\n")
+    data = VqaData(
+        questions=vqa.questions,
+        features=vqa.features,
+        answers=tmp_path / "answers.json",
+        vectors=tmp_path / "glove.txt",
+        with_cls=True,
+    )
+    opened = data.open(lambda _: None)
+    assert opened.answers.tokens == ("", "dog", "cat")
+    assert opened.vocabulary.tokens[:4] == ("<pad>", "<unk>", "<cls>", "what")
+    assert opened.vectors is not None
+    assert opened.vectors.shape == (len(opened.vocabulary), 3)
+    assert opened.vectors[opened.vocabulary.encode(["red"])].tolist() == [[1, 2, 3]]
+
+
+def test_what_vqa_misses_is_named(vqa):
+    with pytest.raises(DataError, match="holds no features of image '20'"):
+        VqaData(questions=vqa.questions, features=vqa.features[:1]).open(lambda _: None)
+    with pytest.raises(DataError, match="no features are named"):
+        VqaData(questions=vqa.questions, features=()).open(lambda _: None)
+    (vqa.questions / "v2_mscoco_val2014_annotations.json").unlink()
+    with pytest.raises(DataError, match=r"v2_mscoco_val2014_annotations.json cannot be read"):
+        vqa.open(lambda _: None)
+
+
+def test_stores_that_do_not_fit_each_other_are_named(vqa, tmp_path):
+    write_store(tmp_path / "wide.safetensors", [("20", np.ones((2, DIM + 1)), None)], extractor="other")
+    with pytest.raises(DataError, match=r"wide.safetensors has features of width 6 without boxes by other"):
+        VqaData(questions=vqa.questions, features=(*vqa.features, tmp_path / "wide.safetensors")).split("val")
+
+
+def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:
+    return Question(str(number), "1", text, None if answers is None else Annotation(answers, "what", "other"))
+
+
+def a_set(*questions: Question) -> QuestionDataset:
+    """Questions whose regions are never read."""
+    return QuestionDataset(questions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
+
+
+def test_questions_become_padded_rows_and_soft_targets():
+    split = a_set(
+        asked(0, "What is blue?", ("blue", "Red", "red", "the red") + ("it",) * 6),
+        asked(1, "is a red, red, red cat", ("x",) * 10),
+    )
+    vocabulary = QuestionVocabulary.build([["what", "is", "red"]])
+    encoded = EncodedQuestions.of(split, vocabulary, AnswerVocabulary(("", "red", "it", "blue")), 4)
+    assert encoded.tokens.tolist() == [[2, 3, 1, 0], [3, 1, 4, 4]]
+    assert encoded.tokens.dtype == torch.int64
+    targets = encoded.targets(np.array([1, 0, 0]))
+    expected = [0.0, 0.9, 1.0, 0.3]
+    assert targets.tolist() == [pytest.approx(row) for row in ([0.0] * 4, expected, expected)]
+
+
+def test_rows_need_no_answers_but_targets_do():
+    split = a_set(asked(0, "is it", None))
+    vocabulary = QuestionVocabulary.build([["is"]])
+    assert question_rows(split.questions, vocabulary, 3).tolist() == [[2, 1, 0]]
+    assert encode_tokens([], vocabulary, 3).shape == (0, 3)
+    with pytest.raises(DataError, match="come without answers"):
+        EncodedQuestions.of(split, vocabulary, AnswerVocabulary(("yes",)), 3)
+
+
+def test_daquar_shares_no_image_between_splits(shared, tmp_path):
+    folder = shared / "data/daquar"
+    images = [name for part in ("train", "test") for name in (folder / f"{part}_images_list.txt").read_text().split()]
+    write_store(tmp_path / "f.safetensors", ((name, np.ones((1, 2)), None) for name in images), extractor="ones")
+    data = DaquarData(questions=folder, features=(tmp_path / "f.safetensors",))
+    splits = {name: data.split(name) for name in ("train", "val", "test")}
+    assert {name: len(split) for name, split in splits.items()} == {"train": 6142, "val": 653, "test": 5673}
+    images = [{question.image for question in split.questions} for split in splits.values()]
+    assert [len(own) for own in images] == [715, 79, 653]
+    assert len(set.union(*images)) == 715 + 79 + 653
+    opened = data.open(lambda _: None)
+    perfect = {name: annotations.answers[0] for name, annotations in opened.validation.annotations.items()}
+    assert opened.validation.score(perfect)["accuracy"] == 100.0
+    assert len(opened.train.read(np.array([5, 5, 6000]))) == 3
+
+
+def test_faults_in_daquar_are_named(tmp_path):
+    (tmp_path / "data.csv").write_text("question,answer,image_id\nwhat,bed,image1\n")
+    (tmp_path / "train_images_list.txt").write_text("image1\n")
+    (tmp_path / "test_images_list.txt").write_text("image2\n")
+    data = DaquarData(questions=tmp_path, features=())
+    with pytest.raises(DataError, match="has no questions in the split val"):
+        data.split("train")
+    (tmp_path / "train_images_list.txt").write_text("image3\n")
+    with pytest.raises(DataError, match="asks about 'image1', which is in neither list"):
+        data.split("train")
+
+
+def test_scenes_are_questions_with_regions():
+    data = SceneQuestionsData(train=30, validation=6, test=3)
+    opened = data.open(lambda _: None)
+    assert (len(opened.train), len(opened.validation), len(data.split("test"))) == (120, 24, 12)
+    assert (opened.feature_dim, opened.has_boxes, opened.max_text_length) == (FEATURE_DIM, True, 10)
+    assert len(set(opened.train.ids)) == 120
+    regions = opened.train.read(np.array([0, 3, 4]))
+    assert torch.equal(regions.features[0], regions.features[1])  # of one scene
+    assert not torch.equal(regions.features[0], regions.features[2])
+    annotations = opened.validation.annotations
+    assert all(annotation.answers == (annotation.answers[0],) * PEOPLE for annotation in annotations.values())
+    scores = opened.validation.score({name: annotation.answers[0] for name, annotation in annotations.items()})
+    assert scores["near"] == scores["size"] == scores["stand"] == scores["accuracy"] == 100.0
+    near = [name for name, annotation in annotations.items() if annotation.question_type == "near"]
+    wrong = {name: "" if name in near else annotation.answers[0] for name, annotation in annotations.items()}
+    assert opened.validation.score(wrong)["near"] == 0.0
+    assert opened.validation.score(wrong)["size"] == 100.0
+
+
+def test_questions_of_one_family_of_scenes(tmp_path):
+    data = SceneQuestionsData(train=30, validation=6, families=("near",), cache=tmp_path)
+    first, again = data.split("val"), data.split("val")
+    assert {annotation.question_type for annotation in first.annotations.values()} <= {
+        "near", "color", "shape", "existence", "count"
+    }  # fmt: skip
+    assert torch.equal(first.read(np.arange(24)).features, again.read(np.arange(24)).features)
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(DataError, match="no questions about scenes of the family parity; choose near, size or bind"):
+        replace(data, families=("parity",)).split("val")
+
+
+def test_the_words_and_answers_of_scenes_are_few():
+    opened = SceneQuestionsData(train=300, validation=1).open(lambda _: None)
+    assert len(opened.vocabulary) == 45
+    counts = Counter(annotation.answers[0] for annotation in opened.train.annotations.values())
+    assert set(counts) == set(opened.answers.tokens)
+    assert {"yes", "no", "side by side", "one above the other", "4", "7"} < set(counts)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "problem"),
+    [
+        (SceneQuestionsData(train=1), "dev", "no split 'dev' of scenes; choose from train, val, test"),
+        (SceneQuestionsData(train=0), "train", "the split train of scenes takes at least 1 example, not 0"),
+    ],
+)
+def test_splits_of_scenes_that_cannot_be(data, name, problem):
+    with pytest.raises(DataError, match=problem):
+        data.split(name)

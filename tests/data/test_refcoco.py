@@ -1,0 +1,168 @@
+"""Expressions and their boxes are read from the field's files, and faults in them are named."""
+
+import json
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legenda.data.refcoco import Expression, read_entities, read_refs
+from legenda.errors import DataError
+
+
+def sentence(number: int, words: str) -> dict[str, Any]:
+    return {"sent_id": number, "raw": words, "sent": words, "tokens": words.split()}
+
+
+REFS = [
+    {
+        "ref_id": 0,
+        "ann_id": 5,
+        "image_id": 9,
+        "split": "train",
+        "sentences": [sentence(1, "red dog"), sentence(2, "it")],
+    },
+    {"ref_id": 1, "ann_id": 6, "image_id": 9, "split": "testA", "sentences": [sentence(3, "left cat")]},
+]
+INSTANCES = {
+    "images": [{"id": 9, "width": 640, "height": 480, "file_name": "COCO_train2014_000000000009.jpg"}],
+    "annotations": [
+        {"id": 5, "image_id": 9, "bbox": [10, 20, 30.5, 40]},
+        {"id": 6, "image_id": 9, "bbox": [0, 0, 5, 6]},
+    ],
+}
+
+
+def files(folder: Path, refs: object = REFS, instances: object = INSTANCES) -> tuple[Path, Path]:
+    (folder / "refs(unc).p").write_bytes(pickle.dumps(refs, protocol=2))
+    (folder / "instances.json").write_text(json.dumps(instances))
+    return folder / "refs(unc).p", folder / "instances.json"
+
+
+def test_every_sentence_is_an_expression_of_its_split(tmp_path):
+    found = read_refs(*files(tmp_path))
+    assert found["train"] == [
+        Expression("1", "9", ("red", "dog"), ((10.0, 20.0, 40.5, 60.0),), (640.0, 480.0)),
+        Expression("2", "9", ("it",), ((10.0, 20.0, 40.5, 60.0),), (640.0, 480.0)),
+    ]
+    assert found["testA"] == [Expression("3", "9", ("left", "cat"), ((0.0, 0.0, 5.0, 6.0),), (640.0, 480.0))]
+
+
+@pytest.mark.parametrize(
+    ("size", "box"),
+    [
+        ((640, 480), [10, 20, 30, -1]),
+        ((640, 480), [10, 20, 0, 5]),
+        ((640, 480), [0, 0, 1.5e308, 5]),
+        ((640, 0), [0, 0, 5, 5]),
+    ],
+)
+def test_named_boxes_and_images_have_a_finite_area(tmp_path, size, box):
+    images = [{"id": 9, "width": size[0], "height": size[1]}, {"id": 10, "width": 0, "height": 0}]
+    things = [{"id": 5, "bbox": box}, {"id": 6, "bbox": [0, 0, 5, 6]}, {"id": 7, "bbox": [1, 1, 0, 0]}]
+    paths = files(tmp_path, instances={"images": images, "annotations": things})
+    with pytest.raises(DataError, match=r"entry 0 names a box or an image without finite area in .*instances\.json"):
+        read_refs(*paths)
+
+
+def without(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("refs", "problem"),
+    [
+        ([REFS[0], without(REFS[1], "ann_id")], "entry 1 has no 'ann_id'"),
+        ([without(REFS[0], "split")], "entry 0 has no 'split'"),
+        ([{**REFS[0], "sentences": [without(sentence(1, "a"), "tokens")]}], r"sentences\[0\] has no 'tokens'"),
+        ([{**REFS[0], "sentences": [{**sentence(1, "a"), "tokens": [3]}]}], "'tokens' of .* are not all text"),
+        ([{**REFS[0], "image_id": "9"}], "'image_id' of .* is of type str, not int"),
+        ([{**REFS[0], "ann_id": 7}], "names the image 9 and the box 7, one of which .*instances.json lacks"),
+        ([REFS[0], REFS[0]], "has the sentence 1 twice"),
+        ([], "holds no expressions"),
+        ({}, "holds no list of expressions"),
+        ([Counter("a")], "cannot be read .it holds collections.Counter"),
+    ],
+)
+def test_faults_in_refs_are_named(tmp_path, refs, problem):
+    with pytest.raises(DataError, match=problem) as raised:
+        read_refs(*files(tmp_path, refs=refs))
+    assert "refs(unc).p" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("instances", "problem"),
+    [
+        ({"images": []}, "the file has no 'annotations'"),
+        ({**INSTANCES, "images": [{"id": 9, "width": 640}]}, r"images\[0\] has no 'height'"),
+        ({**INSTANCES, "annotations": [{"id": 9, "bbox": [1, 2, 3]}]}, r"annotations\[0\] is not an image or a box"),
+        ([1], "the file is not an image or a box"),
+    ],
+)
+def test_faults_in_instances_are_named(tmp_path, instances, problem):
+    with pytest.raises(DataError, match=rf"instances\.json: {problem}"):
+        read_refs(*files(tmp_path, instances=instances))
+
+
+def test_the_box_of_several_things_is_around_all():
+    several = Expression("1", "a", ("dogs",), ((5, 40, 20, 60), (10, 30, 15, 90)), (100, 100))
+    assert several.box == (5, 30, 20, 90)
+
+
+CAPTION = {
+    "text": "Two dogs ' chase a red , old ball .",
+    "sentid": 4,
+    "phrases": [[1, ["animals"], 0, 2], [2, ["x"], 2, 1]],
+}
+ENTRY = {"width": 300, "height": 200, "boxes": {"1": [[0, 0, 10, 10], [20, 5, 30, 40]], "2": [[1, 1, 2, 2]]}}
+
+
+def entities(folder: Path, entry: object) -> tuple[Path, Path]:
+    (folder / "phrases.json").write_text(json.dumps({"a.jpg": entry}))
+    image = {"filename": "a.jpg", "split": "val", "sentences": []}
+    (folder / "dataset.json").write_text(json.dumps({"images": [image]}))
+    return folder / "phrases.json", folder / "dataset.json"
+
+
+def test_phrases_by_hand(tmp_path):
+    """A phrase without letters and one without boxes mean nothing."""
+    phrases = [*CAPTION["phrases"], [3, ["other"], 4, 5], [1, ["animals"], 5, 4]]
+    found = read_entities(*entities(tmp_path, {**ENTRY, "captions": [{**CAPTION, "phrases": phrases}]}))
+    boxes = ((0.0, 0.0, 10.0, 10.0), (20.0, 5.0, 30.0, 40.0))
+    assert found == {
+        "val": [
+            Expression("a-0-0", "a", ("two", "dogs"), boxes, (300.0, 200.0), "animals"),
+            Expression("a-0-3", "a", ("red", "old", "ball"), boxes, (300.0, 200.0), "animals"),
+        ]
+    }
+    assert found["val"][0].box == (0.0, 0.0, 30.0, 40.0)
+
+
+def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_their_own(tmp_path):
+    nested = {**CAPTION, "phrases": [[1, ["animals"], 0, 2], [2, ["other"], 0, 1], [1, ["animals"], 0, 1]]}
+    found = read_entities(*entities(tmp_path, {**ENTRY, "captions": [nested, nested]}))["val"]
+    assert len({expression.id for expression in found}) == len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({**without(ENTRY, "width"), "captions": [CAPTION]}, "'a.jpg' has no 'width'"),
+        ({**ENTRY, "captions": [without(CAPTION, "phrases")]}, "'a.jpg' has no 'phrases'"),
+        ({**ENTRY, "boxes": {"1": [[3, 0, 3, 9]]}, "captions": [CAPTION]}, "the box .* is empty"),
+        ({**ENTRY, "captions": [{**CAPTION, "phrases": [[1, ["x"]]]}]}, "'a.jpg' has an invalid value"),
+        (ENTRY, "holds no phrases with boxes"),
+    ],
+)
+def test_faults_in_phrases_are_named(tmp_path, entry, problem):
+    with pytest.raises(DataError, match=rf"phrases\.json.* {problem}"):
+        read_entities(*entities(tmp_path, entry))
+
+
+def test_a_image_without_a_split_is_named(tmp_path):
+    path, dataset = entities(tmp_path, {**ENTRY, "captions": [CAPTION]})
+    dataset.write_text(json.dumps({"images": [{"filename": "b.jpg", "split": "val", "sentences": []}]}))
+    with pytest.raises(DataError, match=r"dataset\.json lacks 'a.jpg'"):
+        read_entities(path, dataset)

@@ -1,0 +1,215 @@
+"""A deterministic report of drawn shapes, without model and training."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from legenda.report import ExampleCard, ModelRun, Report, ScoreColumn, write_report
+from legenda.tasks.reporting import Prediction
+
+if TYPE_CHECKING:
+    from playwright import sync_api
+
+SIDE = 256
+COLORS = {
+    "red": "#d62f3a",
+    "blue": "#2f63d6",
+    "green": "#2f9e55",
+    "yellow": "#f0c02c",
+    "purple": "#8a44b8",
+    "black": "#222",
+}
+SHAPES = ("circle", "square", "triangle")
+KINDS = ("near", "size", "bind")
+RELATION = ("next", "to")
+
+
+def _shapes(random: np.random.Generator, count: int) -> list[tuple[str, str, np.ndarray]]:
+    """`count` things of different colors in different cells of a 3 x 3 grid, as (color, shape, box in 0..1)."""
+    cells = random.permutation(9)[:count]
+    colors = random.permutation(list(COLORS) * 2)[:count]
+    things = []
+    for cell, color in zip(cells, colors, strict=True):
+        size = random.uniform(0.12, 0.28)
+        corner = np.array([cell % 3, cell // 3]) / 3 + random.uniform(0.01, 0.32 - size, 2)
+        things.append((str(color), str(random.choice(SHAPES)), np.concatenate([corner, corner + size])))
+    return things
+
+
+def _draw(things: list[tuple[str, str, np.ndarray]]) -> bytes:
+    image = Image.new("RGB", (SIDE, SIDE), "#f1ede4")
+    draw = ImageDraw.Draw(image)
+    for color, shape, box in things:
+        x1, y1, x2, y2 = (box * SIDE).tolist()
+        match shape:
+            case "circle":
+                draw.ellipse((x1, y1, x2, y2), fill=COLORS[color])
+            case "square":
+                draw.rectangle((x1, y1, x2, y2), fill=COLORS[color])
+            case _:
+                draw.polygon([((x1 + x2) / 2, y1), (x2, y2), (x1, y2)], fill=COLORS[color])
+    data = io.BytesIO()
+    image.save(data, "PNG")
+    return data.getvalue()
+
+
+def _attention(random: np.random.Generator, targets: list[int | None], regions: int) -> np.ndarray:
+    """Return rows that sum to 1 with most weight on the target region, if there is one."""
+    scores = random.normal(0, 0.4, (len(targets), regions))
+    for row, target in zip(scores, targets, strict=True):
+        if target is not None:
+            row[target] += 3.5
+    return np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+
+
+def _example(number: int) -> ExampleCard:
+    random = np.random.default_rng(number)
+    things = _shapes(random, 4 + number % 4)
+    regions = len(things)
+
+    def caption(first: int, second: int, truth: bool) -> Prediction:
+        (color, shape, _), (other_color, other_shape, _) = things[first], things[second]
+        words = ["a", color, shape, *RELATION, "a", other_color, other_shape]
+        targets = [first, first, first, None, second, second, second, second]
+        note = "" if truth else "the pair is wrong: these two are far apart"
+        return Prediction(words, truth, note=note, attention=_attention(random, targets, regions))
+
+    true = caption(0, 1, True)
+    return ExampleCard(
+        id=f"test-{number:04d}",
+        kind=KINDS[number % 3],
+        image=_draw(things),
+        media_type="image/png",
+        boxes=[box.tolist() for _, _, box in things],
+        references=[" ".join(true.words), f"the {things[1][0]} {things[1][1]} is next to the {things[0][0]} one"],
+        captions={"transformer": caption(2, 3, False) if number % 4 else true, "ngsan": true},
+    )
+
+
+def _curves(speed: float, top: float) -> dict[str, list[tuple[float, float]]]:
+    steps = [80 * index for index in range(1, 31)]
+    risen = [1 - math.exp(-speed * step / 2400) for step in steps]
+    return {
+        "training loss": [
+            (step, 3.1 - 2.4 * rise + 0.03 * math.sin(step)) for step, rise in zip(steps, risen, strict=True)
+        ],
+        "truth": [(step, top * rise) for step, rise in zip(steps, risen, strict=True)],
+        "CIDEr-D": [(step, 2.9 * rise * (0.7 + 0.3 * top)) for step, rise in zip(steps, risen, strict=True)],
+    }
+
+
+def _run(name: str, description: str, truths: tuple[float, float, float, float | None], cider: float) -> ModelRun:
+    return ModelRun(
+        name=name,
+        description=description,
+        parameters=412_345 if name == "transformer" else 420_771,
+        seconds=64.2 if name == "transformer" else 78.9,
+        scores={**dict(zip(("pair", "axis", "size", "bind"), truths, strict=True)), "cider_d": cider},
+        curves=_curves(3.0 if name == "transformer" else 5.0, 0.4 if name == "transformer" else 0.97),
+        configuration={
+            "model": {"name": name, "width": 96, "heads": 4, "layers": 2},
+            "training": {"scenes": 2400, "epochs": 64, "learning_rate": 5e-4, "betas": (0.9, 0.98), "seed": 1},
+        },
+    )
+
+
+@pytest.fixture(scope="session")
+def report() -> Report:
+    """Two models, five columns, three curves, twelve images of three kinds; the models disagree on nine."""
+    return Report(
+        title="Why geometry matters",
+        lead=(
+            "Two captioning models of the same size and budget, trained on drawn scenes. The second one also reads "
+            "the position of each region; every word shows its attention over the regions."
+        ),
+        columns=[
+            ScoreColumn("pair", "pair", "captions that name the two objects which almost touch", percent=True),
+            ScoreColumn("axis", "axis", "captions with the right relation of the pair", percent=True),
+            ScoreColumn("size", "size", "captions that name the larger of two equal shapes", percent=True),
+            ScoreColumn("bind", "bind", "captions with the right relation of two objects of one color", percent=True),
+            ScoreColumn("cider_d", "CIDEr-D", "agreement with five reference captions, from 0 to 10"),
+        ],
+        runs=[
+            _run(
+                "transformer",
+                "plain self-attention: it reads the features of the regions",
+                (0.131, 0.502, 0.524, 0.51),
+                1.6234,
+            ),
+            _run(
+                "ngsan",
+                "normalized and geometry-aware self-attention: it also reads their boxes",
+                (0.974, 0.93, 0.99, None),
+                2.8712,
+            ),
+        ],
+        examples=[_example(number) for number in range(12)],
+        footnotes=["Scores are shares of 600 unseen scenes.", "Both models saw the same scenes in the same order."],
+    )
+
+
+@pytest.fixture(scope="session")
+def hostile_text() -> str:
+    """Text that closes scripts, opens elements, starts comments, and contains a template placeholder."""
+    return '</script><img src=x onerror="window.hacked=1"><!--<script>&amp;\u2028$title'
+
+
+@pytest.fixture(scope="session")
+def hostile_report(report, hostile_text) -> Report:
+    """One model and one image, with the hostile text in every text field."""
+    text, example = hostile_text, report.examples[0]
+    run = ModelRun(text, text, 1, 1.0, {text: 0.5}, {text: [(1, 2.0), (2, 3.0)]}, {text: {text: text}})
+    caption = Prediction([text, "b"], False, note=text, attention=np.full((2, len(example.boxes)), 0.25))
+    hostile = ExampleCard(text, text, example.image, example.media_type, example.boxes, [text], {text: caption})
+    return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
+
+
+@pytest.fixture(scope="session")
+def ranked(report) -> Report:
+    """Captions with scores and lengths: the transformer's score falls with the number, ngsan's rises faster."""
+    examples = []
+    for number, example in enumerate(report.examples):
+        captions = {}
+        for name, score in (("transformer", 2 - 0.1 * number), ("ngsan", 1 + 0.3 * number)):
+            view = example.captions[name]
+            attention = view.attention
+            assert attention is not None
+            length = 3 + number % 6
+            captions[name] = replace(view, words=list(view.words)[:length], attention=attention[:length], score=score)
+        examples.append(replace(example, captions=captions))
+    runs = [replace(run, intervals={"pair": (0.1, 0.25), "cider_d": (1.5, 2.25)}) for run in report.runs]
+    return replace(report, examples=examples, runs=runs, score_name="CIDEr-D")
+
+
+@pytest.fixture
+def opened(browser, tmp_path) -> Iterator[Callable[..., sync_api.Page]]:
+    """Open a report; at teardown check that no error was logged and only the file itself was requested."""
+    errors: list[str] = []
+    requests: list[str] = []
+    contexts = []
+
+    def open_report(report: Report, width: int = 1280, **settings) -> sync_api.Page:
+        path = write_report(report, tmp_path / "report.html")
+        context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert {url.split(":")[0] for url in requests} <= {"file", "data"}
+    assert len([url for url in requests if url.startswith("file:")]) == len(contexts)

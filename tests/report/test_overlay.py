@@ -1,0 +1,120 @@
+"""Attention drawn over pictures: what is bright, what is dark, what is red."""
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+
+from legenda.errors import LegendaError
+from legenda.report.overlay import (
+    MAX_OUTLINES,
+    average_heads,
+    blank_canvas,
+    draw_overlay,
+    draw_words,
+    stack_sheets,
+)
+
+RED = (224, 0, 43)
+PAPER = (250, 249, 246)
+LEFT, RIGHT = [0.1, 0.3, 0.4, 0.7], [0.6, 0.3, 0.9, 0.7]
+
+
+def _grey(width: int = 200, height: int = 100) -> Image.Image:
+    return Image.new("RGB", (width, height), (200, 200, 200))
+
+
+def _red(picture: Image.Image) -> np.ndarray:
+    return (np.asarray(picture) == RED).all(axis=-1)
+
+
+def test_the_strongest_region_is_red_and_bright_and_the_rest_is_dark():
+    shown = draw_overlay(_grey(), [LEFT, RIGHT], [0.2, 0.8])
+    pixels = np.asarray(shown).astype(int)
+    assert shown.size == (200, 100)
+    assert pixels[50, 150].tolist() == [200, 200, 200]
+    assert pixels[95, 100, 0] < 70  # outside all regions: 0.72 of the shade
+    assert 70 < pixels[50, 50, 0] < 150  # a quarter of the way from dark to bright
+    rows, columns = np.nonzero(_red(shown))
+    assert rows.size > 0
+    assert columns.min() >= 115  # nothing of the left region
+    assert columns.max() <= 184
+
+
+def test_a_region_that_is_the_whole_image_counts_only_alone():
+    both = draw_overlay(_grey(), [LEFT, RIGHT, [0, 0, 1, 1]], [0.1, 0.2, 0.7])
+    assert (np.asarray(both) == np.asarray(draw_overlay(_grey(), [LEFT, RIGHT], [0.1, 0.2]))).all()
+    assert _red(draw_overlay(_grey(), [[0, 0, 1, 1]], [0.7])).any()
+
+
+def test_regions_that_lie_over_each_other_are_at_least_as_bright_as_either():
+    shown = np.asarray(draw_overlay(_grey(), [[0, 0, 0.6, 1], [0.4, 0, 1, 1], [0, 0, 0.05, 0.05]], [0.5, 0.5, 1.0]))
+    one, both = shown[50, 40, 0], shown[50, 100, 0]
+    assert one < both < 200
+
+
+@pytest.mark.parametrize(("regions", "outlined"), [(MAX_OUTLINES, True), (MAX_OUTLINES + 1, False)])
+def test_only_few_regions_are_outlined(regions, outlined):
+    boxes = [[0.5, 0.5, 0.6, 0.7]] + [[0.0, 0.0, 0.2, 0.2]] * (regions - 1)
+    weights = [1.0] + [0.5] * (regions - 1)
+    corner = np.asarray(draw_overlay(_grey(), boxes, weights))[0, 20:39, 0]
+    assert (corner > 205).any() == outlined
+
+
+def test_no_weight_at_all_leaves_the_picture():
+    assert np.array_equal(np.asarray(draw_overlay(_grey(), [LEFT, RIGHT], [0, 0])), np.asarray(_grey()))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [([0.5], "2 boxes need as many weights"), ([0.5, -0.1], "negative"), ([0.5, float("nan")], "non-finite")],
+)
+def test_weights_that_cannot_be_drawn_are_refused(weights, message):
+    with pytest.raises(LegendaError, match=message):
+        draw_overlay(_grey(), [LEFT, RIGHT], weights)
+
+
+@pytest.mark.parametrize("box", [[0, 0, 1, 1], [0.999, 0.999, 1, 1], [0.5, 0.5, 0.5, 0.5], [0, 0, 1, 0.001]])
+def test_regions_at_the_edge_or_without_width_are_drawn(box):
+    shown = draw_overlay(_grey(), [box, LEFT], [1.0, 0.1])
+    assert _red(shown).any()
+
+
+def test_heads_are_averaged_or_chosen():
+    attention = np.arange(12.0).reshape(2, 2, 3)
+    assert average_heads(attention).tolist() == [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]]
+    assert average_heads(attention, 1).tolist() == [[3, 4, 5], [9, 10, 11]]
+    with pytest.raises(LegendaError, match="no head 2; choose from 0 to 1"):
+        average_heads(attention, 2)
+    with pytest.raises(LegendaError, match="shape"):
+        average_heads(attention[0])
+
+
+def test_a_sheet_has_the_picture_and_a_tile_for_each_word():
+    attention = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    sheet = draw_words(_grey(), [LEFT, RIGHT], ["a", "red", "x" * 200], attention, title="t", side=200, columns=2)
+    assert sheet.size == (2 * 210 + 10, 2 * (100 + 26 + 10) + 10 + 36)
+    _, frames = ndimage.label(ndimage.binary_closing(_red(sheet), iterations=3))
+    assert frames >= 3  # one red frame a word
+    with pytest.raises(LegendaError, match="2 words need as many rows of attention, not 3"):
+        draw_words(_grey(), [LEFT, RIGHT], ["a", "b"], attention)
+
+
+def test_a_blank_canvas_shows_where_regions_lie():
+    canvas = np.asarray(blank_canvas([LEFT]))
+    different = (canvas != PAPER).any(axis=-1)
+    rows, columns = np.nonzero(different)
+    assert (columns.min(), columns.max()) == (38, 153)
+    assert (rows.min(), rows.max()) == (86, 201)
+    assert not different[144, 100]  # only its outline
+
+
+def test_sheets_are_stacked_on_paper_as_wide_as_the_widest():
+    wide, narrow = Image.new("RGB", (30, 5), RED), Image.new("RGB", (10, 7), (0, 0, 255))
+    pixels = np.asarray(stack_sheets([wide, narrow]))
+    assert pixels.shape == (12, 30, 3)
+    assert (pixels[:5] == RED).all()
+    assert (pixels[5:, :10] == (0, 0, 255)).all()
+    assert (pixels[5:, 10:] == PAPER).all()
+    with pytest.raises(LegendaError, match="no sheet"):
+        stack_sheets([])

@@ -1,0 +1,236 @@
+"""What figures show of encoders, against the papers' formulas in NumPy."""
+
+import numpy as np
+import pytest
+import torch
+
+import legenda
+from legenda.attention import MultiBranchAttention, absolute_geometry
+from legenda.errors import LegendaError
+from legenda.regions import Regions
+from legenda.report.paper_figures.data import (
+    attentions_of,
+    depends_on_features,
+    distance_weights,
+    geometric_weights,
+    position_matrices,
+    self_attention,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "dropout": 0.0}
+RATIOS = np.array([[0.5, 2.0, 1.0, 1.0], [1e-3, 1.0, 0.5, 3.0], [3.0, 0.2, 1e-3, 2.0], [0.0, 1.5, 2.0, 0.7]])
+
+
+def _model(name: str, **options: object) -> legenda.models.Captioner:
+    torch.manual_seed(1)
+    model = legenda.create_model(name, vocab_size=9, feature_dim=6, **(SMALL | options)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().double().numpy()
+
+
+def _linear(layer: torch.nn.Linear, x: np.ndarray) -> np.ndarray:
+    return x @ _array(layer.weight).T + _array(layer.bias)
+
+
+def _embedded(model: legenda.models.Captioner, ratios: np.ndarray, which: int = 0) -> np.ndarray:
+    """G of Eq. 9 at the ratios of Eq. 15, distances being 0.001 at least."""
+    f = np.log(np.concatenate([np.maximum(ratios[:, :2], 1e-3), ratios[:, 2:]], axis=1))
+    return np.maximum(_linear(model.encoder.geometry.embeddings[which].linear, f), 0)
+
+
+def _entered(model: legenda.models.Captioner, features: torch.Tensor) -> np.ndarray:
+    """What the first layer of a Transformer's encoder reads."""
+    return np.maximum(_linear(model.encoder.input, _array(features)), 0)
+
+
+def _heads(layer: torch.nn.Linear, x: np.ndarray, heads: int = 2) -> np.ndarray:
+    """Projected and split, `(H, N, d)`."""
+    return _linear(layer, x).reshape(len(x), heads, -1).transpose(1, 0, 2)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x - x.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_content_independent_weight_is_that_of_equation_11(scaled):
+    model = _model("gsan", geometry="content", geometry_dim=4, geometry_scaled=scaled)
+    (bias,) = [attention.score_bias for attention in attentions_of(model, 1)]
+    phi = np.maximum(_embedded(model, RATIOS) @ _array(bias.weight).T, 0).T
+    assert not depends_on_features(model, 1)
+    assert (phi > 0).any()
+    np.testing.assert_allclose(geometric_weights(model, 1, RATIOS), phi[None], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("geometry", ["query", "key", "content+query+key"])
+def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, draw_regions):
+    model = _model("gsan", geometry=geometry, geometry_dim=4)
+    regions = draw_regions((5, 2), dim=6)
+    (bias,) = [attention.score_bias for attention in attentions_of(model, 1)]
+    pairs = _embedded(model, RATIOS)
+    phi = np.zeros((2, len(RATIOS)))
+    real = np.concatenate([_entered(model, regions.features[0, :5]), _entered(model, regions.features[1, :2])])
+    for name in geometry.split("+"):
+        if name == "content":
+            phi += np.maximum(_array(bias.weight) @ pairs.T, 0)
+        else:
+            each = _heads(getattr(bias, name), real) @ pairs.T  # (H, regions, P)
+            phi += each.mean(axis=1)
+    assert depends_on_features(model, 1)
+    np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), phi[None], rtol=1e-5, atol=1e-5)
+    with pytest.raises(LegendaError, match="depend on the features"):
+        geometric_weights(model, 1, RATIOS)
+
+
+def test_each_layer_has_its_own_weight_and_each_branch_too():
+    options = {"geometry": "content", "geometry_dim": 4, "num_layers": 2, "geometry_per_layer": True, "branches": 3}
+    model = _model("gsan", **options)
+    found = geometric_weights(model, 2, RATIOS)
+    assert found.shape == (3, 2, len(RATIOS))
+    for branch, attention in enumerate(attentions_of(model, 2)):
+        phi = np.maximum(_embedded(model, RATIOS, which=1) @ _array(attention.score_bias.weight).T, 0).T
+        np.testing.assert_allclose(found[branch], phi, rtol=1e-12, atol=1e-12)
+
+
+def test_what_has_no_geometric_weight_is_refused():
+    for name, options in (("transformer", {}), ("mdsan_relpe", {"geometry_dim": 8}), ("mdsan", {})):
+        with pytest.raises(LegendaError, match=f"{name} has no geometric weights"):
+            geometric_weights(_model(name, **options), 1, RATIOS)
+    with pytest.raises(LegendaError, match="gsan has no layer 2; choose from 1 to 1"):
+        geometric_weights(_model("gsan"), 2, RATIOS)
+    without = legenda.create_model("aoanet_base", vocab_size=9, feature_dim=6, dim=8, num_heads=2)
+    with pytest.raises(LegendaError, match="aoanet_base has no multi-head self-attention in its encoder"):
+        attentions_of(without, 1)
+    xlan = legenda.create_model("xlan", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=1)
+    with pytest.raises(LegendaError, match="xlan has no multi-head self-attention"):
+        self_attention(xlan, Regions(torch.randn(1, 3, 6)), 1)
+
+
+def test_self_attention_by_hand_without_padding(draw_regions):
+    model = _model("transformer")
+    regions = draw_regions((3, 5), dim=6)[:1]  # two of five are padding
+    (attention,) = attentions_of(model, 1)
+    x = _entered(model, regions.features[0, :3])
+    scores = _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1) / np.sqrt(4)
+    np.testing.assert_allclose(self_attention(model, regions, 1), _softmax(scores)[None], atol=1e-5)
+
+
+def test_self_attention_has_a_row_for_each_branch_and_shows_what_the_layer_used(draw_regions):
+    model = _model("mdsan", num_layers=2)
+    regions = draw_regions((4,), dim=6)
+    found = self_attention(model, regions, 2)
+    assert found.shape == (3, 2, 4, 4)
+    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
+    branches = next(module for module in model.encoder.layers[1].modules() if isinstance(module, MultiBranchAttention))
+    read: list[torch.Tensor] = []
+    handle = branches.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    memory = model.encode(regions)
+    handle.remove()
+    value = _heads(attentions_of(model, 2)[0].value, _array(read[0][0]))
+    mixed = (found[0] @ value).transpose(1, 0, 2).reshape(4, -1)
+    out = _linear(attentions_of(model, 2)[0].output, mixed)
+    given: list[torch.Tensor] = []
+    handle = attentions_of(model, 2)[0].register_forward_hook(lambda *call: given.append(call[2].values))
+    assert torch.equal(model.encode(regions).states, memory.states)  # nothing of the model was changed
+    handle.remove()
+    np.testing.assert_allclose(out, _array(given[0][0]), atol=1e-4)
+
+
+def _grid(rows: int, columns: int) -> Regions:
+    torch.manual_seed(4)
+    return Regions.from_grid(torch.randn(1, rows * columns, 6), rows, columns)
+
+
+def test_z_of_distances_is_the_softmax_of_their_factors_alone():
+    model = _model("mdsan_dsa")
+    (attention,) = attentions_of(model, 1)
+    w, v = _array(attention.rescale.weight), _array(attention.rescale.shift)
+    places = [(row, column) for row in range(2) for column in range(3)]
+    expected = np.zeros((2, 6, 6))
+    for head in range(2):
+        for i, (y, x) in enumerate(places):
+            for j, (other_y, other_x) in enumerate(places):
+                apart = abs(y - other_y) + abs(x - other_x)
+                expected[head, i, j] = (1 + np.exp(v[head])) / (1 + np.exp(v[head] - w[head] * apart))
+    found = position_matrices(model, _grid(2, 3), 1, 1)
+    np.testing.assert_allclose(found, _softmax(expected), atol=1e-6)
+    assert distance_weights(model, 1) == [pytest.approx(w)]
+    assert distance_weights(_model("transformer"), 1) == [None]
+
+
+def test_z_of_a_geometric_bias_leaves_the_bias_out():
+    model = _model("gsan", geometry="content", geometry_dim=4)
+    regions = _grid(2, 2)
+    (attention,) = attentions_of(model, 1)
+    x = _entered(model, regions.features[0])
+    scores = _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1)
+    side, apart = 0.5, np.array([0.0, 0.5])
+    phi = np.zeros((2, 4, 4))
+    for i in range(4):
+        for j in range(4):
+            far = [abs(apart[i % 2] - apart[j % 2]) / side, abs(apart[i // 2] - apart[j // 2]) / side, 1.0, 1.0]
+            phi[:, i, j] = np.maximum(_array(attention.score_bias.weight) @ _embedded(model, np.array([far]))[0], 0)
+    expected = _softmax((scores + phi) / scores)
+    np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
+    assert attention.score_bias is not None  # the slots are as before
+    assert attention.rescale is None
+
+
+def test_z_of_absolute_positions_leaves_them_out_where_they_enter():
+    model = _model("transformer", geometry="absolute")
+    regions = _grid(2, 2)
+    (attention,) = attentions_of(model, 1)
+    plain = _entered(model, regions.features[0])
+    placed = plain + _array(absolute_geometry(regions.boxes, 8)[0])
+    scores = [
+        _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1) / np.sqrt(4) for x in (placed, plain)
+    ]
+    expected = _softmax(scores[0] / scores[1])
+    np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
+    assert model.encoder.box_embedding is absolute_geometry
+
+
+def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):
+    model = _model("gsan", geometry="content", geometry_dim=4)
+    (attention,) = attentions_of(model, 1)
+    torch.nn.init.zeros_(attention.query.weight)
+    torch.nn.init.zeros_(attention.query.bias)
+    found = position_matrices(model, draw_regions((3, 5), dim=6)[:1], 1, 1)
+    assert found.shape == (2, 3, 3)
+    np.testing.assert_allclose(found.sum(axis=-1), 1)
+
+
+def test_z_needs_positions_and_one_kind_of_them():
+    with pytest.raises(LegendaError, match="transformer has no positions in its encoder"):
+        position_matrices(_model("transformer"), _grid(2, 2), 1, 1)
+    with pytest.raises(LegendaError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
+        position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
+    with pytest.raises(LegendaError, match="both geometry and distances"):
+        position_matrices(_model("mdsan_dsa", geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)
+
+
+@pytest.mark.parametrize("name", ["mdsan_dsa", "mdsan_relpe", "mdsan_abspe"])
+def test_half_precision_gives_nearly_the_same_matrices(draw_regions, name):
+    model, regions = _model(name), draw_regions((4,), dim=6)
+    expected = self_attention(model, regions, 1), position_matrices(model, regions, 1, 1)
+    model.autocast_dtype = torch.bfloat16
+    found = self_attention(model, regions, 1), position_matrices(model, regions, 1, 1)
+    np.testing.assert_allclose(found[0], expected[0], atol=0.05)
+    assert found[1].shape == expected[1].shape
+    assert np.isfinite(found[1]).all()
+
+
+def test_half_precision_gives_nearly_the_same_weights(draw_regions):
+    model, regions = _model("ngsan", geometry_dim=4), draw_regions((4, 2), dim=6)
+    expected = geometric_weights(model, 1, RATIOS, regions)
+    model.autocast_dtype = torch.bfloat16
+    np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), expected, rtol=0.05, atol=0.05)

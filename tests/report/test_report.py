@@ -1,0 +1,266 @@
+"""write_report: a self-contained, escaped file; invalid content raises an error."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.errors import DataError
+from legenda.report import Report, write_report
+
+SVG_NAMESPACE = "http://www.w3.org/2000/svg"
+
+
+class _Elements(HTMLParser):
+    """Every start tag with its attributes, and the text inside each script and style."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.embedded: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1][0] in ("script", "style") and data.strip():
+            self.embedded.append((self.tags[-1][0], data))
+
+
+def _write(report: Report, folder: Path) -> str:
+    return write_report(report, folder / "report.html").read_text(encoding="utf-8")
+
+
+def _data(page: str) -> dict:
+    found = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def _with_caption(report: Report, **changes) -> Report:
+    first = report.examples[0]
+    captions = {**first.captions, "ngsan": replace(first.captions["ngsan"], **changes)}
+    return replace(report, examples=[replace(first, captions=captions)])
+
+
+def test_path_is_returned_and_bytes_are_deterministic(report, tmp_path):
+    path = write_report(report, str(tmp_path / "new" / "report.html"))
+    assert path == tmp_path / "new" / "report.html"
+    assert path.read_bytes() == write_report(report, tmp_path / "again.html").read_bytes()
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
+
+
+def test_page_loads_no_external_resources(report, tmp_path):
+    page = _write(report, tmp_path)
+    assert set(re.findall(r"\w+://[^\s\"'`]*", page)) == {SVG_NAMESPACE}
+    elements = _Elements(page)
+    references = [
+        value
+        for _, attributes in elements.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset")
+    ]
+    assert references == ["data:,", "#examples"]
+    assert [dict(attributes) for tag, attributes in elements.tags if tag == "link"] == [
+        {"rel": "icon", "href": "data:,"}
+    ]
+    assert not {"iframe", "object", "base"} & {tag for tag, _ in elements.tags}
+    assert not re.search(r"@import|url\((?!#)|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", page)
+
+
+def test_policy_allows_only_the_inlined_styles_and_scripts(report, tmp_path):
+    elements = _Elements(_write(report, tmp_path))
+    policies = [a["content"] for tag, a in elements.tags if tag == "meta" and a.get("http-equiv")]
+    directives = dict(part.split(" ", 1) for part in policies[0].split("; "))
+    assert directives["default-src"] == "'none'"
+    assert directives["img-src"] == "data:"
+    for tag, directive in (("style", "style-src"), ("script", "script-src")):
+        texts = [text for name, text in elements.embedded if name == tag and not text.startswith("{")]
+        digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+        assert directives[directive] == " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+def test_hostile_text_is_escaped(report, hostile_text, hostile_report, tmp_path):
+    page = _write(hostile_report, tmp_path)
+    harmless = _Elements(_write(report, tmp_path))
+    assert [tag for tag, _ in _Elements(page).tags] == [tag for tag, _ in harmless.tags]
+    data = _data(page)
+    example = data["examples"][0]
+    assert data["runs"][0]["configuration"] == {hostile_text: {hostile_text: hostile_text}}
+    assert example["captions"][hostile_text]["words"] == [hostile_text, "b"]
+    assert (example["id"], example["kind"], example["references"]) == (hostile_text, hostile_text, [hostile_text])
+
+
+def test_names_of_files_that_are_not_utf8_can_be_write(report, tmp_path):
+    name = "caf\udce9.png"
+    page = _write(replace(report, title=name, examples=[replace(report.examples[0], id=name)]), tmp_path)
+    assert _data(page)["examples"][0]["id"] == name
+    assert "<h1>caf?.png</h1>" in page
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, np.float32("nan")])
+def test_missing_and_not_finite_scores_are_null(report, tmp_path, value):
+    run = replace(report.runs[0], scores={"pair": value, "axis": np.float32(0.5)}, seconds=math.nan)
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert data["runs"][0]["scores"] == {"pair": None, "axis": 0.5, "size": None, "bind": None, "cider_d": None}
+    assert data["runs"][0]["seconds"] is None
+
+
+def test_non_finite_intervals_are_dropped(report, tmp_path):
+    run = replace(report.runs[0], intervals={"pair": (0.1, np.float64(0.2)), "axis": (math.nan, 1.0)})
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert [plain["intervals"] for plain in data["runs"]] == [{"pair": [0.1, 0.2]}, {}]
+
+
+def test_a_model_may_have_separate_regions(report, tmp_path):
+    boxes = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
+    changed = _with_caption(report, boxes=boxes, attention=np.full((8, 2), 0.5))
+    captions = _data(_write(changed, tmp_path))["examples"][0]["captions"]
+    assert (captions["ngsan"]["boxes"], captions["transformer"]["boxes"]) == (boxes, None)
+    with pytest.raises(DataError, match=r"model 'ngsan': attention has the shape \(8, 2\).* need \(8, 1\)"):
+        write_report(_with_caption(report, boxes=boxes[:1], attention=np.full((8, 2), 0.5)), tmp_path / "other.html")
+    with pytest.raises(DataError, match="model 'ngsan' has a box outside"):
+        write_report(_with_caption(report, boxes=[[0, 0, 2, 1]] * 2), tmp_path / "other.html")
+
+
+def test_curves_are_sorted_and_keep_gaps(report, tmp_path):
+    run = replace(report.runs[0], curves={"training loss": [(2, math.nan), (1, 3.5), (np.int64(3), 2.5)]})
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert data["runs"][0]["curves"] == {"training loss": [[1, 3.5], [2, None], [3, 2.5]]}
+
+
+def test_configurations_become_json(report, tmp_path):
+    configuration = {"path": Path("runs/a"), 3: (1, 2.5, None, True), "limit": math.inf, "rate": np.float64(0.5)}
+    run = replace(report.runs[0], configuration=configuration)
+    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
+    assert data["runs"][0]["configuration"] == {
+        "path": str(Path("runs/a")),
+        "3": [1, 2.5, None, True],
+        "limit": "Infinity",
+        "rate": 0.5,
+    }
+
+
+def test_examples_hold_image_boxes_and_weights(report, tmp_path):
+    example = report.examples[3]
+    written = _data(_write(report, tmp_path))["examples"][3]
+    header, data = written["image"].split(",")
+    assert header == "data:image/png;base64"
+    assert base64.b64decode(data) == example.image
+    np.testing.assert_allclose(written["boxes"], example.boxes, atol=5e-5)
+    for name in ("transformer", "ngsan"):
+        np.testing.assert_allclose(written["captions"][name]["attention"], example.captions[name].attention, atol=5e-5)
+        assert written["captions"][name]["verdict"] is example.captions[name].verdict
+
+
+def test_captions_follow_the_order_of_the_models(report, tmp_path):
+    first = report.examples[0]
+    turned = replace(first, captions=dict(reversed(first.captions.items())))
+    data = _data(_write(replace(report, examples=[turned]), tmp_path))
+    assert list(data["examples"][0]["captions"]) == ["transformer", "ngsan"]
+
+
+def test_a_report_of_twelve_examples_is_small(report, tmp_path):
+    images = sum(len(example.image) for example in report.examples)
+    page = write_report(report, tmp_path / "report.html")
+    assert page.stat().st_size < 4 / 3 * images + 100_000
+
+
+@pytest.mark.parametrize("shape", [(8,), (7, 4), (8, 5), (4, 8), (1, 8, 4)])
+def test_attention_of_the_wrong_shape_names_example_and_model(report, tmp_path, shape):
+    with pytest.raises(
+        DataError, match=r"example 'test-0000', model 'ngsan': attention has the shape .* need \(8, 4\)"
+    ):
+        write_report(_with_caption(report, attention=np.zeros(shape)), tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -0.1])
+def test_invalid_attention_weights_raise(report, tmp_path, weight):
+    attention = np.full((8, 4), 0.25)
+    attention[3, 2] = weight
+    with pytest.raises(DataError, match="example 'test-0000', model 'ngsan'"):
+        write_report(_with_caption(report, attention=attention), tmp_path / "report.html")
+
+
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [[0, 0, 1]] * 4,
+        [0.1, 0.2, 0.3, 0.4],
+        [[0, 0, 1.1, 1]] * 4,
+        [[0.5, 0, 0.2, 1]] * 4,
+        [[0, math.nan, 1, 1]] * 4,
+        [["a"] * 4],
+    ],
+)
+def test_invalid_boxes_name_the_example(report, tmp_path, boxes):
+    example = replace(report.examples[0], boxes=boxes)
+    with pytest.raises(DataError, match="example 'test-0000' has"):
+        write_report(replace(report, examples=[example]), tmp_path / "report.html")
+
+
+def test_boxes_with_rounding_errors_are_clipped(report, tmp_path):
+    example = replace(report.examples[0], boxes=[[-1e-7, 0, 1 + 1e-7, 1]] * 4)
+    data = _data(_write(replace(report, examples=[example]), tmp_path))
+    assert data["examples"][0]["boxes"] == [[0, 0, 1, 1]] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda report: {"runs": []}, "no model"),  # noqa: ARG005
+        (lambda report: {"runs": [report.runs[0]] * 2}, "two models called 'transformer'"),
+        (lambda report: {"columns": [report.columns[0]] * 2}, "two score columns called 'pair'"),
+        (lambda report: {"runs": report.runs[:1]}, "'test-0000' has a caption of 'ngsan'"),
+        (lambda report: {"examples": [replace(report.examples[0], image=b"")]}, "'test-0000' has no image"),
+        (
+            lambda report: {"examples": [replace(report.examples[0], media_type="image/svg+xml")]},
+            r"'test-0000' has no image that a browser shows \(image/svg\+xml",
+        ),
+        (
+            lambda report: {"runs": [replace(report.runs[0], curves={"truth": [(math.nan, 1.0)]}), report.runs[1]]},
+            "curve 'truth' of model 'transformer'",
+        ),
+    ],
+)
+def test_invalid_content_raises(report, tmp_path, change, message):
+    with pytest.raises(DataError, match=message):
+        write_report(replace(report, **change(report)), tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+def _luminance(color: str) -> float:
+    shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_model_colors_have_enough_contrast(report, tmp_path, scheme):
+    page = _write(report, tmp_path)
+    theme = re.findall(r":root \{(.*?)\}", page, re.DOTALL)[scheme]
+    colors = {name: _luminance(value) for name, value in re.findall(r"--([\w-]+): (#\w{6});", theme)}
+    models = [name for name in colors if name.startswith("model-")]
+    assert f"const COLORS = {len(models)};" in page
+    assert len({colors[name] for name in models}) == len(models) == 8  # the papers' models and baselines
+    for model in models:
+        for other in ("ground", "raised", "on-model"):
+            dark, light = sorted((colors[model], colors[other]))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (model, other)
+
+
+def test_importing_the_package_does_not_load_torch():
+    code = "import sys, legenda.report; print({'torch', 'matplotlib', 'PIL'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,64 @@
+"""The sample images of the served page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from legenda.evaluation.runs import load_captioner_run
+from legenda.extractors import load_extractor
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from legenda.report.images import packaged_photographs
+from legenda.serve.engine import LoadedModel
+from legenda.serve.samples import default_photographs, sample_images
+
+EXTRACTOR = Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py"
+
+
+def _load(run: Path) -> LoadedModel:
+    return LoadedModel(load_captioner_run(run), load_extractor(EXTRACTOR))
+
+
+@pytest.fixture
+def photographed(noisy_photographs, make_run, tmp_path) -> LoadedModel:
+    """A model trained on photographs p0 to p2; p3 and p4 are for validation, p5 is for testing."""
+    text = noisy_photographs.data.annotations.read_text()
+    (tmp_path / "dataset.json").write_text(text.replace('"p5.jpg", "split": "val"', '"p5.jpg", "split": "test"'))
+    (tmp_path / "images").symlink_to(noisy_photographs.folder)
+    data = replace(noisy_photographs.data, annotations=tmp_path / "dataset.json")
+    return _load(make_run("transformer", data))
+
+
+def test_default_photographs_are_found_next_to_the_annotations(photographed, served, tmp_path):
+    found = default_photographs([*served.values(), photographed])
+    packaged = packaged_photographs()
+    assert [path.name for path in found] == ["p3.jpg", "p4.jpg", "p5.jpg", *(path.name for path in packaged)]
+    (tmp_path / "images").unlink()
+    assert default_photographs([photographed]) == packaged
+    (tmp_path / "dataset.json").unlink()
+    assert default_photographs([photographed]) == packaged
+
+
+def test_models_other_than_of_scenes_have_the_packaged_photographs(noisy_photographs, make_run, served):
+    assert default_photographs(served.values()) == []
+    imported = _load(make_run("xlan", noisy_photographs.data, imported={"kind": "xlan"}))
+    assert default_photographs([*served.values(), imported]) == packaged_photographs()
+
+
+def test_packaged_photographs_are_small_and_named_with_their_sources():
+    notice = (EXTRACTOR.parents[1] / "NOTICE").read_text(encoding="utf-8")
+    assert [path.stem for path in packaged_photographs()] == ["astronaut", "cat", "coffee", "rocket"]
+    for path in packaged_photographs():
+        assert f"src/legenda/assets/photographs/{path.name}" in notice
+        assert path.stat().st_size <= 60_000
+        assert max(Image.open(path).size) <= 640
+
+
+def test_default_photographs_one_name_are_all_offered(tmp_path):
+    photographs = [tmp_path / folder / "a.jpg" for folder in ("x", "y", "z")]
+    samples = sample_images(tmp_path, photographs, scenes=True)
+    assert list(samples)[3:] == [f"scene-{number}.png" for number in range(1, 7)]
+    assert dict(list(samples.items())[:3]) == dict(zip(("a.jpg", "a-2.jpg", "a-3.jpg"), photographs, strict=True))

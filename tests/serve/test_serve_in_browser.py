@@ -1,0 +1,250 @@
+"""The served page in a real browser: uploads, captions, attention, errors and downloads."""
+
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from legenda.data.scenes import draw_scene, make_scene
+
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+pytest.importorskip("playwright", reason="needs the playwright package")
+
+import uvicorn
+from playwright import sync_api
+
+from legenda.search_options import SearchOptions
+from legenda.serve.app import create_app
+from legenda.serve.limits import Limits
+from legenda.serve.samples import sample_images
+
+
+@pytest.fixture(scope="module")
+def address(served, tmp_path_factory) -> Iterator[str]:
+    """A server on a free port of this machine."""
+    samples = sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
+    app = create_app(served, samples, Limits(max_bytes=500_000, hosts=("127.0.0.1",)), SearchOptions())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        until = time.monotonic() + 20
+        while not server.started and time.monotonic() < until:
+            time.sleep(0.02)
+        assert server.started
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def page(browser, address) -> Iterator["sync_api.Page"]:
+    """The page; at teardown check that only the server was requested and no script failed."""
+    requested: list[str] = []
+    failed: list[str] = []
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    page = context.new_page()
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    page.goto(address)
+    yield page
+    context.close()
+    assert failed == []
+    assert requested
+    assert all(url.startswith((address, "data:", f"blob:{address}")) for url in requested)
+
+
+@pytest.fixture
+def scene_file(tmp_path) -> Path:
+    path = tmp_path / "mine.png"
+    draw_scene(make_scene("requested", 1)).save(path)
+    return path
+
+
+def _upload(page, path: Path) -> None:
+    page.locator("input[type=file]").set_input_files(str(path))
+
+
+def test_an_upload_is_captioned_and_a_word_highlights_its_regions(page, scene_file):
+    _upload(page, scene_file)
+    results = page.locator(".result")
+    sync_api.expect(results).to_have_count(2)
+    assert results.locator("h2").all_text_contents()[0].startswith("ngsan")
+    overlay = results.nth(0).locator(".attention-overlay")
+    words = results.nth(0).locator("button.attention-word")
+    assert words.count() > 0
+    assert "is-lit" not in (overlay.get_attribute("class") or "")
+    words.nth(0).hover()
+    assert "is-lit" in (overlay.get_attribute("class") or "")
+    assert page.locator(".attention-overlay.is-lit").count() == 1
+    widths = "images => Promise.all(images.map(image => image.decode().then(() => image.naturalWidth)))"
+    assert results.locator("img").evaluate_all(widths) == [320, 320]
+
+
+@pytest.mark.slow
+def test_the_selected_head_is_kept(page, scene_file):
+    _upload(page, scene_file)
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+    choice = page.get_by_role("combobox", name="Attention")
+    assert choice.locator("option").all_text_contents() == ["all heads averaged", "head 0", "head 1"]
+    page.locator(".result").first.locator("button.attention-word").first.click()
+    page.mouse.move(2, 2)
+    lit = page.locator(".attention-overlay.is-lit mask rect[fill='black']")
+    opacities = "rects => rects.map((rect) => rect.getAttribute('fill-opacity'))"
+    shown = []
+    for label in ("all heads averaged", "head 0", "head 1"):
+        choice.select_option(label=label)
+        shown.append(tuple(lit.evaluate_all(opacities)))
+    assert len(set(shown)) == 3
+    page.get_by_role("button", name="Caption", exact=True).click()
+    sync_api.expect(page.locator(".history .thumb")).to_have_count(2)
+    assert choice.locator("option:checked").text_content() == "head 1"
+    assert page.locator(".result .attention-head:visible").all_text_contents() == ["head 1"] * 2
+
+
+@pytest.mark.slow
+def test_keyboard_navigation(page):
+    page.locator(".samples .thumb").first.focus()
+    page.keyboard.press("Enter")
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+    word = page.locator("button.attention-word").first
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if word.evaluate("node => node === document.activeElement"):
+            break
+    assert page.locator(".attention-overlay.is-lit").count() == 1
+
+
+@pytest.mark.slow
+def test_invalid_uploads_show_an_error(page, scene_file, tmp_path):
+    wrong = tmp_path / "letter.txt"
+    wrong.write_text("dear server")
+    _upload(page, wrong)
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("letter.txt is not an image of a known type")
+    large = tmp_path / "large.png"
+    noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(large)
+    _upload(page, large)
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("the image is too large")
+    _upload(page, scene_file)
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+    assert page.get_by_role("alert").count() == 0
+
+
+@pytest.mark.slow
+def test_settings_and_samples_and_history(page):
+    page.get_by_role("checkbox", name="xlan").uncheck()
+    page.get_by_role("spinbutton", name="captions").fill("3")
+    page.get_by_role("spinbutton", name="temperature").fill("1.5")
+    page.locator(".samples .thumb").nth(2).click()
+    sync_api.expect(page.locator(".result")).to_have_count(1)
+    assert page.locator(".result .attention-caption").count() == 3
+    page.get_by_role("checkbox", name="xlan").check()
+    page.get_by_role("button", name="Caption", exact=True).click()
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+    assert page.locator(".history .thumb").count() == 2
+    page.locator(".history .thumb").nth(1).click()
+    sync_api.expect(page.locator(".result")).to_have_count(1)
+
+
+@pytest.mark.slow
+def test_pasted_and_dropped_images_are_captioned(page):
+    give = """(kind) => fetch("/api/samples/scene-1.png").then((answer) => answer.blob()).then((data) => {
+      const files = new DataTransfer();
+      files.items.add(new File([data], `${kind}.png`, {type: "image/png"}));
+      const event = kind === "paste" ? new ClipboardEvent("paste", {clipboardData: files, bubbles: true})
+        : new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true});
+      document.querySelector(".drop").dispatchEvent(event);
+    })"""
+    for number, kind in enumerate(("paste", "drop"), start=1):
+        page.evaluate(give, kind)
+        sync_api.expect(page.locator(".history .thumb")).to_have_count(number)
+        assert page.locator(".result img").first.get_attribute("alt") == f"Image {kind}.png"
+
+
+@pytest.mark.slow
+def test_json_and_png_downloads(page, scene_file):
+    _upload(page, scene_file)
+    first = page.locator(".result").first
+    with page.expect_download() as download:
+        first.get_by_role("button", name="JSON").click()
+    saved = json.loads(Path(download.value.path()).read_text())
+    assert download.value.suggested_filename == "mine-ngsan.json"
+    assert saved["captions"][0]["words"] == first.locator(".attention-word").all_text_contents()
+    assert saved["settings"]["beam_size"] == "3"
+    with page.expect_download() as download:
+        first.get_by_role("button", name="PNG").click()
+    assert Image.open(io.BytesIO(Path(download.value.path()).read_bytes())).format == "PNG"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_caption_is_above_the_fold_without_scrolling(page, scene_file, width, height):
+    page.set_viewport_size({"width": width, "height": height})
+    _upload(page, scene_file)
+    sync_api.expect(page.locator(".result img")).to_have_count(2)
+    page.locator(".result img").first.evaluate("image => image.decode()")
+    words = page.locator(".attention-words").first.bounding_box()
+    assert words is not None
+    assert page.evaluate("window.scrollY") == 0
+    assert words["y"] + words["height"] <= height
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+@pytest.mark.slow
+def test_progress_is_shown_while_models_work(page, scene_file):
+    held: list = []
+    page.route("**/api/captions", lambda route: held.append(route))
+    _upload(page, scene_file)
+    progress = page.get_by_role("progressbar", name="Captioning")
+    sync_api.expect(progress).to_have_attribute("max", "2")
+    sync_api.expect(page.locator(".working")).to_contain_text("Captioning with ngsan, xlan 0.")
+    held.pop().continue_()
+    sync_api.expect(progress).to_have_js_property("value", 1)
+    held.pop().continue_()
+    sync_api.expect(page.locator(".result")).to_have_count(2)
+
+
+def test_the_absolute_weight_is_shown_with_that_of_uniform_attention(page, scene_file):
+    _upload(page, scene_file)
+    result = page.locator(".result").first
+    word = result.locator("button.attention-word").first
+    word.hover()
+    largest = float(result.locator(".attention-weight").inner_text())
+    count = result.locator("mask rect[fill='black']").count()
+    scale = result.locator(".attention-scale")
+    assert scale.inner_text().startswith(f"largest {largest:.2f}, ")
+    assert scale.inner_text().endswith(f" × uniform ({1 / count:.2f} in {count})")
+    bar = scale.locator(".attention-bar")
+    width = "node => node.getBoundingClientRect().width"
+    share = scale.locator(".attention-fill").evaluate(width) / bar.evaluate(width)
+    assert share == pytest.approx(largest, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_api_reference_tries_a_request_under_the_same_policy(page, address, scene_file):
+    violations: list[str] = []
+    page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
+    page.goto(f"{address}/docs")
+    sync_api.expect(page.locator(".opblock-summary-path")).to_have_count(6)
+    page.locator(".opblock-summary", has_text="/api/captions").click()
+    page.locator("input[type=file]").set_input_files(str(scene_file))
+    page.get_by_role("button", name="Execute").click()
+    sync_api.expect(page.locator(".live-responses-table .response-col_status").last).to_have_text("200")
+    assert violations == []
+
+
+def test_the_client_of_the_documentation_works(address, scene_file):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
+    names: dict = {}
+    exec(compile(page.split("```python\n")[1].split("```")[0], "serving.md", "exec"), names)
+    result = names["caption"](scene_file, server=address, model="xlan", num_captions=2)
+    assert (result["model"], len(result["captions"])) == ("xlan", 2)
