@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -90,6 +92,25 @@ def test_permissions_follow_the_umask(tmp_path, mask, mode):
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == mode
+
+
+def test_writing_in_threads_leaves_the_umask_as_it_is(tmp_path, monkeypatch):
+    umask = os.umask
+    before = umask(0o027)
+
+    def switch_thread_after(mask):
+        previous = umask(mask)
+        time.sleep(1e-4)
+        return previous
+
+    monkeypatch.setattr("os.umask", switch_thread_after)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: write_text(tmp_path / f"{number}.txt", ""), range(200)))
+        assert umask(before) == 0o027
+    finally:
+        umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o640}
 
 
 def test_a_file_instead_of_the_folder_raises(tmp_path):

@@ -7,9 +7,10 @@ import json
 import math
 import os
 import re
-import tempfile
+import secrets
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import UnionType
@@ -38,16 +39,17 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
     Raise DataError, naming the file, when the system refuses the write (read-only folder, full disk, quota), and where
     it is a device or a pipe, which a file would replace.
     """
-    path, partial = follow_links(path), None
+    path = follow_links(path)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise DataError(f"{path} is no regular file; name a file to write")
+    partial = partial_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        os.close(handle)
-        partial = Path(name)
+        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)  # less the umask
+        permissions = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        os.close(descriptor)
         yield partial
-        partial.chmod(0o666 & ~umask())
+        partial.chmod(permissions)  # safetensors writes a file of its own
         if sync:
             _sync(partial)
         partial.replace(path)
@@ -57,8 +59,13 @@ def atomic_write(path: str | Path, *, sync: bool = False) -> Iterator[Path]:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise DataError(f"{path} could not be written ({reason}); free some space or name another folder") from error
     finally:
-        if partial is not None:
+        with suppress(OSError):  # such as a folder that is a file
             partial.unlink(missing_ok=True)
+
+
+def partial_path(path: Path) -> Path:
+    """Return a new name, in the same folder, for a file or folder that is being written."""
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
 
 
 def follow_links(path: str | Path) -> Path:
@@ -89,13 +96,6 @@ def is_file_name(name: str) -> bool:
         return bool(os.fsencode(name)) and not {"/", "\0"} & {*name}
     except UnicodeEncodeError:
         return False
-
-
-def umask() -> int:
-    """Return the permissions that new files lack."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from legenda.data.features.open import open_features
 from legenda.data.features.validate import as_floats, largest_feature, validate_regions, validate_values
 from legenda.data.features.writer import write_store
 from legenda.errors import DataError, import_extra
-from legenda.io import atomic_write, check_output, is_file_name, umask, write_json
+from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
 
 Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
@@ -222,15 +221,14 @@ def _write_folder(
 ) -> None:
     if out.exists():
         raise DataError(f"{out} exists already; name a new folder or remove it")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".partial"))
+    folder = partial_path(out)
     try:
+        folder.mkdir(parents=True)
         for image, features, boxes in _cast(out, images, dtype):
             arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
         verify(folder)
-        folder.chmod(0o777 & ~umask())
         folder.rename(out)
     except OSError as error:
         raise DataError(f"{out} could not be written ({error.strerror or error}); free some space") from error
