@@ -115,7 +115,7 @@ def test_a_fixed_number_of_regions_has_the_surest_ones(sure):
 @pytest.mark.parametrize("num_regions", [12, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_batch_equals_its_images_one_by_one(monkeypatch, num_regions):
     """Images of two sizes, of which two are resized to the same."""
-    monkeypatch.setattr("legenda.extractors.batching.SHORT_SIDE", 200)
+    monkeypatch.setattr("legenda.extractors.detection.SHORT_SIDE", 200)
     images, model = [image(96, 64), image(64, 96), image(48, 32)], tiny()
     batch = extract_regions(model, images, num_regions)
     for (features, boxes), each in zip(batch, images, strict=True):

@@ -14,7 +14,7 @@ from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import extract_store, load_extractor
 from legenda.extractors.registry import absolute_name, is_registered, needs_no_file, split_name
-from legenda.extractors.torchvision_backend import extract_regions
+from legenda.extractors.torchvision import extract_regions
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32

@@ -9,7 +9,7 @@ from torchvision.models import resnet
 
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
-from legenda.extractors.batching import resize_scale
+from legenda.extractors.detection import resize_scale
 from legenda.extractors.torchvision_grids import build_grid, extract_grids, load_grid, rename_detectron
 
 
@@ -25,7 +25,7 @@ def tiny() -> resnet.ResNet:
 @pytest.fixture
 def small(monkeypatch) -> None:
     """Resize the short side of images to 120 pixels."""
-    monkeypatch.setattr("legenda.extractors.batching.SHORT_SIDE", 120)
+    monkeypatch.setattr("legenda.extractors.detection.SHORT_SIDE", 120)
 
 
 def test_images_are_resized_as_by_jiang_et_al():

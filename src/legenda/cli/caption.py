@@ -23,7 +23,7 @@ def run(arguments: Sequence[str]) -> None:
 
         return caption_with_ray(options)
     from legenda.cli.progress import progress_bar
-    from legenda.extractors.image_sources import open_image_sources
+    from legenda.extractors.sources import open_image_sources
     from legenda.pipeline import open as open_pipeline
 
     errors: list[str] = []

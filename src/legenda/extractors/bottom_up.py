@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.extractors.base import ImageRegions
-from legenda.extractors.batching import map_groups, resize_scale
+from legenda.extractors.detection import map_groups, resize_scale
 from legenda.extractors.selection import MAX_REGIONS, MIN_CONFIDENCE, MIN_REGIONS
 from legenda.extractors.weights import load_weights, read_weights
 from legenda.io import verified

@@ -126,7 +126,7 @@ def load_bottom_up_extractor(weights: str, *, compute: ComputeOptions) -> Extrac
 def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a detector or a grid of torchvision, MODEL or MODEL:FILE."""
     _require_torchvision()
-    from legenda.extractors.torchvision_backend import load_torchvision
+    from legenda.extractors.torchvision import load_torchvision
 
     model, _, weights = model.partition(":")
     digest = f"@{_digest([Path(weights)])}" if weights else ""
@@ -137,7 +137,7 @@ def load_torchvision_extractor(model: str, *, compute: ComputeOptions, allow_dow
 def load_hf_extractor(model: str, *, compute: ComputeOptions, allow_download: bool = True) -> Extractor:
     """Return a backbone or DETR of transformers, from the hub or a folder."""
     _require_torchvision()
-    from legenda.extractors.hf_backend import Detector, load_hf
+    from legenda.extractors.hf import Detector, load_hf
 
     extract = load_hf(model, compute.resolve(), allow_download)
     folder = Path(model)

@@ -18,7 +18,7 @@ from torchvision.models import resnet
 from legenda.data.features.validate import grid_boxes
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors.base import Extract, ImageRegions
-from legenda.extractors.batching import map_groups, resize_scale
+from legenda.extractors.detection import map_groups, resize_scale
 from legenda.extractors.weights import load_published, load_weights, read_weights
 
 RESNEXT152 = "resnext152_32x8d"

@@ -13,7 +13,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from legenda.errors import ConfigError, did_you_mean
 from legenda.extractors.base import Extract, Extractor, ImageRegions
-from legenda.extractors.batching import map_groups
+from legenda.extractors.detection import map_groups
 from legenda.extractors.selection import MAX_REGIONS, select_regions
 from legenda.extractors.torchvision_grids import GRIDS, load_grid
 from legenda.extractors.weights import load_published
