@@ -19,7 +19,7 @@ from legenda.extractors.bottom_up import (
     select_boxes,
     suppressed,
 )
-from legenda.extractors.weights import load_weights
+from legenda.extractors.detection import load_weights
 
 TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
 

@@ -11,7 +11,7 @@ from PIL import Image
 from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.features.open import open_features
 from legenda.extractors import Extractor, extract_store, load_extractor
-from legenda.extractors.fingerprint import find_mismatch, fingerprint, identify
+from legenda.extractors.base import find_mismatch, fingerprint, identify
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
 SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")

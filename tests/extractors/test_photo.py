@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 import legenda
 from legenda.data.features.predicted_words import NUM_PHRASES, NUM_WORDS, WIDTH
 from legenda.extractors import load_extractor
-from legenda.extractors.fingerprint import draw_test_image
+from legenda.extractors.base import draw_test_image
 from legenda.extractors.photo.nanodet import _suppress
 from legenda.extractors.photo.regions import PARTS
 from legenda.models.location import ASSETS, PACKAGED

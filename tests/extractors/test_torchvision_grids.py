@@ -10,7 +10,7 @@ from torchvision.models import resnet
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
 from legenda.extractors.detection import resize_scale
-from legenda.extractors.torchvision_grids import build_grid, extract_grids, load_grid, rename_detectron
+from legenda.extractors.torchvision import build_grid, extract_grids, load_grid, rename_detectron
 
 
 def image(seed: int, width: int, height: int) -> Image.Image:

@@ -15,8 +15,7 @@ from legenda.data.features.base import UNNAMED
 from legenda.data.features.identity import ExtractorIdentity
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
-from legenda.extractors.base import Extractor
-from legenda.extractors.fingerprint import find_mismatch
+from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_registered, load_extractor, needs_no_file, split_name
 from legenda.extractors.video import is_of_frames
 from legenda.models import Captioner

@@ -22,9 +22,15 @@ from torch.nn import functional as F
 from torchvision.ops import box_iou, nms, roi_pool
 
 from legenda.extractors.base import ImageRegions
-from legenda.extractors.detection import map_groups, resize_scale
-from legenda.extractors.selection import MAX_REGIONS, MIN_CONFIDENCE, MIN_REGIONS
-from legenda.extractors.weights import load_weights, read_weights
+from legenda.extractors.detection import (
+    MAX_REGIONS,
+    MIN_CONFIDENCE,
+    MIN_REGIONS,
+    load_weights,
+    map_groups,
+    read_weights,
+    resize_scale,
+)
 from legenda.io import verified
 
 MEAN = (102.9801, 115.9465, 122.7717)

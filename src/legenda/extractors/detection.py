@@ -1,13 +1,33 @@
-"""Batches of images of one size: padding to a common size would change the features at the borders."""
+"""What detectors and grids share: batches of images of one size, the rule for the number of regions, weights in files.
+
+Padding images to a common size would change the features at the borders.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from legenda.errors import CheckpointError, ConfigError
+from legenda.extractors.base import DOWNLOAD_HINT
+from legenda.io import verified
+from legenda.torch_pickle import load_checkpoint
 
 T = TypeVar("T")
 
 SHORT_SIDE, LONG_SIDE = 600, 1000
 """Pixels to which Bottom-Up attention and the grids of Jiang et al. (CVPR 2020) resize the short side, and at most the
 long one."""
+MIN_REGIONS, MAX_REGIONS, MIN_CONFIDENCE = 10, 100, 0.2
+"""Bottom-Up attention (Anderson et al., CVPR 2018) keeps the regions of at least this confidence, but no fewer and no
+more than these."""
 
 
 def resize_scale(size: tuple[int, int]) -> float:
@@ -26,3 +46,61 @@ def map_groups(function: Callable[[list[T]], list[Any]], items: Sequence[T], key
     for positions in groups.values():
         results.update(zip(positions, function([items[position] for position in positions]), strict=True))
     return [results[position] for position in range(len(items))]
+
+
+def select_regions(
+    features: Tensor, boxes: Tensor, confidence: Tensor, num_regions: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the selected regions of candidates (n, D), (n, 4) in 0..1 and (n,), the most confident first.
+
+    num_regions: how many, where there are so many; None for those of the rule. Where every box is empty, return the
+    most confident candidate with the whole image as its box.
+    """
+    nonempty = ((boxes[:, 2:] - boxes[:, :2]) > 1e-3).all(dim=1)
+    if not nonempty.any():
+        best = int(confidence.argmax())
+        return features[best : best + 1].cpu().numpy(), np.array([[0, 0, 1, 1]], np.float32)
+    features, boxes, confidence = features[nonempty], boxes[nonempty], confidence[nonempty]
+    count = num_regions or int((confidence >= MIN_CONFIDENCE).sum().clamp(MIN_REGIONS, MAX_REGIONS))
+    selected = confidence.argsort(descending=True)[:count]
+    return features[selected].cpu().numpy(), F.relu(boxes[selected]).cpu().numpy()
+
+
+def read_weights(path: Path, hint: str) -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors or .pth file by name; those in "model" where it is a whole checkpoint.
+
+    Raise DataError, naming the file and the hint, where it cannot be read.
+    """
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return verified(lambda: load_file(path), path, hint)
+    state = load_checkpoint(path, hint)
+    found = state.get("model", state) if isinstance(state, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def load_published(build: Any, name: str, allow_download: bool) -> Any:
+    """Return a model of torchvision with its published weights; `build` is its function.
+
+    Raise ConfigError where they are neither on this machine nor may be fetched, and DataError where that fails.
+    """
+    from torchvision.models import get_model_weights
+
+    published: Any = get_model_weights(build)
+    file = Path(urlsplit(published.DEFAULT.url).path).name
+    if not (allow_download or Path(torch.hub.get_dir(), "checkpoints", file).is_file()):
+        raise ConfigError(f"torchvision:{name} is not on this machine; {DOWNLOAD_HINT}")
+    return verified(lambda: build(weights="DEFAULT"), f"torchvision:{name}", "name a file, torchvision:MODEL:FILE")
+
+
+def load_weights(model: nn.Module, state: dict[str, Tensor], path: Path, hint: str) -> None:
+    """Load weights by name; raise CheckpointError naming one that is missing or of another shape."""
+    expected = {name: value for name, value in model.state_dict().items() if not name.endswith("num_batches_tracked")}
+    for name, value in expected.items():
+        found = state.get(name)
+        if not isinstance(found, Tensor) or found.shape != value.shape:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else "nothing"
+            raise CheckpointError(f"{path} has {shape} as {name}, where {tuple(value.shape)} is needed; {hint}")
+    counters = {n: torch.zeros((), dtype=torch.long) for n in model.state_dict() if n.endswith("num_batches_tracked")}
+    model.load_state_dict({**counters, **{name: state[name].float() for name in expected}}, assign=True)

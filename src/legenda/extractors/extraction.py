@@ -14,9 +14,8 @@ from legenda.data.features.identity import ExtractorIdentity
 from legenda.data.features.validate import find_unstorable
 from legenda.data.features.writer import write_store
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.base import Extractor
+from legenda.extractors.base import Extractor, identify
 from legenda.extractors.batches import extract_batches, order_by_size
-from legenda.extractors.fingerprint import identify
 from legenda.extractors.images import check_ids, image_id
 from legenda.extractors.processes import ExtractorProcesses
 from legenda.extractors.resume import ShardCache, StoredImage

@@ -14,8 +14,7 @@ from torch import Tensor
 from legenda.data.features.validate import grid_boxes
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
-from legenda.extractors.detection import map_groups
-from legenda.extractors.selection import select_regions
+from legenda.extractors.detection import map_groups, select_regions
 
 _MAX_PREFIX_TOKENS = 16
 """The largest number of class and register tokens before the tokens of the grid."""

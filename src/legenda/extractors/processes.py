@@ -21,9 +21,8 @@ from typing import Any, Self
 from legenda.compute import ComputeOptions
 from legenda.data.features.identity import ExtractorIdentity
 from legenda.errors import DataError
-from legenda.extractors.base import Extractor
+from legenda.extractors.base import Extractor, identify
 from legenda.extractors.batches import Batch, extract_batches
-from legenda.extractors.fingerprint import identify
 from legenda.extractors.registry import load_extractor
 from legenda.extractors.video import FrameSampling
 from legenda.plugins import load_plugin, plugin_files

@@ -1,22 +1,36 @@
-"""Regions of torchvision's Faster R-CNN, the box head's features of each detected box, and grids of its ResNets."""
+"""Regions of torchvision's Faster R-CNN, the box head's features of each detected box, and grids of its ResNets.
+
+Grids are those of Jiang et al. (CVPR 2020): the last feature map of an image whose short side is 600 pixels, averaged
+to 7 x 7 cells as in the files that MD-SAN reads.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
-from torchvision.models import detection
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.models import detection, resnet
 from torchvision.transforms.functional import pil_to_tensor
 
-from legenda.errors import ConfigError, did_you_mean
+from legenda.data.features.validate import grid_boxes
+from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.extractors.base import Extract, Extractor, ImageRegions
-from legenda.extractors.detection import map_groups
-from legenda.extractors.selection import MAX_REGIONS, select_regions
-from legenda.extractors.torchvision_grids import GRIDS, load_grid
-from legenda.extractors.weights import load_published
+from legenda.extractors.detection import (
+    MAX_REGIONS,
+    load_published,
+    load_weights,
+    map_groups,
+    read_weights,
+    resize_scale,
+    select_regions,
+)
 from legenda.io import verified
 from legenda.torch_pickle import load_checkpoint
 
@@ -24,6 +38,12 @@ _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
 )
 _MIN_SCORE = 0.01
+RESNEXT152 = "resnext152_32x8d"
+GRIDS = (*(name for name in dir(resnet) if re.match(r"(wide_)?res\w+\d", name)), RESNEXT152)
+"""The backbones; that of X-152 has no weights in torchvision."""
+SIDE = 7
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_DETECTRON = re.compile(r"(?:backbone|roi_heads)\.(?:res(\d)\.(\d+)|stem)\.(?:conv(\d)|shortcut)(\.norm)?\.(\w+)")
 
 
 def load_torchvision(name: str, weights: Path | None, device: torch.device, allow_download: bool = True) -> Extractor:
@@ -80,3 +100,78 @@ def _extract(model: Any, num_regions: int | None, images: list[Image.Image]) -> 
         relative = (corners / frame[:, [2, 3, 2, 3]]).float().clamp(0, 1)
         regions.append(select_regions(states, relative, scores, num_regions))
     return regions
+
+
+def load_grid(name: str, weights: Path | None, device: torch.device, allow_download: bool = True) -> Extract:
+    """Return the extract function of a backbone with its published weights, downloaded once, or those of a file.
+
+    The file has torchvision's names, or those of Detectron2, as the detectors of Jiang et al. have, trained on Visual
+    Genome. Raise ConfigError, DataError or CheckpointError where there are no weights, or those of another model.
+    """
+    if weights is None and name == RESNEXT152:
+        raise ConfigError(f"torchvision has no weights of {name}; name a file, torchvision:{name}:FILE")
+    if weights is None:
+        model: resnet.ResNet = load_published(getattr(resnet, name), name, allow_download)
+    else:
+        with torch.device("meta"):
+            model = build_grid(name)
+        hint = f"name weights of {name}"
+        state = read_weights(weights, hint)
+        load_weights(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
+    return partial(extract_grids, model.eval().to(device))
+
+
+def build_grid(name: str) -> resnet.ResNet:
+    """Return a backbone with random weights, its unused classifier without any."""
+    if name == RESNEXT152:
+        model = resnet.ResNet(resnet.Bottleneck, [3, 8, 36, 3], groups=32, width_per_group=8)
+    else:
+        model: resnet.ResNet = getattr(resnet, name)()
+    model.register_module("fc", nn.Identity())
+    return model
+
+
+def rename_detectron(state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return the weights of Detectron2's ResNeXt under torchvision's names; others unchanged.
+
+    Its models read BGR, so the channels of the first convolution are reversed. Raise CheckpointError, naming the file,
+    for deformable convolutions, which torchvision's ResNets lack.
+    """
+    if any("conv2_offset" in name for name in state):
+        raise CheckpointError(f"{path} holds deformable convolutions, which are not read; name weights without them")
+    if "backbone.stem.conv1.weight" not in state:
+        return state
+    renamed: dict[str, Tensor] = {}
+    for source_key, value in state.items():
+        match = _DETECTRON.fullmatch(source_key)
+        if match is None:
+            continue
+        stage, block, conv, norm, part = match.groups()
+        layer = f"layer{int(stage) - 1}.{block}." if stage else ""
+        module = f"{'bn' if norm else 'conv'}{conv}" if conv else f"downsample.{1 if norm else 0}"
+        renamed[f"{layer}{module}.{part}"] = value
+    return {**renamed, "conv1.weight": renamed["conv1.weight"].flip(1)}
+
+
+def extract_grids(model: resnet.ResNet, images: list[Image.Image]) -> list[ImageRegions]:
+    """Return features (49, D) of the cells of each RGB image, row by row, and their boxes; one size is a batch."""
+    return map_groups(partial(_extract_grid, model), images, _resized_size)
+
+
+@torch.inference_mode()
+def _extract_grid(model: resnet.ResNet, images: list[Image.Image]) -> list[ImageRegions]:
+    parameter = next(model.parameters())
+    width, height = _resized_size(images[0])
+    resized = [np.asarray(image.resize((width, height), Image.Resampling.BILINEAR)) for image in images]
+    pixels = torch.from_numpy(np.stack(resized)).permute(0, 3, 1, 2).to(parameter) / 255
+    mean, std = (pixels.new_tensor(values).reshape(3, 1, 1) for values in (_MEAN, _STD))
+    maps = model.maxpool(model.relu(model.bn1(model.conv1((pixels - mean) / std))))
+    maps = model.layer4(model.layer3(model.layer2(model.layer1(maps))))
+    cells = F.adaptive_avg_pool2d(maps.float(), SIDE).flatten(2).transpose(1, 2).cpu().numpy()
+    boxes = grid_boxes(SIDE, SIDE)
+    return [(features, boxes) for features in cells]
+
+
+def _resized_size(image: Image.Image) -> tuple[int, int]:
+    scale = resize_scale(image.size)
+    return max(1, round(scale * image.width)), max(1, round(scale * image.height))
