@@ -1,4 +1,4 @@
-"""A training and its evaluation, as commands for a process of `legenda table` or `legenda claim`."""
+"""A training and its evaluation, as commands for a process of `legenda table`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

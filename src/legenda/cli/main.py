@@ -17,7 +17,6 @@ COMMANDS = {
     "train": "train a recipe into a run folder; called again, it resumes",
     "evaluate": "caption a split with a trained model and score it",
     "table": "train the rows of a paper's table and print their scores with the paper's",
-    "claim": "test a claim of a paper on scenes, with seeds and intervals",
     "report": "compare runs in one page: scores, curves, captions, and the attention of each word",
     "caption": "caption images with a trained model",
     "figure": "draw a figure of the papers from trained runs",

@@ -103,7 +103,7 @@ def _footnotes(data: ScenesData) -> list[str]:
         "The attention shown is that of the last decoder layer over the encoded regions, the mean of all heads or a "
         "single head.",
         f"Measured on this machine with {torch.get_num_threads()} thread(s) in this process, one seed; "
-        "docs/results/scenes.md has three seeds and more attention mechanisms.",
+        "research/results/scenes.md has three seeds and more attention mechanisms.",
     ]
 
 

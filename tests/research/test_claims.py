@@ -1,0 +1,266 @@
+"""The claims, their runs, the rule of the verdict, and the page that is made from numbers alone."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from claim import arm_recipe, claim_runs, count_steps, get_claim, list_claims
+from measures import METRICS, CoreHours, noise_of, steps_to_reach
+from page import Interval, decide, overall_verdict, paired_interval, write_page
+
+from legenda.attention.distance import DistanceRescale
+from legenda.errors import ConfigError, DataError
+from legenda.io import write_json
+from legenda.models import create_model
+from legenda.models.registry import build_model
+
+SIZES = {"vocab_size": 20, "feature_dim": 192}
+TASK_SIZES = {
+    "captioning": SIZES,
+    "grounding": SIZES,
+    "vqa": {**SIZES, "answers": 30},
+    "translation": {"vocab_size": 50},
+}
+T4 = 2.7764451052
+"""The 97.5 % point of Student's t distribution with four degrees of freedom, from a table."""
+
+TINY = """
+title = "T"
+question = "Q?"
+source = "S"
+dataset = "D"
+[data]
+train = 12
+validation = 3
+test = 18
+[model]
+dim = 8
+num_heads = 2
+num_layers = 1
+ff_dim = 8
+[training]
+epochs = 1
+batch_size = 6
+eval_beam_size = 1
+[fine_tuning]
+epochs = 1
+[[arms]]
+key = "xe"
+label = "XE"
+recipe = "scenes.transformer"
+[[arms]]
+key = "sc"
+label = "SC"
+recipe = "scenes.transformer"
+model = { distance = "manhattan" }
+fine_tuning = { objective = "self_critical" }
+[[measures]]
+key = "truth"
+label = "truth"
+[[measures]]
+key = "diversity"
+label = "diversity"
+metric = "sample_diversity"
+[[comparisons]]
+arm = "sc"
+against = "xe"
+measure = "truth"
+predicted = "higher"
+"""
+
+
+def results(truth: dict[str, list[float | None]]) -> dict:
+    """Return the numbers of the claim `absent`: the truth of each seed by arm."""
+    arms = {
+        arm: {
+            "steps": 320,
+            "parameters": 1000,
+            "seeds": {str(n): {"truth": v, "absent": 0.5, "present": 0.5} for n, v in enumerate(values)},
+        }
+        for arm, values in truth.items()
+    }
+    about = {"claim": "absent", "date": "2026-01-01", "machine": "a processor", "beam_size": 3, "core_hours": 1.5}
+    return {**about, "arms": arms}
+
+
+@pytest.mark.parametrize("name", list_claims())
+def test_every_claim_compares_models_of_equal_size_and_budget(name):
+    claim = get_claim(name)
+    recipes = {key: arm_recipe(arm) for key, arm in claim.arms.items()}
+    with torch.device("meta"):
+        models = {key: build_model(r.model, {**r.model_overrides, **TASK_SIZES[r.task]}) for key, r in recipes.items()}
+    for comparison in claim.comparisons:
+        if isinstance(comparison.against, str):
+            first, second = (models[key].parameter_count for key in (comparison.arm, comparison.against))
+            assert max(first, second) <= 1.10 * min(first, second), comparison
+            if not comparison.against.endswith("_before"):  # the same model before a second stage
+                assert count_steps(recipes[comparison.arm]) == count_steps(recipes[comparison.against])
+            assert recipes[comparison.arm].data == recipes[comparison.against].data
+
+
+def test_runs_of_one_configuration_are_shared_and_shorter_trainings_are_others(tmp_path):
+    first = {run.arm.key: run for run in claim_runs(get_claim("geometry_kinds"), tmp_path, 1)}
+    second = {run.arm.key: run for run in claim_runs(get_claim("distances"), tmp_path, 1)}
+    assert first["none"].folder == second["none"].folder
+    assert len({run.folder for run in (*first.values(), *second.values())}) == len(first) + len(second) - 1
+    short = next(claim_runs(get_claim("geometry_kinds"), tmp_path, 1, steps=376))
+    assert short.folder != first["none"].folder
+    assert (short.steps, short.recipe.stages[0].epochs) == (376, 4)
+    assert short.recipe.stages[0].schedule.decay_after == (2, 3, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
+def test_a_claim_is_trained_resumed_and_reported(tmp_path, run_script):
+    claim = tmp_path / "tiny.toml"
+    claim.write_text(TINY, encoding="utf-8")
+    out = tmp_path / "out"
+    numbers = []
+    for seeds in (1, 2):
+        code, printed, _ = run_script("claims/run.py", claim, "--out", out, "--seeds", seeds)
+        assert code == 0
+        assert str(out / "tiny.md") in printed
+        numbers.append(json.loads((out / "tiny.json").read_text()))
+    first, second = numbers
+    assert second["core_hours"] >= first["core_hours"] > 0
+    for arm in ("xe", "sc"):
+        assert second["arms"][arm]["seeds"]["0"] == first["arms"][arm]["seeds"]["0"]  # not trained again
+        assert list(second["arms"][arm]["seeds"]) == ["0", "1"]
+        assert second["arms"][arm]["steps"] == 4
+        assert 0 <= second["arms"][arm]["seeds"]["1"]["diversity"] <= 1
+
+
+def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, run_script):
+    path = tmp_path / "absent.json"
+    low, high = [0.1, 0.2, 0.3, 0.2, 0.1], [0.5, 0.6, 0.8, 0.6, 0.5]
+    write_json(path, results({"base": low, "decoder_aoa": high, "encoder": high, "encoder_aoa": low}))
+    assert run_script("claims/run.py", "--page", path)[0] == 0
+    page = (tmp_path / "absent.md").read_text(encoding="utf-8")
+    # differences 0.4, 0.4, 0.5, 0.4, 0.4: mean 0.42, half of the interval t * sqrt(0.002 / 5)
+    assert "| 0.420 | 0.364 to 0.476 | confirmed |" in page
+    assert "| -0.420 | -0.476 to -0.364 | refuted |" in page
+    figure = ElementTree.parse(tmp_path / "absent.svg").getroot()
+    assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ({"claim": 3}, DataError),
+        ({"arms": {"base": {"parameters": 1, "steps": 2, "seeds": {"0": {"truth": "x"}}}}}, DataError),
+        ({"arms": {"bas": {"parameters": 1, "steps": 2, "seeds": {}}}}, ConfigError),
+    ],
+)
+def test_a_damaged_file_of_results_leaves_no_page(tmp_path, content, error):
+    path = tmp_path / "absent.json"
+    write_json(path, {**results({"base": [0.1]}), **content})
+    with pytest.raises(error):
+        write_page(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("arguments", [("relation",), ("relations", "--seeds", "0"), ("absent", "--arms", "bas")])
+def test_a_wrong_name_or_number_is_one_sentence(tmp_path, run_script, arguments):
+    code, _, err = run_script("claims/run.py", *arguments, "--out", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["title = 1 =", 'title = "T"', "arms = [3]\nmeasures = []\ncomparisons = []"])
+def test_files_without_a_claim_are_errors(tmp_path, text):
+    path = tmp_path / "own.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"own\.toml"):
+        get_claim(str(path))
+
+
+def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
+    path = tmp_path / "absent.json"
+    write_json(path, results({"base": [0.1] * 6, "decoder_aoa": [0.5, 0.6, 0.5, 0.6, 0.5, None]}))
+    # mean 0.44, half of the interval t * sqrt(0.003 / 5)
+    assert "| 0.440 | 0.372 to 0.508 | no verdict |" in write_page(path).read_text(encoding="utf-8")
+
+
+def test_a_score_that_is_not_reached_is_a_bound_and_the_verdict_without_it_is_stated(tmp_path):
+    steps = {"none": [500, 500, 500, 500, 500], "in_q": [None, 400, None, 400, 400]}
+    arms = {
+        key: {
+            "steps": 1000,
+            "parameters": 1,
+            "seeds": {str(n): {"early_steps": 100, "truth": 0.5, "steps": s} for n, s in enumerate(values)},
+        }
+        for key, values in steps.items()
+    }
+    path = tmp_path / "n.json"
+    write_json(path, {**results({}), "claim": "normalized_queries", "arms": arms})
+    page = write_page(path).read_text(encoding="utf-8")
+    assert "| ≥ 500, -100, ≥ 500, -100, -100 |" in page
+    assert "Without these seeds 3 are left" in page
+    assert (tmp_path / "n.svg").read_text(encoding="utf-8").count('fill="white" stroke') == 2
+
+
+def test_the_interval_is_that_of_a_table_of_students_t():
+    interval = paired_interval([0.1, 0.2, 0.3, 0.4, 0.5])  # mean 0.3, standard deviation sqrt(0.025)
+    half = T4 * (0.025 / 5) ** 0.5
+    assert (interval.mean, interval.low, interval.high) == pytest.approx((0.3, 0.3 - half, 0.3 + half))
+    assert paired_interval([0.5] * 5) == Interval(0.5, 0.5, 0.5)
+    assert paired_interval([0.5]) == Interval(0.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "seeds", "higher", "lower"),
+    [
+        (0.1, 0.3, 5, "confirmed", "refuted"),
+        (-0.3, -0.1, 5, "refuted", "confirmed"),
+        (-0.1, 0.3, 5, "not confirmed", "not confirmed"),
+        (0.0, 0.3, 5, "not confirmed", "not confirmed"),
+        (0.1, 0.3, 4, "no verdict", "no verdict"),
+    ],
+)
+def test_the_verdict_follows_from_the_interval(low, high, seeds, higher, lower):
+    interval = Interval(0.0, low, high)
+    assert decide(interval, seeds, "higher") == higher
+    assert decide(interval, seeds, "lower") == lower
+
+
+def test_all_comparisons_must_hold():
+    assert overall_verdict(["confirmed", "confirmed"]) == "confirmed"
+    assert overall_verdict(["confirmed", "not confirmed", "refuted"]) == "refuted"
+    assert overall_verdict(["refuted", "no verdict"]) == "no verdict"
+
+
+def test_the_noise_of_gradients_is_that_of_their_distribution():
+    generator = np.random.default_rng(0)
+    mean, deviation = np.full(50, 0.2), 0.5  # variance 50 * 0.25, squared norm 50 * 0.04
+    gradients = torch.from_numpy(mean + deviation * generator.standard_normal((4000, 50)))
+    assert noise_of(gradients) == pytest.approx(6.25, rel=0.05)
+    assert noise_of(torch.tensor([[1.0], [-1.0]])) == float("inf")
+
+
+def test_near_heads_are_those_with_negative_weights(tmp_path):
+    run = next(claim_runs(get_claim("head_signs"), tmp_path, 1))
+    model = create_model(run.recipe.model, **run.recipe.model_overrides, **SIZES)
+    rescale = next(module for module in model.modules() if isinstance(module, DistanceRescale))
+    rescale.weight.data = torch.tensor([1.0, -1.0, 0.5, -0.1, -2.0, 3.0, 1.0, 1.0])
+    model.save(run.folder)
+    assert METRICS["near_heads"](run) == 3 / 8
+
+
+def test_steps_count_from_where_the_score_stays():
+    scores = [0.2, 0.9, 0.8, None, 0.95, 0.9]
+    history = [{"step": 10 * n, "validation": {"truth": value}} for n, value in enumerate(scores, start=1)]
+    assert steps_to_reach([{"step": 5, "loss": 1.0}, *history], "truth", 0.9) == 50
+    assert steps_to_reach(history[:3], "truth", 0.9) is None
+
+
+def test_claims_with_one_folder_keep_the_core_hours_of_each_other(tmp_path, monkeypatch):
+    seconds = iter([0.0, 0.0, 3600.0, 7200.0, 9000.0, 9000.0])
+    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
+    first, second = CoreHours(tmp_path, "relations"), CoreHours(tmp_path, "absent")
+    assert [second.count(), first.count(), second.count()] == [1.0, 2.0, 2.5]
+    assert json.loads((tmp_path / "core_hours.json").read_text()) == {"relations": 2.0, "absent": 2.5}
+    write_json(tmp_path / "core_hours.json", {"relations": "x"})
+    with pytest.raises(DataError, match="delete it to count from 0"):
+        CoreHours(tmp_path, "relations")
