@@ -26,7 +26,6 @@ test-all: $(VENV)/test
 # Damaged files and requests for MINUTES=10, from a new seed, which is printed, or SEED=7.
 fuzz: $(VENV)/fuzz
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/pickles.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/server.py $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/lint

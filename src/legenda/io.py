@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import pickle
 import re
 import secrets
 import stat
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 
@@ -182,6 +183,34 @@ def _parse_finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError
     return value
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickle containers, numbers and text; `allowed` replaces globals by name, and every other one is refused."""
+
+    def __init__(self, file: BinaryIO, allowed: Mapping[str, Any]) -> None:
+        super().__init__(file, encoding="latin-1")  # as Python 2 wrote bytes
+        self._allowed = allowed
+
+    def find_class(self, module: str, name: str) -> Any:
+        path = f"{ {'__builtin__': 'builtins', 'copy_reg': 'copyreg'}.get(module, module) }.{name}"
+        if path not in self._allowed:
+            raise DataError(f"it holds {path}, which is not plain data and is not imported")
+        return self._allowed[path]
+
+
+def read_pickle(path: Path, hint: str, allowed: Mapping[str, Any] | None = None) -> Any:
+    """Return the content of a pickle of plain data: numbers, text, containers, and what `allowed` replaces.
+
+    allowed: stand-ins by the full name of a class or function. Nothing of the file is executed or imported.
+    Raise DataError, naming the file, for anything else.
+    """
+
+    def read() -> Any:
+        with path.open("rb") as file:
+            return _PlainUnpickler(file, allowed or {}).load()
+
+    return verified(read, path, hint)
 
 
 def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: str) -> Any:

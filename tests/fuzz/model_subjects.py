@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
 import shutil
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -111,45 +109,27 @@ def recipes(root: Path) -> list[Subject]:
 
 
 def released(root: Path) -> list[Subject]:
-    """Return released weights and vocabularies of every format, which are imported."""
+    """Return released weights in safetensors, and vocabularies as JSON and as text, which are imported."""
     import safetensors.torch
     import torch
 
     data = Path(__file__).resolve().parents[1] / "importers" / "data" / "abl_base.npz"
     with np.load(data) as arrays:
-        weights = {name.removeprefix("sd/"): arrays[name] for name in arrays.files if name.startswith("sd/")}
-    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+        tensors = {n.removeprefix("sd/"): torch.from_numpy(arrays[n]) for n in arrays.files if n.startswith("sd/")}
     words = {str(n + 1): f"w{n}" for n in range(49)} | {"50": "UNK"}
-    infos = {"vocab": words, "opt": Namespace(rnn_size=8, id="x"), "iter": 3, "best": np.float64(1.5), "t": (1, [2])}
-    vocabularies = {
-        "cocotalk.json": json.dumps({"ix_to_word": words, "images": []}).encode(),
-        "infos.pkl": pickle.dumps(infos, protocol=2),
-        "vocab.txt": "\n".join(words.values()).encode(),
-    }
-    command = "import aoanet {{0}}/{} --vocabulary {{0}}/{} --out {{0}}/run"
     found = []
-    for kind in ("pth", "npz", "safetensors"):
-        folder = root / kind
-        folder.mkdir(parents=True)
-        (folder / "vocab.txt").write_bytes(vocabularies["vocab.txt"])
-        path = folder / f"model.{kind}"
-        match kind:
-            case "pth":
-                torch.save({"state_dict": tensors, "epoch": 3}, path)
-            case "npz":
-                np.savez(path, **weights)
-            case _:
-                safetensors.torch.save_file(tensors, path)
-        found.append(Subject(f"import.{kind}", folder, (path.name,), (command.format(path.name, "vocab.txt"),)))
-    torch.save(tensors, root / "legacy.pth", _use_new_zipfile_serialization=False)
-    for name, content in {**vocabularies, "legacy.bin": vocabularies["vocab.txt"]}.items():
-        folder = root / name.replace(".", "_")
-        folder.mkdir()
-        (folder / "model.bin").write_bytes((root / "legacy.pth").read_bytes())
-        file = "vocab.txt" if name == "legacy.bin" else name
-        (folder / file).write_bytes(content)
-        damaged = "model.bin" if name == "legacy.bin" else name
-        found.append(Subject(f"import.{name}", folder, (damaged,), (command.format("model.bin", file),)))
+    for damaged, vocabulary in (
+        ("model.safetensors", "vocab.txt"),
+        ("*.json", "cocotalk.json"),
+        ("*.txt", "vocab.txt"),
+    ):
+        folder = root / damaged.replace("*", "vocabulary").replace(".", "_")
+        write_files(
+            folder, {"cocotalk.json": json.dumps({"ix_to_word": words}), "vocab.txt": "\n".join(words.values())}
+        )
+        safetensors.torch.save_file(tensors, folder / "model.safetensors")
+        command = f"import aoanet {{0}}/model.safetensors --vocabulary {{0}}/{vocabulary} --out {{0}}/run"
+        found.append(Subject(f"import.{folder.name}", folder, (damaged,), (command,)))
     return found
 
 
@@ -193,7 +173,7 @@ def remaining(root: Path) -> list[Subject]:
         entries.append({"id": number, "file_name": f"{number}.jpg", "width": 100, "height": 80})
     write_files(folder, {"captions_val2014.json": json.dumps({"images": entries, "annotations": []})})
     command = "convert {0}/b_att {0}/out.safetensors --sizes {0}/captions_val2014.json"
-    found.append(Subject("more.sizes", folder, ("*.json", "b_box/*"), (command,)))
+    found.append(Subject("more.sizes", folder, ("*.json",), (command,)))
     return [*found, *numbers(root)]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from campaign import BUILDERS, Campaign, Case
-from pickles import check
 
 from legenda.cli.main import main
 
@@ -55,10 +54,3 @@ def test_damaged_files_end_no_process(builder, tmp_path):
     finally:
         campaign.child.close()
     assert [text for text in found if text is not None] == []
-
-
-@pytest.mark.slow
-def test_hostile_pickles_are_refused(tmp_path):
-    problems, tallies = check(tmp_path, ["words of import", "weights of import", "archives of import", "expressions"])
-    assert problems == []
-    assert len(tallies) == 4

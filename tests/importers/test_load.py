@@ -18,9 +18,8 @@ import torch
 
 import legenda
 from legenda import LegendaError
-from legenda.importers.unpickling import read_pickle
-from legenda.importers.vocab import load_vocab
-from legenda.plain_pickle import Opaque
+from legenda.importers.vocab import _ALLOWED, load_vocab
+from legenda.io import read_pickle
 from legenda.text import Vocabulary
 
 TRACE = Path(tempfile.gettempdir()) / "legenda-ran-a-pickle"
@@ -53,11 +52,11 @@ def test_every_kind_of_file_gives_the_same_model(weights, tmp_path, suffix):
     assert not model.training
 
 
-@pytest.mark.parametrize("key", ["state_dict", "model"])
-def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key):
+@pytest.mark.parametrize(("key", "archive"), [("state_dict", True), ("model", False)])
+def test_a_checkpoint_of_training_with_the_weights_inside(weights, tmp_path, key, archive):
     path = tmp_path / "last.pth"
     state = {key: weights, "epoch": 3, "numpy_rng_state": np.random.RandomState(0).get_state()}
-    torch.save(state, path)
+    torch.save(state, path, _use_new_zipfile_serialization=archive)
     assert legenda.importers.load("aoanet", path).config.vocab_size == 51
 
 
@@ -91,9 +90,11 @@ class Evil:
         return os.system, (f"touch {TRACE}",)
 
 
-def test_a_checkpoint_that_would_run_something_is_not_run(tmp_path):
-    torch.save({"state_dict": Evil()}, tmp_path / "model.pth")
-    with pytest.raises(LegendaError, match=r"model\.pth cannot be read"):
+@pytest.mark.parametrize("archive", [True, False])
+@pytest.mark.filterwarnings("error")
+def test_a_checkpoint_that_would_run_something_is_not_run(tmp_path, archive):
+    torch.save({"state_dict": Evil()}, tmp_path / "model.pth", _use_new_zipfile_serialization=archive)
+    with pytest.raises(LegendaError, match=r"model\.pth cannot be read \(it holds more than tensors"):
         legenda.importers.load("aoanet", tmp_path / "model.pth")
     assert not TRACE.exists()
 
@@ -118,12 +119,11 @@ def test_plain_pickles_are_read(tmp_path, protocol):
         "order": np.arange(3),
         "nested": [(1, 2.5, None, True), {"é"}, collections.OrderedDict(a=1)],
     }
-    found = read_pickle(dump(content, tmp_path / "infos.pkl", protocol))
+    found = read_pickle(dump(content, tmp_path / "infos.pkl", protocol), "give another", _ALLOWED)
     assert found["opt"].rnn_size == 8
     assert found["vocab"] == content["vocab"]
     assert found["counts"] == {"a": 2, "b": 1}
-    assert isinstance(found["best"], Opaque)
-    assert isinstance(found["order"], Opaque)
+    assert not isinstance(found["order"], np.ndarray)
     assert found["nested"] == content["nested"]
 
 
@@ -146,15 +146,21 @@ def test_anything_else_is_refused_before_it_is_imported(tmp_path, evil):
         path = tmp_path / "vocab.pkl"
         path.write_bytes(b"c__main__\nCounter\n.")
     with pytest.raises(LegendaError, match=r"vocab\.pkl cannot be read \(it holds .* which is not plain data"):
-        read_pickle(path)
+        read_pickle(path, "give another", _ALLOWED)
     assert not TRACE.exists()
+
+
+def test_pickles_of_python_2(tmp_path):
+    """Protocol 0 of Python 2 of [{'raw': 'the dog', 'id': 12L}]."""
+    (tmp_path / "refs.p").write_bytes(b"(lp0\n(dp1\nS'raw'\np2\nS'the dog'\np3\nsS'id'\np4\nL12L\nsa.")
+    assert read_pickle(tmp_path / "refs.p", "give another") == [{"raw": "the dog", "id": 12}]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"garbage"])
 def test_a_broken_pickle(tmp_path, content):
     (tmp_path / "infos.pkl").write_bytes(content)
     with pytest.raises(LegendaError, match=r"infos\.pkl cannot be read"):
-        read_pickle(tmp_path / "infos.pkl")
+        read_pickle(tmp_path / "infos.pkl", "give another")
 
 
 NUMBERED = {str(number): word for number, word in enumerate(WORDS, start=1)}

@@ -12,8 +12,7 @@ import numpy as np
 
 from legenda.data.annotations import read_annotations
 from legenda.errors import DataError
-from legenda.io import get_field, read_json
-from legenda.plain_pickle import read_plain_pickle
+from legenda.io import get_field, read_json, read_pickle
 from legenda.text.questions import tokenize_question
 
 Box = tuple[float, float, float, float]
@@ -56,7 +55,7 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
     """
     path, sizes_path = Path(refs), Path(instances)
     sizes, boxes = _read_instances(sizes_path)
-    entries = read_plain_pickle(path, _REFS)
+    entries = read_pickle(path, _REFS)
     if not isinstance(entries, list):
         raise DataError(f"{path} holds no list of expressions; {_REFS}")
     found: dict[str, list[Expression]] = {}

@@ -28,10 +28,10 @@ from legenda.extractors.detection import (
     MIN_REGIONS,
     load_weights,
     map_groups,
-    read_weights,
     resize_scale,
 )
 from legenda.io import verified
+from legenda.models.weights import read_tensors
 
 MEAN = (102.9801, 115.9465, 122.7717)
 """Mean pixel in BGR order, subtracted before the image is resized."""
@@ -245,7 +245,7 @@ def load_bottom_up(weights: Path, device: torch.device) -> tuple[BottomUp, str]:
     digest = hashlib.sha256(verified(weights.read_bytes, weights, HINT)).hexdigest()[:8]
     with torch.device("meta"):
         model = BottomUp()
-    load_weights(model, read_weights(weights, HINT), weights, HINT)
+    load_weights(model, read_tensors(weights, HINT), weights, HINT)
     return model.eval().to(device), digest
 
 

@@ -18,7 +18,6 @@ from torch.nn import functional as F
 from legenda.errors import CheckpointError, ConfigError
 from legenda.extractors.base import DOWNLOAD_HINT
 from legenda.io import verified
-from legenda.torch_pickle import load_checkpoint
 
 T = TypeVar("T")
 
@@ -64,20 +63,6 @@ def select_regions(
     count = num_regions or int((confidence >= MIN_CONFIDENCE).sum().clamp(MIN_REGIONS, MAX_REGIONS))
     selected = confidence.argsort(descending=True)[:count]
     return features[selected].cpu().numpy(), F.relu(boxes[selected]).cpu().numpy()
-
-
-def read_weights(path: Path, hint: str) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors or .pth file by name; those in "model" where it is a whole checkpoint.
-
-    Raise DataError, naming the file and the hint, where it cannot be read.
-    """
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return verified(lambda: load_file(path), path, hint)
-    state = load_checkpoint(path, hint)
-    found = state.get("model", state) if isinstance(state, dict) else None
-    return found if isinstance(found, dict) else {}
 
 
 def load_published(build: Any, name: str, allow_download: bool) -> Any:

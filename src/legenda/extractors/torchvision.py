@@ -27,12 +27,11 @@ from legenda.extractors.detection import (
     load_published,
     load_weights,
     map_groups,
-    read_weights,
     resize_scale,
     select_regions,
 )
 from legenda.io import verified
-from legenda.torch_pickle import load_checkpoint
+from legenda.models.weights import read_tensors
 
 _MODELS = tuple(
     name for name in dir(detection) if name.startswith("fasterrcnn_") and callable(getattr(detection, name))
@@ -60,7 +59,7 @@ def load_torchvision(name: str, weights: Path | None, device: torch.device, allo
         model = load_published(build, name, allow_download)
     else:
         hint = f"name weights of {name}"
-        state = load_checkpoint(weights, hint)
+        state = read_tensors(weights, hint)
         model = build(weights=None, weights_backbone=None)
         verified(lambda: model.load_state_dict(state) and None, weights, hint)
     model = model.eval().to(device)
@@ -116,7 +115,7 @@ def load_grid(name: str, weights: Path | None, device: torch.device, allow_downl
         with torch.device("meta"):
             model = build_grid(name)
         hint = f"name weights of {name}"
-        state = read_weights(weights, hint)
+        state = read_tensors(weights, hint)
         load_weights(model, rename_detectron(state, weights) if name.startswith("resnext") else state, weights, hint)
     return partial(extract_grids, model.eval().to(device))
 

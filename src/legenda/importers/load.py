@@ -7,24 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-import torch
 from torch import Tensor
 
-from legenda.errors import CheckpointError, ConfigError
+from legenda.errors import ConfigError
 from legenda.importers.mcan import set_vocabulary
-from legenda.importers.unpickling import NUMPY_GLOBALS
 from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import StateDictMapper
-from legenda.io import verified
 from legenda.models.co_attention import CoAttentionModel
 from legenda.models.model import Model
-from legenda.npz import load_arrays
-from legenda.plain_pickle import Opaque
+from legenda.models.weights import read_tensors
 from legenda.plugins import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
-from legenda.torch_pickle import load_checkpoint
 
 IMPORTERS: Registry[Callable[..., Model]] = Registry(
     "kind of weights",
@@ -40,6 +34,9 @@ IMPORTERS: Registry[Callable[..., Model]] = Registry(
 X-Transformer (JDAI-CV/image-captioning), MD-SAN, its plain and its multi-branch form
 (Young499/image-captioning-MDSANet), MCAN for questions (MILVLG/mcan-vqa, MILVLG/openvqa) and for grounding
 (MILVLG/mmnas). Each is a function of a StateDictMapper, `num_heads` and options of the model that returns the model."""
+
+
+_HINT = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
 
 
 def load(
@@ -69,7 +66,7 @@ def load(
     """
     build = IMPORTERS.get(kind)
     if isinstance(weights, str | Path):
-        source, tensors = str(weights), read_tensors(Path(weights))
+        source, tensors = str(weights), read_tensors(Path(weights), _HINT)
     else:
         source, tensors = f"the {kind} weights", weights
     model = build(StateDictMapper(tensors, source), num_heads=num_heads, **options)
@@ -88,32 +85,3 @@ def load(
             model.generation_config, bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
         )
     return model
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint file; pickles are read without executing code in them."""
-    hint = "give a .pth, .pt, .pkl, .npz or .safetensors file with the state dict of the released model"
-    match path.suffix:
-        case ".safetensors":
-            return verified(lambda: safetensors.torch.load_file(path), path, hint)
-        case ".npz":
-            arrays = verified(lambda: dict(load_arrays(path)), path, hint)
-            return verified(lambda: {name: torch.from_numpy(array) for name, array in arrays.items()}, path, hint)
-        case ".pth" | ".pt" | ".pkl" | ".bin":
-            # training checkpoints also contain the state of NumPy's random number generator
-            with torch.serialization.safe_globals([(Opaque, name) for name in NUMPY_GLOBALS]):
-                content = load_checkpoint(path, hint)
-            return _state_dict(content, path, hint)
-        case _:
-            raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
-
-
-def _state_dict(content: Any, path: Path, hint: str) -> dict[str, Tensor]:
-    """Return the state dict that a checkpoint is, or contains under "state_dict" or "model"."""
-    if isinstance(content, Mapping):
-        for candidate in (content, content.get("state_dict"), content.get("model")):
-            if isinstance(candidate, Mapping) and candidate:
-                tensors = {str(name): value for name, value in candidate.items() if isinstance(value, Tensor)}
-                if len(tensors) == len(candidate):
-                    return tensors
-    raise CheckpointError(f"{path} contains no state dict; {hint}")

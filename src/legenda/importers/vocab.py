@@ -7,14 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from legenda.errors import DataError
-from legenda.importers.unpickling import read_pickle
-from legenda.io import read_json, read_text
+from legenda.io import read_json, read_pickle, read_text
 from legenda.models.model import Model
+from legenda.models.weights import NUMPY_GLOBALS
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN
 
 _SPECIALS = {"UNK": UNKNOWN, "<unk>": UNKNOWN, "<pad>": PAD, "<bos>": BEGIN, "<eos>": END}
 """Legenda's names of the releases' special tokens."""
+_PICKLES = "give the release's own file, or its vocabulary as a text with one word a line"
+
+
+class _Attributes:
+    """Takes the place of an object in a pickle: its attributes, and none of its methods."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state if isinstance(state, dict) else {})
+
+
+_ALLOWED: dict[str, Any] = {
+    **{f"builtins.{kind.__name__}": kind for kind in (int, float, list, dict, str, set, frozenset, object)},
+    "builtins.long": int,
+    "copyreg._reconstructor": lambda kind, *_: kind(),  # of old protocols
+    "_codecs.encode": lambda text, encoding: text.encode("latin-1" if encoding.startswith("latin") else "utf-8"),
+    "collections.OrderedDict": dict,
+    "collections.Counter": dict,
+    "collections.defaultdict": lambda _, *arguments: dict(*arguments),
+    **dict.fromkeys(("argparse.Namespace", "data.vocab.Vocab", "data.field.TextField", "vocab.Vocab"), _Attributes),
+    **dict.fromkeys(NUMPY_GLOBALS, _Attributes),
+}
+"""What the releases' pickles of vocabularies and options name, and what replaces it."""
 
 
 def load_vocab(kind: str, path: Path) -> Vocabulary:
@@ -31,7 +55,7 @@ def load_vocab(kind: str, path: Path) -> Vocabulary:
         case ".json":
             return Vocabulary(_parse_mapping(read_json(path, "give the cocotalk.json of the release"), path))
         case ".pkl" | ".pickle":
-            return Vocabulary(_parse_pickle(read_pickle(path), path))
+            return Vocabulary(_parse_pickle(read_pickle(path, _PICKLES, _ALLOWED), path))
         case ".txt":
             lines = read_text(path, "give one word a line").removesuffix("\n").split("\n")
             if END in lines:

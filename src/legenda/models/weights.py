@@ -1,12 +1,16 @@
-"""The tensors of a model as a safetensors file."""
+"""The tensors of a model as a safetensors file, and those in files of other programs."""
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
@@ -130,6 +134,62 @@ def load_weights(model: nn.Module, path: Path) -> None:
         tensors[name] = found.to(tensor.dtype)
     check_finite(tensors, path, _HINT)
     model.load_state_dict(tensors)
+
+
+class _Ignored:
+    """Takes the place of NumPy's arrays in checkpoints, which hold the states of random generators."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+NUMPY_GLOBALS = (
+    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("scalar", "_reconstruct")),
+    *("numpy.ndarray", "numpy.dtype", "numpy.dtypes.UInt32DType"),
+)
+"""What pickles of NumPy's numbers, arrays and random states name."""
+
+
+def read_tensors(path: Path, hint: str) -> dict[str, Tensor]:
+    """Return the tensors of a .safetensors, .npz, .pth, .pt, .pkl or .bin file by name, on the CPU.
+
+    Of a whole checkpoint of training, those under "state_dict" or "model". Pickles are read by torch's weights-only
+    loader, which executes nothing in them.
+    Raise DataError with the hint for a file that cannot be read, CheckpointError for one without tensors.
+    """
+    match path.suffix:
+        case ".safetensors":
+            return verified(lambda: safetensors.torch.load_file(path), path, hint)
+        case ".npz":
+            return verified(lambda: _read_npz(path), path, hint)
+        case ".pth" | ".pt" | ".pkl" | ".bin":
+            content = verified(lambda: _load_pickle(path), path, hint)
+        case _:
+            raise CheckpointError(f"{path} is not a checkpoint of a known format; {hint}")
+    if isinstance(content, Mapping):
+        for candidate in (content, content.get("state_dict"), content.get("model")):
+            if isinstance(candidate, Mapping) and candidate:
+                tensors = {str(name): value for name, value in candidate.items() if isinstance(value, Tensor)}
+                if len(tensors) == len(candidate):
+                    return tensors
+    raise CheckpointError(f"{path} contains no state dict; {hint}")
+
+
+def _read_npz(path: Path) -> dict[str, Tensor]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _load_pickle(path: Path) -> Any:
+    try:
+        with (
+            torch.serialization.safe_globals([(_Ignored, name) for name in NUMPY_GLOBALS]),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:  # its message advises to execute the code in the file
+        raise ValueError("it holds more than tensors, numbers and containers") from error
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path, hint: str) -> None:
