@@ -1,5 +1,6 @@
 """Finding image files, and reading all types as upright 8-bit RGB."""
 
+import io
 import struct
 import zlib
 from pathlib import Path
@@ -236,3 +237,23 @@ def test_arrays_and_pil_images_are_read_as_files(tmp_path):
 def test_other_arrays_and_types_are_refused_by_name(image, message):
     with pytest.raises(DataError, match=message):
         to_image(image, "image 2")
+
+
+def progressive(scans: int, between: bytes = b"") -> bytes:
+    """Return a progressive JPEG whose last scan is repeated, each time after the bytes `between`."""
+    data = io.BytesIO()
+    Image.effect_noise((64, 48), 30).convert("RGB").save(data, "JPEG", progressive=True)
+    first, last = data.getvalue()[:-2], data.getvalue()[data.getvalue().rindex(b"\xff\xda") : -2]
+    return first + (between + last) * (scans - first.count(b"\xff\xda")) + b"\xff\xd9"
+
+
+@pytest.mark.parametrize("between", [b"", b"\xff\x01", b"\xff\xfe\x00\x04\xff\xd9"], ids=["", "TEM", "comment"])
+def test_jpegs_of_many_scans_are_refused_before_they_are_decoded(between):
+    assert read_image(io.BytesIO(progressive(50, between)), "a.jpg").size == (64, 48)
+    with pytest.raises(DataError, match=r"^a\.jpg is a JPEG of more than 50 scans"):
+        read_image(io.BytesIO(progressive(3000, between)), "a.jpg")
+
+
+def test_what_follows_a_jpeg_does_not_count(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(progressive(12) + b"\xff\xda" * 1000)
+    assert read_image(tmp_path / "a.jpg").size == (64, 48)

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import IO, Literal
 
 import numpy as np
 from PIL import Image, ImageOps
+from PIL.JpegImagePlugin import JpegImageFile
 
 from legenda.errors import ConfigError, DataError
 from legenda.io import verified
@@ -21,6 +23,10 @@ SUFFIXES: dict[Medium, frozenset[str]] = {
 """What is taken of folders and patterns."""
 UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """What is read of strangers; Pillow starts a program for EPS."""
+_MAX_SCANS = 50
+"""Scans of a JPEG; programs write about ten, and each costs time in proportion to the size of the image."""
+_MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
+"""A marker of JPEG that begins a segment, or ends the image (ITU-T T.81, table B.1)."""
 _HINT = "save it again as JPEG or PNG, or leave it out"
 
 
@@ -135,16 +141,37 @@ def read_image(source: str | Path | IO[bytes], name: str | None = None) -> Image
     16-bit gray is scaled to 8 bits; 32-bit gray from 16 bits or 0..1 if its values are in that range, else from their
     minimum and maximum.
     Raises DataError, naming the file and the remedy, when it is missing, damaged, not an image, or has more pixels
-    than Pillow considers safe (about 179 million), which is determined before decoding.
+    than Pillow considers safe (about 179 million) or a JPEG more than 50 scans, which is determined before decoding.
     """
     name = name or str(source)
 
     def read() -> Image.Image:
         with _open(source, name, None if isinstance(source, str | Path) else UPLOAD_FORMATS) as image:
+            if isinstance(image, JpegImageFile):
+                _check_scans(image, name)
             ImageOps.exif_transpose(image, in_place=True)  # else it would be copied
             return _to_rgb(image)
 
     return _verified(read, name)
+
+
+def _check_scans(image: JpegImageFile, name: str) -> None:
+    """Raise DataError for an open JPEG of more than _MAX_SCANS scans, which would take minutes to decode."""
+    file = image.fp
+    assert file is not None  # it is open
+    position = file.tell()
+    file.seek(0)
+    data = file.read()
+    file.seek(position)
+    scans, end = 0, 2
+    while scans <= _MAX_SCANS and (marker := _MARKER.search(data, end)) is not None:
+        code, end = data[marker.end() - 1], marker.end()
+        if code == 0xD9:  # end of the image; cameras append videos and previews
+            return
+        scans += code == 0xDA
+        end += int.from_bytes(data[end : end + 2])
+    if scans > _MAX_SCANS:
+        raise DataError(f"{name} is a JPEG of more than {_MAX_SCANS} scans; {_HINT}")
 
 
 def _open(source: str | Path | IO[bytes], name: str, formats: tuple[str, ...] | None) -> Image.Image:
