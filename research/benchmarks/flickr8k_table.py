@@ -10,6 +10,7 @@ LEGENDA_SPICE_JARS names its jars; its values and parsed captions are kept in FO
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +22,10 @@ from legenda.evaluation.caption_files import read_references, read_single_predic
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Difference, Scores, Spice, compare, evaluate, holm, intervals
 from legenda.recipes import all_recipes
-from legenda.report.figures.canvas import save_figure
-from legenda.report.figures.curves import Curve, draw_curves
 from legenda.text import ptb_tokenize
+
+sys.path.append(str(Path(__file__).parents[1] / "figures"))
+from drawing import Curve, draw_curves, save_figure
 
 MODELS = tuple(recipe.model for name, recipe in all_recipes().items() if name.startswith("flickr8k."))
 SHOWN = ("BLEU-1", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr-D", "SPICE")

@@ -8,6 +8,7 @@ number is the minimum of two calls after a warm-up call, in CPU seconds per imag
 encoder in aoanet, xlan and xtransformer, and of encoder and decoder elsewhere.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +17,10 @@ import tyro
 
 from legenda.io import write_json
 from legenda.packed_weights import pack_weights
-from legenda.report.figures.canvas import COLORS, DASHES, INK, new_figure, save_figure, style_axes
 from models import MODELS, ROWS, make_captioner, make_regions, make_task, timed
+
+sys.path.append(str(Path(__file__).parents[1] / "figures"))
+from drawing import COLORS, DASHES, INK, new_figure, save_figure, style_axes
 
 IMAGES = 4
 AXES: dict[str, tuple[int, ...]] = {

@@ -19,7 +19,6 @@ COMMANDS = {
     "table": "train the rows of a paper's table and print their scores with the paper's",
     "report": "compare runs in one page: scores, curves, captions, and the attention of each word",
     "caption": "caption images with a trained model",
-    "figure": "draw a figure of the papers from trained runs",
     "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",
     "compare": "compare the predictions of two runs: differences, p, and where they disagree",

@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 import torch
-
-import legenda
-from legenda.attention import MultiBranchAttention, absolute_geometry
-from legenda.errors import LegendaError
-from legenda.regions import Regions
-from legenda.report.paper_figures.data import (
+from encoders import (
     attentions_of,
     depends_on_features,
     distance_weights,
@@ -16,6 +11,11 @@ from legenda.report.paper_figures.data import (
     position_matrices,
     self_attention,
 )
+
+import legenda
+from legenda.attention import MultiBranchAttention, absolute_geometry
+from legenda.errors import LegendaError
+from legenda.regions import Regions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -216,21 +216,3 @@ def test_z_needs_positions_and_one_kind_of_them():
         position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
     with pytest.raises(LegendaError, match="both geometry and distances"):
         position_matrices(_model("mdsan_dsa", geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)
-
-
-@pytest.mark.parametrize("name", ["mdsan_dsa", "mdsan_relpe", "mdsan_abspe"])
-def test_half_precision_gives_nearly_the_same_matrices(draw_regions, name):
-    model, regions = _model(name), draw_regions((4,), dim=6)
-    expected = self_attention(model, regions, 1), position_matrices(model, regions, 1, 1)
-    model.autocast_dtype = torch.bfloat16
-    found = self_attention(model, regions, 1), position_matrices(model, regions, 1, 1)
-    np.testing.assert_allclose(found[0], expected[0], atol=0.05)
-    assert found[1].shape == expected[1].shape
-    assert np.isfinite(found[1]).all()
-
-
-def test_half_precision_gives_nearly_the_same_weights(draw_regions):
-    model, regions = _model("ngsan", geometry_dim=4), draw_regions((4, 2), dim=6)
-    expected = geometric_weights(model, 1, RATIOS, regions)
-    model.autocast_dtype = torch.bfloat16
-    np.testing.assert_allclose(geometric_weights(model, 1, RATIOS, regions), expected, rtol=0.05, atol=0.05)

@@ -6,24 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from drawing import Curve, SurfaceRow, draw_curves, draw_surface_plots
+from encoders import depends_on_features, geometric_weights
+from inputs import CurveOptions, SurfaceOptions, open_runs, run_label
+from matplotlib.figure import Figure
 
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.data import resolve_data
 from legenda.evaluation.runs import CaptionerRun, unique_run_names
 from legenda.regions import Regions
-from legenda.report.figures import Curve, SurfaceRow, draw_curves, draw_surface_plots
-from legenda.report.paper_figures.data import depends_on_features, geometric_weights
-from legenda.report.paper_figures.images import open_runs, run_label
-from legenda.report.paper_figures.options import CurveOptions, SurfaceOptions
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, HISTORY
 from legenda.training.history import read_history
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _FIXED = (0.5, 1.0, 2.0)
 _MAX_RATIO, _GRID_POINTS, _MIN_RATIO = 3.0, 61, 1e-3

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
+from drawing import MAX_COLUMNS, Block, CaptionRow, WeightMatrices, draw_image_grid, matrix_rows, word_rows
+from encoders import distance_weights, position_matrices, self_attention
+from inputs import (
+    FigureImage,
+    HeadOptions,
+    PositionOptions,
+    find_figure_images,
+    format_verdict,
+    open_runs,
+    run_label,
+)
+from matplotlib.figure import Figure
 from PIL import Image
 
 from legenda.data.captions import ScenesData
@@ -19,21 +31,7 @@ from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.report.figures import Block, CaptionRow, WeightMatrices, draw_image_grid, matrix_rows, word_rows
-from legenda.report.figures.image_grid import MAX_COLUMNS
 from legenda.report.images import draw_scene_image
-from legenda.report.paper_figures.data import distance_weights, position_matrices, self_attention
-from legenda.report.paper_figures.images import (
-    FigureImage,
-    find_figure_images,
-    format_verdict,
-    open_runs,
-    run_label,
-)
-from legenda.report.paper_figures.options import HeadOptions, PositionOptions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 

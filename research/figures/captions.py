@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from drawing import Block, CaptionRow, Style, draw_image_grid, word_rows
+from inputs import (
+    CaptionOptions,
+    GateOptions,
+    HeatOptions,
+    RegionOptions,
+    find_figure_images,
+    format_verdict,
+    open_runs,
+    run_label,
+)
+from matplotlib.figure import Figure
 
 from legenda.attention import XLinearAttention
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
 from legenda.models.aoanet.decoder import AoANetDecoder
 from legenda.models.mdsan_config import MdsanConfig
-from legenda.report.figures import Block, CaptionRow, draw_image_grid, word_rows
-from legenda.report.paper_figures.images import find_figure_images, format_verdict, open_runs, run_label
-from legenda.report.paper_figures.options import CaptionOptions, GateOptions, HeatOptions, RegionOptions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from legenda.report.figures.words import Style
 
 _REGIONS = (
     "Regions of small attention (mean over heads) are dark; the region with the largest weight is outlined in red with "
