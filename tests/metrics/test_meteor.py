@@ -16,7 +16,7 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.metrics import Meteor
-from legenda.metrics.significance import _meteor
+from legenda.metrics.resampling import _meteor
 
 # A program that keeps METEOR's protocol: what it says of a caption is how long it is, and the score of that.
 PROTOCOL = """

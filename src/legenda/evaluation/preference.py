@@ -12,7 +12,7 @@ from legenda.errors import DataError
 from legenda.evaluation.judgments import VERDICTS, Judgments, read_judgments
 from legenda.evaluation.score_tables import preference_table
 from legenda.evaluation.scoring import ScoringReport, as_dicts
-from legenda.metrics.significance import interval_of_ratio
+from legenda.metrics.resampling import interval_of_ratio
 
 
 def summarize_judgments(path: Path) -> ScoringReport:

@@ -14,7 +14,7 @@ from legenda.evaluation.runs import CaptionerRun, Run, load_run
 from legenda.extractors.registry import needs_no_file
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
-from legenda.metrics.significance import Interval
+from legenda.metrics.resampling import Interval
 from legenda.run_files import WEIGHTS, evaluation_file
 
 _LOG = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from legenda.metrics.diversity import (
 from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.meteor import Meteor, MeteorScores
+from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
 from legenda.metrics.reward import BleuReward, CiderD
-from legenda.metrics.significance import Difference, Interval, compare, holm, intervals
 from legenda.metrics.spice import Spice, SpiceScores
 from legenda.metrics.spice_jars import download_jars
 from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy

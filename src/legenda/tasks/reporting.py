@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from legenda.metrics.evaluation import Scores
-from legenda.metrics.significance import intervals
+from legenda.metrics.resampling import intervals
 from legenda.tasks.base import Task
 
 Interval = tuple[float, float]

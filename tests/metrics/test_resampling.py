@@ -8,7 +8,7 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, holm, intervals
-from legenda.metrics.significance import _corpus_sums, _meteor
+from legenda.metrics.resampling import _corpus_sums, _meteor
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
 
@@ -88,7 +88,7 @@ def test_images_alike_have_no_spread():
 def test_the_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
     scores = scored(WORSE)
     found = intervals(scores, resamples=50), compare(scores, scored(BETTER), resamples=50)
-    monkeypatch.setattr("legenda.metrics.significance._AT_ONCE", 60 * 7)
+    monkeypatch.setattr("legenda.metrics.resampling._AT_ONCE", 60 * 7)
     again = intervals(scores, resamples=50), compare(scores, scored(BETTER), resamples=50)
     for first, second in zip(found, again, strict=True):
         for name in first:
