@@ -45,7 +45,7 @@ def test_mbleu_is_the_mean_of_three_corpora():
 def test_self_cider_of_two_captions_by_hand():
     # With every weight 1 and four words each, the first three alike: cosines 3/4, 2/3, 1/2, 0, so a mean of 23/48. The
     # eigenvalues of [[1, m], [m, 1]] are 1 + m and 1 - m.
-    frequencies = DocumentFrequencies.from_counts({}, math.e)  # type: ignore[arg-type]
+    frequencies = DocumentFrequencies({}, math.e)  # type: ignore[arg-type]
     m = (3 / 4 + 2 / 3 + 1 / 2) / 4
     roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
     found = measure_diversity({1: ["a b c d", "a b c e"]}, df=frequencies, tokenized=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from legenda.metrics.ngrams import Captions
 from legenda.text import Vocabulary, ptb_tokenize
 from legenda.text.tokenizers import Tokenizer
 
@@ -73,7 +72,15 @@ class TokenizedCaptions:
 
 def _number(captions: Iterable[Sequence[str]], counts: Iterable[int]) -> TokenizedCaptions:
     """Return tokenized captions, of which `counts` belong to each image, with their words numbered."""
-    known: dict[Hashable, int] = {}
-    encoded = Captions.from_tokens(captions, known)
-    offsets, images = (np.cumsum([0, *each], dtype=np.int64) for each in (encoded.lengths, counts))
-    return TokenizedCaptions(tuple(map(str, known)), encoded.tokens, offsets, images)
+    known: dict[str, int] = {}
+    lengths: list[int] = []
+
+    def ids() -> Iterator[int]:
+        for tokens in captions:
+            lengths.append(len(tokens))
+            for token in tokens:
+                yield known.setdefault(token, len(known))
+
+    token_ids = np.fromiter(ids(), np.int32)
+    offsets, images = (np.cumsum([0, *sizes], dtype=np.int64) for sizes in (lengths, counts))
+    return TokenizedCaptions(tuple(known), token_ids, offsets, images)

@@ -1,6 +1,7 @@
 """Metrics of captions, answers, boxes and translations, and rewards of self-critical training."""
 
 from legenda.metrics.boxes import box_iou, grounding_accuracy
+from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.diversity import (
     Diversity,
     Oracle,
@@ -9,11 +10,10 @@ from legenda.metrics.diversity import (
     score_oracle,
     vocabulary_size,
 )
-from legenda.metrics.document_frequencies import DocumentFrequencies
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
 from legenda.metrics.meteor import Meteor, MeteorScores
 from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
-from legenda.metrics.reward import BleuReward, CiderD
+from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.metrics.spice import Spice, SpiceScores
 from legenda.metrics.spice_jars import download_jars
 from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy

@@ -5,74 +5,98 @@ section on gameability for CIDEr-D; pycocoevalcap 1.2 and the `cider` package of
 values both are equal.
 """
 
-from collections.abc import Hashable, Sequence
+from __future__ import annotations
 
-import numpy as np
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-from legenda.metrics.document_frequencies import DocumentFrequencies, inverse_document_frequencies
-from legenda.metrics.ngrams import MAX_ORDER, Bag, Corpus, Floats, NgramCounts, count_documents
+from legenda.metrics.bleu import MAX_ORDER, Ngram, Tokens, ngrams
 
 SIGMA = 6.0
 
 
-def cider_d(candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], df: DocumentFrequencies) -> float:
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """The number of documents, out of `documents`, that contain each n-gram of one to four tokens.
+
+    A document consists of all references of one image, or of one caption in some released codes. Tokens are strings or
+    ids.
+    """
+
+    counts: Mapping[Ngram, int]
+    documents: int
+
+    @classmethod
+    def from_references(cls, references: Iterable[Sequence[Tokens]]) -> DocumentFrequencies:
+        """Count documents of tokenized references, given image by image.
+
+        For captions as documents, as in the released codes of MD-SAN and M2, give each caption as a separate image.
+        """
+        counts: Counter[Ngram] = Counter()
+        documents = 0
+        for group in references:
+            documents += 1
+            counts.update({ngram for caption in group for ngram in ngrams(caption)})
+        return cls(counts, documents)
+
+    @cached_property
+    def _log_documents(self) -> float:
+        return math.log(self.documents)
+
+    def weight(self, ngram: Ngram) -> float:
+        """Return the inverse document frequency, log(documents / frequency), of an n-gram; a frequency of 0 is 1."""
+        return self._log_documents - math.log(self.counts.get(ngram) or 1)
+
+
+class TfIdf(NamedTuple):
+    """The tf-idf vectors of a caption: their entries by n-gram, the norm for each length of n-grams, and its tokens."""
+
+    values: dict[Ngram, float]
+    norms: list[float]
+    length: int
+
+    @staticmethod
+    def of(tokens: Tokens, df: DocumentFrequencies) -> TfIdf:
+        """Return the vectors of a tokenized caption."""
+        values = {ngram: count * df.weight(ngram) for ngram, count in Counter(ngrams(tokens)).items()}
+        squares = [0.0] * MAX_ORDER
+        for ngram, value in values.items():
+            squares[len(ngram) - 1] += value * value
+        return TfIdf(values, list(map(math.sqrt, squares)), len(tokens))
+
+
+def consensus(candidate: TfIdf, references: Sequence[TfIdf], *, clipped: bool = True) -> float:
+    """Return CIDEr-D, or with `clipped=False` CIDEr, of a caption's vectors, in 0..10."""
+    total = 0.0
+    for reference in references:
+        products = [0.0] * MAX_ORDER
+        for ngram, value in candidate.values.items():
+            other = reference.values.get(ngram)
+            if other is not None:
+                products[len(ngram) - 1] += (min(value, other) if clipped else value) * other
+        norms = zip(candidate.norms, reference.norms, strict=True)
+        similarity = sum(p / (a * b) for p, (a, b) in zip(products, norms, strict=True) if a * b > 0)
+        if clipped:
+            bigrams = max(0, candidate.length - 1) - max(0, reference.length - 1)
+            similarity *= math.exp(-(bigrams**2) / (2 * SIGMA**2))
+        total += similarity
+    return 10 / MAX_ORDER * total / len(references)
+
+
+def cider_d(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequencies) -> float:
     """Return CIDEr-D of one image, in 0..10.
 
     Counts are clipped at the reference's, and differences in length are penalized by a Gaussian with sigma 6. Lengths
     are numbers of bigrams, as in the reference program.
     """
-    return float(cider_scores(Corpus.from_tokens([candidate], [references]), df)[0])
+    return consensus(TfIdf.of(candidate, df), [TfIdf.of(reference, df) for reference in references])
 
 
-def cider(candidate: Sequence[Hashable], references: Sequence[Sequence[Hashable]], df: DocumentFrequencies) -> float:
+def cider(candidate: Tokens, references: Sequence[Tokens], df: DocumentFrequencies) -> float:
     """Return CIDEr of one image, in 0..10: ten times the mean cosine similarity of tf-idf vectors (equation 3)."""
-    return float(cider_scores(Corpus.from_tokens([candidate], [references]), df, clipped=False)[0])
-
-
-def cider_scores(corpus: Corpus, df: DocumentFrequencies | None = None, *, clipped: bool = True) -> Floats:
-    """Return CIDEr-D of each image, in 0..10, or with `clipped=False` plain CIDEr.
-
-    df: the document frequencies; by default those of the corpus' references, where an image is a document.
-    """
-    if df is None:
-        documents = len(corpus.candidate_lengths)
-        images = corpus.pairs.candidate_indices()
-        counts = [
-            count_documents(bag.numbers, images[bag.caption_indices()], num_ngrams)
-            for bag, num_ngrams in zip(corpus.references, corpus.table.sizes(), strict=True)
-        ]
-    else:
-        documents = df.documents
-        counts = df.counts_of(corpus.table, corpus.token_ids)
-    return similarities(corpus, [inverse_document_frequencies(each, documents) for each in counts], clipped=clipped)
-
-
-def similarities(counts: NgramCounts, weights: Sequence[Floats], *, clipped: bool = True) -> Floats:
-    """Return CIDEr-D or CIDEr of each candidate.
-
-    weights: the inverse document frequencies of the n-grams of each length, of which the last is also that of n-grams
-    with higher numbers.
-    """
-    owner, reference = counts.pairs.candidate_indices(), counts.pairs.reference_indices()
-    totals = np.zeros(len(owner))
-    for bag, other, found, weight in zip(counts.candidates, counts.references, counts.overlaps, weights, strict=True):
-        hits = np.flatnonzero(found.counts)
-        entries = found.entries[hits]
-        weight_of_hit = weight[np.minimum(bag.numbers[entries], len(weight) - 1)]
-        first, second = bag.counts[entries] * weight_of_hit, found.counts[hits] * weight_of_hit
-        products = (np.minimum(first, second) if clipped else first) * second
-        norms = norms_of(bag, weight)[owner] * norms_of(other, weight)[reference]
-        sums = np.bincount(found.pairs[hits], products, minlength=len(owner))
-        totals += np.divide(sums, norms, out=np.zeros(len(owner)), where=norms > 0)
-    if clipped:
-        bigrams = np.maximum(0, counts.candidate_lengths - 1)[owner]
-        reference_bigrams = np.maximum(0, counts.reference_lengths - 1)[reference]
-        totals *= np.exp(-((bigrams - reference_bigrams) ** 2) / (2 * SIGMA**2))
-    sums = np.bincount(owner, totals, minlength=len(counts.candidate_lengths))
-    return 10 / MAX_ORDER * sums / np.diff(counts.pairs.starts)
-
-
-def norms_of(bag: Bag, weights: Floats) -> Floats:
-    """Return the norm of the tf-idf vector of each caption, given the weights of n-grams by number."""
-    squares = (bag.counts * weights[np.minimum(bag.numbers, len(weights) - 1)]) ** 2
-    return np.sqrt(np.bincount(bag.caption_indices(), squares, minlength=len(bag.starts) - 1))
+    vectors = [TfIdf.of(reference, df) for reference in references]
+    return consensus(TfIdf.of(candidate, df), vectors, clipped=False)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import DataError
-from legenda.metrics.bleu import bleu
-from legenda.metrics.cider import DocumentFrequencies
+from legenda.metrics.bleu import MAX_ORDER, bleu, ngrams
+from legenda.metrics.cider import DocumentFrequencies, TfIdf, consensus
 from legenda.metrics.evaluation import References, as_tokens, evaluate, resolve_document_frequencies
-from legenda.metrics.ngrams import MAX_ORDER, count_ngrams
 
 Samples = Mapping[Any, Sequence[str]]
 
@@ -131,7 +130,7 @@ def score_oracle(
 
 def _distinct(group: Sequence[Sequence[str]]) -> list[float]:
     words = sum(map(len, group))
-    distinct = {ngram for caption in group for ngram in count_ngrams(caption)}
+    distinct = {ngram for caption in group for ngram in ngrams(caption)}
     return [sum(len(ngram) == n for ngram in distinct) / max(1, words) for n in range(1, MAX_ORDER + 1)]
 
 
@@ -145,15 +144,8 @@ def _mbleu(groups: Sequence[Sequence[Sequence[str]]]) -> tuple[float, ...]:
 
 
 def _self_cider(group: Sequence[Sequence[str]], df: DocumentFrequencies) -> float:
-    kernel = np.zeros((len(group), len(group)))
-    counted = [count_ngrams(caption) for caption in group]
-    for n in range(1, MAX_ORDER + 1):
-        columns = sorted({ngram for counts in counted for ngram in counts if len(ngram) == n})
-        weights = np.array([df.weight(ngram) for ngram in columns])
-        vectors = np.array([[counts[ngram] for ngram in columns] for counts in counted]) * weights
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
-        kernel += unit @ unit.T / MAX_ORDER
+    vectors = [TfIdf.of(caption, df) for caption in group]
+    kernel = np.array([[consensus(a, [b], clipped=False) / 10 for b in vectors] for a in vectors])
     singular = np.sqrt(np.clip(np.linalg.eigvalsh(kernel), 0, None))
     total = singular.sum()
     # Captions without n-grams of positive weight are equal.

@@ -9,12 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
-from legenda.metrics.bleu import BleuStatistics
-from legenda.metrics.cider import cider_scores
-from legenda.metrics.document_frequencies import DocumentFrequencies
+from legenda.metrics.bleu import bleu_scores, bleu_statistics
+from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
 from legenda.metrics.meteor import Meteor
-from legenda.metrics.ngrams import Corpus
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import Spice
 from legenda.plugins import Registry
@@ -116,13 +116,11 @@ def evaluate(
     counts: dict[str, Sequence[Sequence[float]]] = {}
     documents = source = None
     notices: list[str] = []
-    ngrams = {"CIDEr-D", "CIDEr", *BLEU} & set(columns)
-    corpus = Corpus.from_tokens(words, word_groups) if ngrams else None
-    if corpus is not None and ngrams & set(BLEU):
-        found = BleuStatistics.from_counts(corpus)
-        total, per_image = found.total().scores()[0].tolist(), found.scores().T.tolist()
+    if not {*BLEU}.isdisjoint(columns):
+        statistics = [bleu_statistics(*image) for image in zip(words, word_groups, strict=True)]
+        total, per_image = bleu_scores(np.sum(statistics, axis=0)).tolist(), bleu_scores(statistics).T.tolist()
         values |= {name: (total[n], per_image[n]) for n, name in enumerate(BLEU)}
-        counts["BLEU"] = found.per_candidate()
+        counts["BLEU"] = statistics
     if "ROUGE-L" in columns:
         # The reference program splits at single spaces for ROUGE-L, so that an empty caption is one empty token, and at
         # any white space for the others, so that the U+00A0 of "3 1/2" makes two.
@@ -132,14 +130,13 @@ def evaluate(
                 for candidate, group in zip(candidates, groups, strict=True)
             ]
         )
-    if corpus is not None and ngrams - set(BLEU):
-        frequencies = None  # those of the corpus
-        documents, source = len(words), SCORED
-        if df is not None:
-            frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)
-            documents = frequencies.documents
-        for name in sorted(ngrams - set(BLEU)):
-            values[name] = _mean(cider_scores(corpus, frequencies, clipped=name == "CIDEr-D").tolist())
+    if not {"CIDEr-D", "CIDEr"}.isdisjoint(columns):
+        frequencies, source = resolve_document_frequencies(df, word_groups, tokenized=tokenized)
+        documents = frequencies.documents
+        for name, score in (("CIDEr-D", cider_d), ("CIDEr", cider)):
+            if name in columns:
+                images = zip(words, word_groups, strict=True)
+                values[name] = _mean([score(*image, frequencies) for image in images])
 
     def meteor() -> _Values:
         with Meteor() as program:

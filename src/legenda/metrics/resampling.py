@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from legenda.errors import ConfigError, DataError
+from legenda.metrics.bleu import bleu_scores
 from legenda.metrics.evaluation import BLEU, Scores
 
 _AT_ONCE = 4_000_000  # weights held in memory at a time
-_TINY, _SMALL = 1e-15, 1e-9  # BLEU's, see bleu.py
 
 # METEOR 1.5's parameters for English: of the four kinds of match, of content and function words, of precision and
 # recall, and of the penalty for fragments.
@@ -251,19 +251,11 @@ def _corpus_sums(scores: Scores) -> dict[str, _Sums]:
         if value is None:
             continue
         if name in BLEU:
-            n = BLEU.index(name) + 1
-            found[name] = _Sums(np.array(scores.counts["BLEU"], dtype=float), lambda sums, n=n: _bleu(sums, n))
+            n = BLEU.index(name)
+            found[name] = _Sums(np.array(scores.counts["BLEU"], float), lambda sums, n=n: bleu_scores(sums)[..., n])
         elif name == "METEOR":
             found[name] = _Sums(np.array(scores.counts["METEOR"]), _meteor)
     return found
-
-
-def _bleu(sums: np.ndarray, n: int) -> np.ndarray:
-    """BLEU-n of sums: matches and possible matches of 1- to 4-grams, length, length of references."""
-    correct, possible = sums[..., :n], sums[..., 4 : 4 + n]
-    ratio = (sums[..., 8] + _TINY) / (sums[..., 9] + _SMALL)
-    brevity = np.exp(np.minimum(0.0, 1 - 1 / ratio))
-    return np.exp(np.log((correct + _TINY) / (possible + _SMALL)).mean(-1)) * brevity
 
 
 def _meteor(sums: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from torch import Tensor
 from legenda.data.captions import CaptionDataset
 from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import ConfigError
-from legenda.metrics.reward import BleuReward, CiderD
+from legenda.metrics.rewards import BleuReward, CiderD
 from legenda.plugins import Registry
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.tasks.reward_words import WordIds
@@ -54,20 +54,21 @@ class Rewards:
             for name, part in parts.items()
             if name not in _BUILT_IN
         }
-        built_in = parts.keys() & _BUILT_IN
-        word_ids = WordIds(vocabulary) if config.reward_on_words else None
-        if built_in:
-            references = CiderD(
+        if built_in := parts.keys() & _BUILT_IN:
+            word_ids = WordIds(vocabulary) if config.reward_on_words else None
+            references = (
                 split.tokenized.ids(vocabulary.encode)
                 if word_ids is None
-                else TokenizedCaptions.of(split.references).ids(word_ids.encode),
-                eos_token_id=vocabulary.eos_token_id,
-                eos="append" if config.reward_includes_eos else "drop",
-                max_reference_length=config.max_reference_length or None,
-                df="captions" if config.df_unit == "captions" else "references",
+                else TokenizedCaptions.of(split.references).ids(word_ids.encode)
             )
+            options: dict[str, Any] = {
+                "eos_token_id": vocabulary.eos_token_id,
+                "eos": "append" if config.reward_includes_eos else "drop",
+                "max_reference_length": config.max_reference_length or None,
+            }
+            df = {"df": "captions" if config.df_unit == "captions" else "references"}
             for name in built_in:
-                reward = _BUILT_IN[name].from_index(references.index)
+                reward = _BUILT_IN[name](references, **options, **(df if name == "CIDEr-D" else {}))
                 rewards[name] = reward if word_ids is None else word_ids.wrap(reward)
         return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
