@@ -54,7 +54,7 @@ class Rewards:
             for name, part in parts.items()
             if name not in _BUILT_IN
         }
-        if built_in := parts.keys() & _BUILT_IN:
+        if built_in := parts.keys() & _BUILT_IN.keys():
             word_ids = WordIds(vocabulary) if config.reward_on_words else None
             references = (
                 split.tokenized.ids(vocabulary.encode)
@@ -66,9 +66,12 @@ class Rewards:
                 "eos": "append" if config.reward_includes_eos else "drop",
                 "max_reference_length": config.max_reference_length or None,
             }
-            df = {"df": "captions" if config.df_unit == "captions" else "references"}
             for name in built_in:
-                reward = _BUILT_IN[name](references, **options, **(df if name == "CIDEr-D" else {}))
+                if name == "CIDEr-D":
+                    df = "captions" if config.df_unit == "captions" else "references"
+                    reward = CiderD(references, df=df, **options)
+                else:
+                    reward = BleuReward(references, **options)
                 rewards[name] = reward if word_ids is None else word_ids.wrap(reward)
         return Rewards([(weight, rewards[name]) for name, weight in config.rewards.items()])
 
