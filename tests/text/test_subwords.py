@@ -87,11 +87,20 @@ def test_old_files_of_merges_keep_the_end_of_a_word_apart():
     assert BPETokenizer("e s\n").tokenize("eses") == ["es@@", "es"]
 
 
-def test_joints_are_undone_and_the_text_is_set():
-    for pieces in (BPETokenizer(MERGES), BPETokenizer()):
-        assert (
-            pieces.detokenize(["the", "low@@", "est", ",", "new@@", "est", "price", "!"]) == "the lowest, newest price!"
-        )
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        ("the low@@ est , new@@ est price !", "the lowest, newest price!"),
+        ("( Really ? ) Yes !", "(Really?) Yes!"),
+        ('He said : " Go away ! "', 'He said: "Go away!"'),
+        ("&quot; A &quot; &amp; b", '"A" & b'),
+        ("The dog &apos;s well @-@ known &#91; bone &#93;", "The dog's well-known [bone]"),
+        ("well ##AT##-##AT## known", "well-known"),
+        ("Zwei „ junge “ Männer", "Zwei „junge“ Männer"),
+    ],
+)
+def test_pieces_become_running_text(pieces, text):
+    assert BPETokenizer(MERGES).detokenize(pieces.split()) == BPETokenizer().detokenize(pieces.split()) == text
 
 
 def test_text_without_merges_keeps_its_pieces():
@@ -126,8 +135,9 @@ def test_a_file_that_is_neither_kind_is_refused(content, tmp_path):
 def test_a_missing_file_and_a_broken_merge_are_refused(tmp_path):
     with pytest.raises(LegendaError, match="does not exist"):
         load_subwords(tmp_path / "subwords.model")
-    with pytest.raises(LegendaError, match="'a b c' is no pair"):
-        BPETokenizer("#version: 0.2\na b c\n")
+    for merges in ("#version: 0.2\na b c\n", "#version: 0.3\na b\n", ""):
+        with pytest.raises(LegendaError, match="is no pair"):
+            BPETokenizer(merges)
 
 
 def test_merges_that_do_not_say_their_version_are_read_again(tmp_path):

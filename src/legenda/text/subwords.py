@@ -1,20 +1,18 @@
-"""Subword tokenizers of translation models."""
+"""Subword tokenizers of translation models, by the libraries sentencepiece, subword-nmt and sacremoses."""
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from legenda.errors import DataError, import_extra
 from legenda.io import atomic_write, read_text, verified, write_text
-from legenda.text.detokenize import detokenize
 from legenda.text.vocabulary import END, UNKNOWN, Vocabulary
 
 _HINT = "name the subwords.model of a run, or a file of BPE merges"
-_JOINT = "@@"
 _SPACES_ONLY = "#spaces"
 _MOST_LINES = 1_000_000
 """Lines of text that subwords are learned from; of more, every n-th is taken."""
@@ -30,10 +28,9 @@ class SentencePieceTokenizer:
 
     @classmethod
     def train(cls, lines: Sequence[str], pieces: int) -> SentencePieceTokenizer:
-        """Byte-pair encoding learned from lines of text of all languages: `pieces` of them, unknown included.
+        """Learn byte-pair encoding from lines of text of all languages: `pieces` of them, unknown included.
 
-        Raises DataError where the text has fewer, or so many different characters that they alone are more, and where
-        there is no text.
+        Raise DataError without text, where it has fewer pieces, and where it has more distinct characters alone.
         """
         if not lines:
             raise DataError("there is no line of text to learn subwords from; give training files with sentences")
@@ -60,16 +57,16 @@ class SentencePieceTokenizer:
         return cls(written.getvalue())
 
     def vocabulary(self) -> Vocabulary:
-        """Its pieces after the end and the unknown one."""
-        every = (self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size()))
-        return Vocabulary((END, UNKNOWN, *(piece for piece in every if piece not in (END, UNKNOWN))))
+        """Return "<end>", "<unk>" and then its pieces."""
+        pieces = (self._processor.id_to_piece(number) for number in range(self._processor.get_piece_size()))
+        return Vocabulary((END, UNKNOWN, *(piece for piece in pieces if piece not in (END, UNKNOWN))))
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces; a space is a mark at the beginning of the next one."""
+        """Return the pieces; a space is a mark at the beginning of the next piece."""
         return self._processor.encode(text, out_type=str)
 
     def detokenize(self, pieces: Sequence[str]) -> str:
-        """Text with its spaces and punctuation as people write them."""
+        """Return running text."""
         return self._processor.decode(list(pieces)) if pieces else ""
 
     def save(self, path: str | Path) -> None:
@@ -79,37 +76,40 @@ class SentencePieceTokenizer:
 
 
 class BPETokenizer:
-    """Text that is tokenized already, and whose words fall into pieces that end in "@@" where the word goes on.
+    """Byte-pair encoding of tokenized text by subword-nmt (Sennrich et al., 2016), as in WMT's shared sets.
 
-    It is the way of WMT's shared sets (Sennrich et al., 2016, subword-nmt). Given merges split words into pieces; with
-    none the text has its pieces already, or its words are to stay whole.
+    Pieces end in "@@" where the word goes on. Without merges the text has its pieces already, or its words stay whole.
+
+    merges: the text of a file of merges, one pair a line. Raise DataError for a line that is no pair, and ConfigError
+    where subword-nmt is not installed.
     """
 
     def __init__(self, merges: str | None = None) -> None:
-        """merges: the text of a file of merges, a pair in each line, the first one learned first."""
-        self._text = merges
-        lines = [] if merges is None else merges.rstrip("\n").split("\n")
-        self._old = not lines or not lines[0].startswith("#version: 0.2")  # where the end of a word is a piece apart
-        ranks = (line.split() for line in lines if line and not line.startswith("#version"))
-        self._ranks = {tuple(pair): rank for rank, pair in reversed(list(enumerate(ranks)))}
-        if wrong := [pair for pair in self._ranks if len(pair) != 2]:
-            raise DataError(f"{' '.join(wrong[0])!r} is no pair of pieces to be merged; {_HINT}")
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._text, self._bpe = merges, None
+        if merges is not None:
+            lines = merges.rstrip("\n").split("\n")
+            pairs = lines[1:] if lines[0] in ("#version: 0.1", "#version: 0.2") else lines
+            for pair in pairs:
+                if len(pair.split(" ")) != 2 or pair.startswith("#version"):
+                    raise DataError(f"{pair!r} is no pair of pieces to be merged; {_HINT}")
+            self._bpe = import_extra("subword_nmt.apply_bpe", "translation").BPE(io.StringIO(merges))
 
     @classmethod
     def read(cls, path: str | Path) -> BPETokenizer:
-        """A file of merges as subword-nmt writes it."""
+        """Read a file of merges as subword-nmt writes it."""
         return cls(read_text(path, _HINT))
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of text whose tokens stand apart."""
-        words = text.split()
-        return words if self._text is None else [piece for word in words for piece in self._pieces(word)]
+        """Return the pieces of text whose tokens are separated by spaces."""
+        return text.split() if self._bpe is None else self._bpe.segment_tokens(text.split())
 
     def detokenize(self, pieces: Sequence[str]) -> str:
-        """Running text: the pieces of a word joined, the tokens set as in print."""
-        words = f"{' '.join(pieces)} ".replace(f"{_JOINT} ", "")
-        return detokenize(words.split())
+        """Return running text: pieces joined to tokens, and tokens joined by the Moses detokenizer (sacremoses).
+
+        Raise ConfigError where sacremoses is not installed.
+        """
+        tokens = f" {' '.join(pieces)} ".replace("@@ ", "").replace(" ##AT##-##AT## ", " @-@ ").split()
+        return _moses().detokenize(tokens)
 
     def save(self, path: str | Path) -> None:
         """Write the merges, with a line that names their version; `load_subwords` reads them."""
@@ -118,42 +118,18 @@ class BPETokenizer:
             text = f"#version: 0.1\n{text}"
         write_text(path, text)
 
-    def _pieces(self, word: str) -> tuple[str, ...]:
-        if word not in self._known:
-            parts = [*word, "</w>"] if self._old else [*word[:-1], f"{word[-1]}</w>"]
-            while len(parts) > 1:
-                pairs = [(self._ranks[pair], pair) for pair in pairwise(parts) if pair in self._ranks]
-                if not pairs:
-                    break
-                parts = _merged(parts, min(pairs)[1])
-            pieces = [part.removesuffix("</w>") for part in parts]
-            pieces = pieces if pieces[-1] else pieces[:-1]
-            self._known[word] = (*(f"{part}{_JOINT}" for part in pieces[:-1]), pieces[-1])
-        return self._known[word]
-
 
 SubwordTokenizer = SentencePieceTokenizer | BPETokenizer
 """Converts text to subwords and back; vocabularies consist of subwords."""
 
 
-def _merged(parts: Sequence[str], pair: tuple[str, ...]) -> list[str]:
-    """Return the parts with each occurrence of the pair merged."""
-    merged: list[str] = []
-    index = 0
-    while index < len(parts):
-        matches = tuple(parts[index : index + 2]) == pair
-        merged.append("".join(pair) if matches else parts[index])
-        index += 2 if matches else 1
-    return merged
-
-
 def build_subword_vocabulary(subwords: SubwordTokenizer, lines: Iterable[str]) -> Vocabulary:
-    """The vocabulary of all pieces that lines of text have."""
+    """Return the vocabulary of all pieces of some lines of text."""
     return Vocabulary.build((subwords.tokenize(line) for line in lines), min_count=1)
 
 
 def load_subwords(path: str | Path) -> SubwordTokenizer:
-    """Reads what `save` wrote; DataError names a file that is missing or is neither of the two kinds."""
+    """Read what `save` wrote; raise DataError for a file that is missing or of neither kind."""
     content = verified(lambda: Path(path).read_bytes(), path, _HINT)
     if content.startswith(_SPACES_ONLY.encode()):
         return BPETokenizer()
@@ -165,3 +141,8 @@ def load_subwords(path: str | Path) -> SubwordTokenizer:
 
 def _sentencepiece() -> Any:
     return import_extra("sentencepiece", "translation")
+
+
+@functools.cache
+def _moses() -> Any:
+    return import_extra("sacremoses", "translation").MosesDetokenizer(lang="en")
