@@ -11,6 +11,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run, load_run
+from legenda.models import freeze
 from legenda.models.eval_mode import eval_mode
 from legenda.pipeline import open as open_pipeline
 
@@ -141,8 +142,8 @@ def test_the_device_reaches_weights_and_features(make_run, monkeypatch):
     assert {tensor.device.type for tensor in (regions.features, regions.boxes, regions.mask_or_ones)} == {"meta"}
 
 
-@pytest.mark.parametrize("name", ["ngsan", "xlan", "aoanet", "updown", "mdsan", "xtransformer"])
-def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, name):
+@pytest.mark.parametrize("name", ["ngsan", "xlan"])
+def test_models_on_cpus_compute_with_frozen_weights(make_run, draw_regions, monkeypatch, name):
     """Float32 and bf16 within their rounding, which is how it shows that bf16 is what is computed."""
     run = make_run(name, DATA)
     plain = load(run)
@@ -150,16 +151,15 @@ def test_models_on_cpus_compute_with_packed_weights(make_run, draw_regions, name
     with eval_mode(plain):
         expected = plain(regions, tokens)
         captions = plain.caption(regions)
+    monkeypatch.setattr(freeze.freeze_linear, "__defaults__", (torch.float32, 0))  # small layers too
     for precision, tolerance in (("float32", 1e-5), ("bf16", 0.05)):
         model = load_captioner_run(run, ComputeOptions(device="cpu", precision=precision)).model
+        assert freeze.is_frozen(model)
         with eval_mode(model):
             error = (model(regions, tokens) - expected).abs().max().item()
         assert error < tolerance
         assert (error > 1e-5) == (precision != "float32")
         assert precision != "float32" or model.caption(regions) == captions
-        assert [x.dtype for x in model.parameters()] == [x.dtype for x in plain.parameters()]
-        model.eval()
-        torch.testing.assert_close(model(regions, tokens), expected, atol=1e-5, rtol=1e-4)  # with gradients
 
 
 def test_evaluation_mode_leaves_an_outer_autocast_on():

@@ -8,7 +8,7 @@ A batch is 10 images (36 regions of 2,048 channels, or 49 cells for MD-SAN) with
 suppressed, so every search runs to its maximum length. Each model and task runs in its own process, which also measures
 the peak of matrix products: times of different or busy machines are compared as fractions of it. FLOPs are those that
 the task executes, counted by torch; CPU seconds are those of the process. On CPUs
-searches compute with packed weights, as the commands do.
+searches compute with frozen weights, as the commands do.
 """
 
 import json
@@ -33,7 +33,6 @@ from legenda.decoding import beam_search, greedy
 from legenda.errors import LegendaError
 from legenda.io import read_json, write_json
 from legenda.models import Captioner, create_model, describe_model
-from legenda.packed_weights import pack_weights
 from legenda.regions import Regions
 from legenda.tasks.base import Objective, regions_to_batch
 from legenda.tasks.caption_objectives import CrossEntropy
@@ -139,9 +138,7 @@ def measure(
         run(call, "cpu")
     if device != "cpu":
         call = make_task(captioner.to(device), task, regions.to(device))
-    elif trains:
-        pack_weights(captioner)
-    else:
+    elif not trains:
         ComputeOptions(device=device, precision=precision).apply(captioner)
     run(call)
     times = [timed(lambda: run(call)) for _ in range(repeats)]

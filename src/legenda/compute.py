@@ -28,7 +28,7 @@ class ComputeOptions(Bounded):
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""
     precision: Precision = "float32"
-    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by packed weights on CPUs."""
+    """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by frozen weights on CPUs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,16 +70,17 @@ class ComputeOptions(Bounded):
             raise ConfigError(f"--devices is {devices}, but this machine has {available}; ask for fewer")
 
     def apply(self, model: Any) -> None:
-        """Move a model to the device for inference in the precision: packed weights on CPUs, elsewhere autocast."""
+        """Move a model to the device for inference in the precision: frozen weights on CPUs, elsewhere autocast."""
         import torch
 
-        from legenda.packed_weights import pack_weights
+        from legenda.models.freeze import freeze_linear
 
         device = self.resolve_for_models()
         model.to(device)
         dtype = getattr(torch, _DTYPES[self.precision])
         if device.type == "cpu":
-            pack_weights(model, dtype)
+            if not getattr(self, "compile", False):
+                freeze_linear(model, dtype)
         elif dtype != torch.float32:
             model.autocast_dtype = dtype  # of `eval_mode`
 
@@ -117,7 +118,7 @@ class CompileOptions(ComputeOptions):
     def apply(self, model: Any) -> None:
         """Move a model to the device in the precision and compile its decoding step.
 
-        Raise ConfigError where it has none, and for bf16 on a CPU, whose packed weights are not compiled.
+        Raise ConfigError where it has none, and for bf16 on a CPU, whose frozen weights are not compiled.
         """
         super().apply(model)
         if self.compile:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda.attention import Geometry, GeometryBias, pairs
+from legenda.attention import Geometry, GeometryBias, x_linear
 from legenda.attention.x_linear import XLinearAttention
 
 B, T, S, D, H = 2, 3, 5, 8, 2
@@ -126,74 +126,35 @@ def test_first_gradients_are_the_same_where_second_ones_are_wanted(draw, bias):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("block_size", [1, 2 * S * D, 10**9])
-def test_blocks_of_any_size_give_the_same_results(draw, mask, monkeypatch, block_size):
-    """One query of one image, one query of all images, everything at once."""
-    block = build(mid_dim=3)
+@pytest.mark.parametrize("chunk_size", [1, 2 * B * S * D])
+def test_chunks_of_queries_give_the_same_results_and_gradients(draw, mask, monkeypatch, chunk_size):
+    block = build(mid_dim=3, dropout=0.4).train()
     regions = draw(B, S, D).requires_grad_()
 
-    def found():
+    def results():
+        block.dropout.p = 0.0 if chunk_size > 1 else 0.4
+        torch.manual_seed(1)  # all dropout masks are drawn chunk by chunk
         values = block(regions, regions, regions, mask, is_causal=True).values
         return values, *torch.autograd.grad(values.square().sum(), [regions, *block.parameters()])
 
-    expected = found()
-    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", block_size)
-    for one, other in zip(found(), expected, strict=True):
-        torch.testing.assert_close(one, other)
+    monkeypatch.setattr(x_linear, "CHUNK_SIZE", chunk_size)
+    chunked = results()
+    if chunk_size == 1:  # the same masks again
+        monkeypatch.setattr(x_linear, "checkpoint", lambda function, *inputs, **_: function(*inputs))
+    else:
+        monkeypatch.setattr(x_linear, "CHUNK_SIZE", 10**9)
+    for part, other in zip(chunked, results(), strict=True):
+        torch.testing.assert_close(part, other)
 
 
-@pytest.mark.parametrize(("bias", "rate"), [(True, 0.0), (False, 0.0), (True, 0.4)])
-def test_blocks_equal_the_reference(draw, monkeypatch, bias, rate):
-    """Values and gradients in float64, of blocks that hold one query of one image, with the same mask of dropout."""
-    masks = []
-
-    def drop(x, p, inplace):
-        masks.append((torch.rand_like(x) >= p).double() / (1 - p))
-        return x.mul_(masks[-1]) if inplace else x * masks[-1]
-
-    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)
-    monkeypatch.setattr(pairs, "dropout", drop)
-    embed, score_proj = torch.nn.Linear(4, 3, bias=bias).double(), torch.nn.Linear(3, 1, bias=bias).double()
-    queries, keys = draw(B, H, T, 4).requires_grad_(), draw(B, H, S, 4).requires_grad_()
-    mean_weights = draw(T, B, 1, S).softmax(dim=-1)
-    inputs = [queries, keys, *embed.parameters(), *score_proj.parameters()]
-
-    found = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, rate)
-    weights = embed.weight, embed.bias, score_proj.weight, score_proj.bias
-    kept = torch.cat(masks).view(B, T, H, S, 3).transpose(0, 1)
-    expected = pairs.score_pairs_reference(queries, keys, *weights, mean_weights, kept)
-    factors = [draw(*x.shape) for x in expected]
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
-    gradients = torch.autograd.grad(expected, inputs, factors)
-    for create_graph in (True, False):  # gradients of gradients are made by the formula
-        again = torch.autograd.grad(found, inputs, factors, retain_graph=True, create_graph=create_graph)
-        for one, other in zip(again, gradients, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
-
-
-def test_the_reference_replaces_the_blocks_while_compiling(draw, monkeypatch):
-    """Equal without dropout; with dropout, the means over many channels and keys have the same expectation."""
-    embed, score_proj = torch.nn.Linear(4, 60).double(), torch.nn.Linear(60, 1).double()
-    queries, keys, mean_weights = draw(B, H, T, 4), draw(B, H, 50, 4), torch.full((1, 1, 1, 1), 1 / 50).double()
-    expected = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.0)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    torch.testing.assert_close(pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.0), expected)
-    torch.manual_seed(0)
-    _, means = pairs.score_pairs(queries, keys, embed, score_proj, mean_weights, 0.5)
-    assert not torch.allclose(means, expected[1])
-    torch.testing.assert_close(means.mean(), expected[1].mean(), rtol=0.05, atol=0)
-
-
-def test_no_product_of_all_queries_and_keys_is_made(draw, largest, monkeypatch):
-    """Not images x queries x keys x dim: neither on the way there nor back."""
-    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)
-    queries, keys, mask = draw(2, 12, D), draw(2, 7, D), torch.ones(2, 7, dtype=torch.bool)
-    block = build(mid_dim=2)
-    with largest() as found:
-        block(queries, keys, keys, mask).values.sum().backward()
-    assert found.elements == 2 * 12 * 7 * H * 2  # B': half a channel of each product
-    assert found.elements < 2 * 12 * 7 * D
+def test_training_keeps_no_product_of_all_queries_and_keys(draw, monkeypatch):
+    """Not images x queries x keys x dim numbers between the forward and the backward pass."""
+    monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)
+    queries, keys = draw(2, 12, D), draw(2, 7, D)
+    block, saved = build(mid_dim=2), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.numel()) or x, lambda x: x):
+        block(queries, keys, keys).values.sum()
+    assert max(saved) < 12 * 7 * D
 
 
 @torch.no_grad()

@@ -119,7 +119,7 @@ def test_an_empty_folder_is_an_error(scenes_run, run_command, tmp_path):
 
 
 def test_compile_reaches_the_decoder(scenes_run, run_command, tmp_path):
-    """bf16 is computed with packed weights on a CPU, which are not compiled: the error shows that it arrives."""
+    """bf16 is computed with frozen weights on a CPU, which are not compiled: the error shows that it arrives."""
     draw_scene(make_scene("fresh", 0)).save(tmp_path / "a.png")
     command = f"caption {tmp_path / 'a.png'} --model {scenes_run} --device cpu --precision bf16 --compile"
     output = error_of(run_command(command))

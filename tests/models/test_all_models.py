@@ -15,7 +15,7 @@ from legenda.attention import (
     MaskedInstanceNorm,
     MultiHeadAttention,
     XLinearAttention,
-    pairs,
+    x_linear,
 )
 from legenda.attention.memory import MemoryAttention
 from legenda.errors import LegendaError
@@ -242,7 +242,7 @@ def test_dropout_is_for_training_only(model, regions, tokens):
 
 def test_regions_are_never_repeated_for_rows(model, draw_regions, largest, monkeypatch):
     """No tensor of images x rows x regions x channels where images x regions x channels would do."""
-    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)  # the models are so small that all would be done at once
+    monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)  # the models are so small that all would be done at once
     if any(isinstance(part, AdditiveAttention) for part in model.modules()):
         pytest.skip("additive attention takes the tanh of each row with each region: no smaller tensor would do")
     images, rows, count = 2, 200, 13

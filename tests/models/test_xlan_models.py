@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from legenda.attention import pairs
+from legenda.attention import x_linear
 from legenda.errors import LegendaError
 from legenda.models import Captioner, create_model
 from legenda.models.x_linear_config import XLanConfig
@@ -147,7 +147,7 @@ def test_no_token_attends_to_an_end_inside_a_row(draw_regions):
 )
 def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monkeypatch):
     """No tensor of images x rows x regions x dim, neither forward nor backward, neither at once nor step by step."""
-    monkeypatch.setitem(pairs._BLOCK_SIZE, "cpu", 1)  # the models are so small that all would be done at once
+    monkeypatch.setattr(x_linear, "CHUNK_SIZE", 1)  # the models are so small that all would be done at once
     images, rows, words, count = 2, 9, 3, 41
     torch.manual_seed(0)
     model = Captioner(config)

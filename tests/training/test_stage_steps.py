@@ -5,13 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from threading import current_thread, main_thread
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from small_runs import TRAINING, Killed, assert_same, outcome, run, stop_at
+from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
 from two_stages import SECOND, scored
 
 from legenda.errors import LegendaError
+from legenda.models import Captioner
 from legenda.run_files import STATE
 from legenda.training import Constant, Cosine, EpochwiseLR, Linear, StepDecay, is_finished
 from legenda.training import loop as loop_module
@@ -160,7 +162,6 @@ def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
     assert_same(outcome(tmp_path / "whole"), outcome(folder))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU")
 def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
     training = replace(TRAINING, epochs=2, precision="16-mixed")
     run(tmp_path / "whole", training)
@@ -173,6 +174,20 @@ def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
             run(tmp_path / "run", training)
     run(tmp_path / "run", training)
     assert_same(outcome(tmp_path / "whole"), outcome(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+def test_mixed_precision_rounds_no_boxes(tmp_path, monkeypatch, precision):
+    """Training computes its geometry from the boxes that evaluation sees."""
+    read: list[torch.Tensor] = []
+    original = Captioner.encode
+    monkeypatch.setattr(
+        Captioner, "encode", lambda self, regions: read.append(regions.boxes) or original(self, regions)
+    )
+    run(tmp_path / "run", replace(TRAINING, epochs=1, checkpoint_every=0, precision=precision))
+    stored = {tuple(box) for box in DATA.train.read(np.arange(24)).boxes.flatten(0, 1).tolist()}
+    assert {boxes.dtype for boxes in read} == {torch.float32}
+    assert {tuple(box) for box in read[0].flatten(0, 1).tolist()} <= stored | {(0.0, 0.0, 0.0, 0.0)}
 
 
 def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import safetensors.torch
-import torch
 from lightning_fabric import Fabric
 from small_runs import DATA, TRAINING
 
@@ -14,7 +13,6 @@ from legenda.tasks import Captioning
 from legenda.training import Constant, train
 from legenda.training.evaluation_loop import validate, validation_loss
 from legenda.training.history import read_history
-from legenda.training.optim import create_optimizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,12 +34,3 @@ def test_validation_is_that_of_the_last_weights(tmp_path, sized, name):
     assert loss == pytest.approx(recorded[-1]["loss"], rel=1e-5)
     _, scores = validate(Fabric(accelerator="cpu"), task, model, config)
     assert scores["CIDEr-D"] == pytest.approx(recorded[-1]["CIDEr-D"], rel=1e-5)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "radam"])
-def test_every_optimizer_counts_versions_of_the_weights(optimizer):
-    weight = torch.nn.Parameter(torch.ones(3))
-    before = weight._version
-    weight.grad = torch.ones(3)
-    create_optimizer([weight], replace(TRAINING, optimizer=optimizer)).step()
-    assert weight._version > before

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
-from legenda.attention.pairs import score_pairs
 from legenda.attention.registries import Act
+
+CHUNK_SIZE = 2**24
+"""Products q * k that are computed at once; with gradients, those of several chunks are computed again for them."""
 
 
 def create_act(act: Act, alpha: float) -> nn.Module:
@@ -114,11 +118,7 @@ class XLinearAttention(nn.Module):
     ) -> AttentionOutput:
         q, u = queries
         allowed = None if mask is None and not is_causal else broadcast_mask(q, keys, mask, is_causal)
-        rate = self.dropout.p if self.dropout.training else 0.0
-        scores, pooled = score_pairs(
-            q, keys, self.pair, self.spatial, _mean_weights(keys, allowed), rate
-        )  # Eqs. 2 to 4
-        scores = scores.movedim(0, 2)
+        scores, pooled = self._score_pairs(q, keys, _mean_weights(keys, allowed))  # Eqs. 2 to 4
         if bias is not None:
             scores = scores + bias
         if self.rescale is not None:
@@ -126,9 +126,36 @@ class XLinearAttention(nn.Module):
         if allowed is not None:
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(dim=-1)
-        gate = self.channel(pooled).sigmoid().movedim(0, 2)  # Eq. 5, (B, H, T, d)
+        gate = self.channel(pooled).sigmoid()  # Eq. 5, (B, H, T, d)
         attended = u * (weights @ values) * gate  # Eq. 6; u is the same for all n
         return AttentionOutput(attended.transpose(1, 2).flatten(2), weights)
+
+    def _score_pairs(
+        self, q: Float[Tensor, "B H T d"], keys: Float[Tensor, "B H S d"], mean_weights: Float[Tensor, "#B #H #T #S"]
+    ) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T c"]]:
+        """Return the scores b (Eq. 3) and the means of B' over the keys (Eq. 4), in chunks of queries.
+
+        All products q * k at once take B x T x S x dim numbers; with gradients, autograd would keep them.
+        """
+        T = q.shape[2]
+        size = max(1, CHUNK_SIZE // max(1, q[:, :, 0].numel() * keys.shape[2]))
+        if torch.compiler.is_compiling() or size >= T:
+            return self._score_chunk(q, keys, mean_weights)
+        chunks = []
+        for start in range(0, T, size):
+            t = slice(start, start + size)
+            inputs = q[:, :, t], keys, mean_weights if mean_weights.shape[2] == 1 else mean_weights[:, :, t]
+            saves = torch.is_grad_enabled()
+            chunks.append(
+                checkpoint(self._score_chunk, *inputs, use_reentrant=False) if saves else self._score_chunk(*inputs)
+            )
+        scores, means = zip(*chunks, strict=True)
+        return torch.cat(scores, dim=2), torch.cat(means, dim=2)
+
+    def _score_chunk(self, q: Tensor, keys: Tensor, mean_weights: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = self.dropout(self.pair(q.unsqueeze(3) * keys.unsqueeze(2)).relu())  # Eq. 2: (B, H, T, S, c)
+        weights = mean_weights.expand(*mean_weights.shape[:-1], keys.shape[2])
+        return self.spatial(pairs).squeeze(-1), (weights.unsqueeze(-2) @ pairs).squeeze(-2)
 
 
 class HeadEmbedding(nn.Module):
@@ -149,9 +176,9 @@ class HeadEmbedding(nn.Module):
 
 def _mean_weights(
     keys: Float[Tensor, "B H S d"], allowed: Bool[Tensor, "*#BHT S"] | None
-) -> Float[Tensor, "#T #B #H #S"]:
+) -> Float[Tensor, "#B #H #T #S"]:
     """Return the weight of each key in the mean over all keys that a query may attend to."""
     if allowed is None:
         return keys.new_full((1, 1, 1, 1), 1 / keys.shape[2])
     weights = allowed.to(keys.dtype) / allowed.sum(dim=-1, keepdim=True)
-    return weights.view((1,) * (4 - weights.dim()) + weights.shape).movedim(2, 0)
+    return weights.view((1,) * (4 - weights.dim()) + weights.shape)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from legenda.errors import DataError
-from legenda.packed_weights import LinearMap, SplitLinear
+from legenda.models.freeze import LinearMap, SplitLinear
 
 
 class WordLSTM(nn.LSTMCell, SplitLinear):

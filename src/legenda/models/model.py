@@ -14,6 +14,7 @@ from legenda.config import to_json
 from legenda.errors import CheckpointError
 from legenda.hub import CARD, upload_model
 from legenda.io import write_json, write_text
+from legenda.models.freeze import is_frozen
 from legenda.models.weights import save_weights
 from legenda.plugin_records import describe_plugins
 from legenda.run_files import CONFIG, VOCABULARY
@@ -39,6 +40,8 @@ class Model(nn.Module):
     def save(self, folder: str | Path, **sections: Any) -> Path:
         """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
         folder = Path(folder)
+        if is_frozen(self):
+            raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
         config = {"model": self.describe(), **sections}

@@ -13,8 +13,8 @@ from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.encoder import Encoder
+from legenda.models.freeze import LinearMap
 from legenda.models.lstm import WordLSTM
-from legenda.packed_weights import LinearMap
 from legenda.regions import Memory, Regions, masked_mean
 
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import XLinearAttention
 from legenda.models.encoder import Encoder
+from legenda.models.freeze import SplitLinear
 from legenda.models.layers import PostNormFeedForward
-from legenda.packed_weights import SplitLinear
 from legenda.regions import Memory, Regions, masked_mean
 
 

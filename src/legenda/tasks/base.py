@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from legenda.errors import ConfigError, DataError
 from legenda.models.eval_mode import eval_mode
+from legenda.models.freeze import packed_linear
 from legenda.models.model import Model
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
@@ -149,7 +150,7 @@ def predict_split(
     task: Task | type[Task], model: Model, split: Any, indices: np.ndarray, *, beam_size: int
 ) -> dict[str, Any]:
     """Return the task's predictions, computed in evaluation mode."""
-    with eval_mode(model):
+    with eval_mode(model), packed_linear(model):
         return task.predict(model, split, indices, beam_size=beam_size)
 
 

@@ -15,6 +15,7 @@ from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode, train_mode
+from legenda.models.freeze import packed_linear
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions
 from legenda.tasks.caption_objectives import CaptionObjective, shift_right
@@ -51,7 +52,8 @@ class SelfCriticalObjective(CaptionObjective):
     def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
         """Sample captions, start to compute their rewards, and return the inputs of the differentiated pass."""
         settings, eos_token_id = self.settings, self.generation_config.eos_token_id
-        tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
+        with packed_linear(self.model):
+            tokens, is_sampled, baseline_tokens = self._sample(batch_to_regions(batch))
         rewarded = tokens
         if baseline_tokens is not None:
             rewarded = torch.cat(_pad_to_same_length(tokens, baseline_tokens, eos_token_id), dim=1)

@@ -35,6 +35,21 @@ def describe_idle_devices(config: TrainingConfig, world_size: int) -> str | None
     )
 
 
+def autocast_plugin(precision: str, device: str) -> Any:
+    """Return Fabric's plugin for "bf16-mixed" or "16-mixed" without its conversion of inputs.
+
+    Fabric rounds every floating-point tensor of a batch to half precision; boxes and targets need float32, and autocast
+    converts the inputs of the operations that compute in half precision.
+    """
+    from lightning_fabric.plugins import MixedPrecision
+
+    class Autocast(MixedPrecision):
+        def convert_input(self, data: Any) -> Any:
+            return data
+
+    return Autocast(precision, device)  # type: ignore[arg-type]
+
+
 def shard(module: nn.Module, mesh: DeviceMesh) -> Any:
     """Shard weights, gradients and optimizer states over the devices of the mesh.
 

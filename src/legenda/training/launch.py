@@ -26,7 +26,7 @@ from legenda.run_config import read_config
 from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
-from legenda.training.distributed import describe_idle_devices, shard
+from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
 from legenda.training.environment import describe_environment
 from legenda.training.evaluation_loop import check_monitor
 from legenda.training.loop import TrainingLoop
@@ -139,11 +139,12 @@ def _launch(
     found = ComputeOptions(device=device).resolve()
     if found.index is not None and world_size > 1:
         raise ConfigError(f"{device} is one device, but {world_size} are to be used; choose cuda, or one device")
+    mixed = training.precision != "32-true"
     fabric = Fabric(
         accelerator=found.type,
         devices=devices if found.index is None else [found.index],
         num_nodes=nodes,
-        precision=training.precision,
+        plugins=autocast_plugin(training.precision, found.type) if mixed else None,
         strategy=fabric_strategy,
     )
     if world_size > 1:

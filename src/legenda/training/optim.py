@@ -22,17 +22,9 @@ def create_optimizer(parameters: Iterable[nn.Parameter], config: TrainingConfig)
     options: dict[str, Any] = {"betas": config.betas, "eps": config.eps, "weight_decay": config.weight_decay}
     if config.optimizer == "sgd":
         options = {"momentum": config.betas[0], "weight_decay": config.weight_decay}
-    if config.optimizer != "radam":  # torch has no fused kernel for it
-        options["fused"] = True
-    optimizer = _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
-    if options.get("fused"):
-        optimizer.register_step_post_hook(_count_versions)
-    return optimizer
-
-
-def _count_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Count a new version of every parameter, as other in-place operations do and fused optimizers do not."""
-    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
+    if config.optimizer != "radam" and config.precision != "16-mixed":
+        options["fused"] = True  # radam has no fused kernel; those of the others unscale gradients after clipping
+    return _OPTIMIZERS[config.optimizer](parameters, lr=1.0, **options)
 
 
 def clip_gradients(

@@ -16,7 +16,6 @@ from torch import Tensor
 from legenda.errors import DataError
 from legenda.io import atomic_write
 from legenda.models.model import Model
-from legenda.packed_weights import pack_weights
 from legenda.tasks.base import Batch, PreparedBatch, Task
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
@@ -51,8 +50,6 @@ class Stage:
         if config.compile:
             self.objective.compile()
         self.wrapped = fabric.setup_module(self.objective)
-        if fabric.device.type == "cpu" and not hasattr(self.objective, "unshard"):
-            pack_weights(model)  # for their products with gradients too
         self.prefetcher = Prefetcher(self.objective.read, fabric.device)
         self.optimizer = create_optimizer(model.parameters(), config)  # after the setup, which may shard the weights
         self.wrapped_optimizer: Any = fabric.setup_optimizers(self.optimizer)

@@ -20,8 +20,8 @@ from legenda.attention import (
 from legenda.attention.dropout import Dropout
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
+from legenda.models.freeze import LinearMap
 from legenda.models.lstm import WordLSTM
-from legenda.packed_weights import LinearMap
 from legenda.regions import Memory
 
 
