@@ -142,7 +142,6 @@ ERRORS = [
     (("serve", "run", "--port", "65536"), "--port must be at most 65535, not 65536"),
     (("table", "ngsan.table2", "--seeds", "0"), "--seeds must be at least 1, not 0"),
     (("report", "run", "--beam-size", "0"), "--beam-size must be at least 1, not 0"),
-    (("figure", "aoanet.8", "run", "--count", "0"), "--count must be at least 1, not 0"),
     (("train", "scenes.ngsan", "--devices", "0"), "--devices must be at least 1, not 0"),
     (("score", "a.json", "b.json", "--references-per-image", "0"), "--references-per-image must be at least 1"),
     (("caption", "a.png"), "a.png does not exist"),

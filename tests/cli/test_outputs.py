@@ -36,10 +36,6 @@ def files(make_run, noisy_photographs, tmp_path, monkeypatch) -> dict[str, Path]
         ("caption {data}/images --model {run}", "{run}/vocabulary.txt"),
         ("caption {data}/images --model {run}", "{data}/images/p1.jpg"),
         ("extract {data}/images --extractor second.json", "second.json"),
-        ("judge --summarize first.json", "first.json"),
-        ("judge --correlate first.json --references references.json", "references.json"),
-        ("judge first.json second.json --images {data}/images", "first.json"),
-        ("figure ngsan.2 {run}", "{run}/vocabulary.txt"),
     ],
 )
 def test_an_output_that_is_read_is_refused(files, run_command, command, out):

@@ -174,30 +174,4 @@ def remaining(root: Path) -> list[Subject]:
     write_files(folder, {"captions_val2014.json": json.dumps({"images": entries, "annotations": []})})
     command = "convert {0}/b_att {0}/out.safetensors --sizes {0}/captions_val2014.json"
     found.append(Subject("more.sizes", folder, ("*.json",), (command,)))
-    return [*found, *numbers(root)]
-
-
-def numbers(root: Path) -> list[Subject]:
-    """Return the numbers of a claim, judgments of captions, and ratings of them."""
-    from legenda.evaluation.judgments import JudgmentFile, Pair
-
-    values = {str(seed): {"truth": 0.5 + seed / 10, "absent": 0.5, "CIDEr-D": 1.0} for seed in range(5)}
-    arms = {key: {"steps": 320, "parameters": 1000, "seeds": values} for key in ("base", "decoder_aoa")}
-    claim = {"claim": "absent", "date": "2026-01-01", "machine": "x", "beam_size": 1, "core_hours": 1.5, "steps": None}
-    ratings = [{"image_id": str(n), "caption": sentence(n), "rating": n} for n in range(5)]
-    references = {str(n): [sentence(n + 1), sentence(n + 2)] for n in range(5)}
-    files = {"claim": {"a.json": json.dumps({**claim, "arms": arms})}, "judge": {}}
-    files["rate"] = {"r.json": json.dumps(ratings), "refs.json": json.dumps(references)}
-    for name, content in files.items():
-        write_files(root / name, content)
-    pairs = [Pair(str(n), sentence(n), sentence(n + 1)) for n in range(5)]
-    judged = JudgmentFile(root / "judge" / "j.jsonl", "a.json", "b.json", pairs)
-    for judge in ("first", "second"):
-        for number in range(5):
-            judged.answer(judge, number, ("left", "equal", "right")[number % 3])
-    commands = {
-        "claim": "claim --page {0}/a.json",
-        "judge": "judge --summarize {0}/j.jsonl",
-        "rate": "judge --correlate {0}/r.json --references {0}/refs.json --metrics fast",
-    }
-    return [Subject(f"more.{name}", root / name, ("*.json*",), (command,)) for name, command in commands.items()]
+    return found

@@ -22,7 +22,6 @@ COMMANDS = {
     "serve": "serve models on this machine as a page and an HTTP API",
     "score": "score captions in a file against references, and compare two files",
     "compare": "compare the predictions of two runs: differences, p, and where they disagree",
-    "judge": "human evaluation: blinded pairs of captions in a page; agreement of metrics with human ratings",
     "inspect": "describe a feature store or a run, and verify it",
     "extract": "extract features of images into a file",
     "convert": "convert feature files of one format to another",

@@ -51,27 +51,6 @@ def oracle_table(found: Mapping[str, Oracle]) -> Table:
     return _table(("metric", "best caption", "mean caption"), rows)
 
 
-def preference_table(
-    counts: Mapping[str, int], shares: Mapping[str, float], bounds: Mapping[str, Interval | None]
-) -> Table:
-    """Return a table with number, percentage and interval of each verdict, and of the preference for the first."""
-    names = {"first": "first is better", "equal": "equal", "second": "second is better"}
-    rows = [(label, str(counts[name]), *_percentages(shares[name], bounds[name])) for name, label in names.items()]
-    preference = _percentages(shares["preference"], bounds["preference"], sign="+")
-    return _table(("verdict", "number", "%", "95 % interval"), [*rows, ("first minus second", "", *preference)])
-
-
-def correlation_table(found: Mapping[str, Mapping[str, float | None]]) -> Table:
-    """Return a table with the rank correlations of each metric."""
-    rows = ((metric, *values.values()) for metric, values in found.items())
-    return _table(("metric", "Kendall's tau-b", "Kendall's tau-c", "Spearman's rho"), rows)
-
-
-def _percentages(share: float, interval: Interval | None, sign: str = "") -> tuple[str, str | None]:
-    bounds = None if interval is None else f"{100 * interval.low:{sign}.2f} .. {100 * interval.high:{sign}.2f}"
-    return f"{100 * share:{sign}.2f}", bounds
-
-
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str | float | None]]) -> Table:
     """Return a table whose first column is text; numbers have four decimals, and None is "none"."""
     table = Table(box=box.SIMPLE_HEAD)

@@ -1,13 +1,13 @@
-"""Options of `legenda serve` and `legenda judge`, and the packages that both need."""
+"""Options of `legenda serve`, and the packages that it needs."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import tyro
 
 from legenda.compute import ExtractorOptions
-from legenda.config import Bound, Bounded, NonNegativeInt, PositiveInt
+from legenda.config import Bound, Bounded, PositiveInt
 from legenda.errors import import_extra
 from legenda.search_options import RunSearchOptions
 
@@ -28,35 +28,6 @@ class AddressOptions(Bounded):
     """The port; 0 selects a free one."""
     rate_limit: PositiveInt = 600
     """Requests per minute from one address."""
-
-
-@dataclass(frozen=True)
-class JudgeOptions(AddressOptions):
-    """Let people compare the captions of two models for the same images, blinded, in a page; needs the extra `serve`.
-
-    As in the human evaluation of AoANet (section 4.5), a judge sees an image with the captions of both, on random
-    sides, and chooses the better one or neither. Every judgment is kept at once; called again, judges continue.
-
-    legenda judge --summarize FILE prints shares, preference and agreement; legenda judge --correlate RATINGS
-    --references REFERENCES prints the rank correlation of every metric with published human ratings. Both take --out.
-    """
-
-    section: ClassVar[str] = "--"
-
-    first: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FIRST")]]
-    """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""
-    second: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="SECOND")]]
-    """The captions of the other model for the same images."""
-    images: Path
-    """The folder of the images, there and one folder below; files are named by image id, or end in COCO's number."""
-    out: Path
-    """The file of the judgments, JSON lines; an existing one of the same captions is continued."""
-    split: str = "val"
-    """The split whose evaluation_SPLIT.json is read from run folders."""
-    num_images: PositiveInt | None = None
-    """The number of images, drawn at random among those found; by default all. The paper has 100."""
-    seed: NonNegativeInt = 0
-    """Seed of the draw."""
 
 
 @dataclass(frozen=True)

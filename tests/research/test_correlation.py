@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from correlation import correlate
 
 from legenda.errors import DataError
-from legenda.evaluation.human_correlation import correlate
 from legenda.metrics import evaluate
 
 REFERENCES = {

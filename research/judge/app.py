@@ -1,27 +1,26 @@
-"""The web application of `legenda judge`: a page with pairs of captions, and the API that keeps the choices.
+"""The web application of `run.py serve`: a page with pairs of captions, and the API that keeps the choices.
 
 Neither names the models: a judge gets images by number, and captions by side.
 """
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, HTTPException, Response
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from judgments import JudgmentFile
 from pydantic import BaseModel, Field, StringConstraints
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from legenda.evaluation.judgments import JudgmentFile
+from legenda.errors import LegendaError
 from legenda.report.page import render_html
-from legenda.serve.guarded_app import create_guarded_app, send_image
-from legenda.serve.limits import Limits
 
-_STYLES = ("theme.css", "page.css", "judge.css")
-_SCRIPTS = ("dom.js", "judge.js")
-_SOURCES = {"img-src": "'self' data:", "connect-src": "'self'"}
+_FOLDER = Path(__file__).parent
 
 
 class _Judge(BaseModel):
@@ -37,17 +36,25 @@ class _Choice(_Judge):
     choice: Literal["left", "right", "equal"]
 
 
-def create_judge_app(file: JudgmentFile, images: Sequence[Path], limits: Limits) -> FastAPI:
-    """Return the application for a file of judgments; images: the image file of each of its pairs."""
-    app = create_guarded_app(limits, openapi_url=None)
+def create_judge_app(file: JudgmentFile, images: Sequence[Path], hosts: Sequence[str] = ("*",)) -> FastAPI:
+    """Return the application for a file of judgments.
+
+    images: the image file of each of its pairs. hosts: allowed Host headers.
+    """
+    app = FastAPI(openapi_url=None)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
     page = render_html(
-        "judge.html",
-        styles=_STYLES,
-        scripts=_SCRIPTS,
+        _FOLDER / "judge.html",
+        styles=("theme.css", "page.css", _FOLDER / "judge.css"),
+        scripts=("dom.js", _FOLDER / "judge.js"),
         data=None,
         texts={"title": "Which caption is more descriptive?"},
-        sources=_SOURCES,
+        sources={"img-src": "'self' data:", "connect-src": "'self'"},
     )
+
+    @app.exception_handler(LegendaError)
+    async def unprocessable(_: Request, error: Exception) -> Response:
+        return JSONResponse({"detail": str(error)}, 422)
 
     @app.get("/")
     async def _page() -> HTMLResponse:
@@ -55,7 +62,11 @@ def create_judge_app(file: JudgmentFile, images: Sequence[Path], limits: Limits)
 
     @app.get("/api/images/{pair}")
     def image(pair: int) -> Response:
-        return send_image(images[_check(pair)], f"image {pair}")
+        # not whose headers tell size and time of the file
+        try:
+            return Response(images[_check(pair)].read_bytes(), media_type=mimetypes.guess_type(images[pair])[0])
+        except OSError as error:
+            raise HTTPException(404, f"image {pair} can no longer be read") from error
 
     @app.post("/api/next")
     def next_question(judge: _Judge) -> dict[str, Any]:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from judgments import JudgmentFile, Pair, choose_pairs, fleiss_kappa, read_judgments, summarize_judgments
 
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.judgments import JudgmentFile, Pair, choose_pairs, read_judgments
-from legenda.evaluation.preference import fleiss_kappa, summarize_judgments
 
 PAIRS = [Pair(str(number), f"first {number}", f"second {number}") for number in range(6)]
 SAME = Pair("same", "a dog  runs", "a dog runs ")
@@ -101,7 +100,6 @@ def test_identical_captions_count_as_equal_when_a_judge_comes_to_them(path):
     assert Counter(read_judgments(path).reached("Ann").values()) == {"first": 6, "equal": 1}
     report = summarize_judgments(path)
     assert (report.results["equal_unasked"], report.results["judgments"]["equal"]) == (1, 1)
-    assert "1 of them are equal unasked: the captions of 1 images are identical" in report.tables[1]
     assert report.results["agreement"]["kappa"] is None
 
 

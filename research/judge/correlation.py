@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
+from rich.table import Table
+from scipy.stats import kendalltau, spearmanr
 
 from legenda.errors import DataError
 from legenda.evaluation.caption_files import read_references
 from legenda.evaluation.comparison import score_per_image
-from legenda.evaluation.score_tables import correlation_table
 from legenda.evaluation.scoring import ScoringReport
 from legenda.io import parse_json, read_text, verified
 
@@ -92,8 +94,6 @@ def correlate(path: Path, references: Path, *, metrics: str = "auto") -> Scoring
 
 def _correlate(values: np.ndarray, ratings: np.ndarray) -> dict[str, float | None]:
     """Return the coefficients of scores with ratings; None where scores or ratings are all the same."""
-    from scipy.stats import kendalltau, spearmanr  # late: it takes a second
-
     scored = ~np.isnan(values)
     values, ratings = values[scored], ratings[scored]
     if len({*values}) < 2 or len({*ratings}) < 2:
@@ -175,3 +175,13 @@ def _number(cell: Any, where: str) -> float:
         if isfinite(float(cell)):
             return float(cell)
     raise DataError(f"the rating {cell!r} in {where} is no number; {_HINT}")
+
+
+def correlation_table(correlations: Mapping[str, Mapping[str, float | None]]) -> Table:
+    """Return a table with the rank correlations of each metric."""
+    table = Table("metric", box=box.SIMPLE_HEAD)
+    for column in ("Kendall's tau-b", "Kendall's tau-c", "Spearman's rho"):
+        table.add_column(column, justify="right")
+    for metric, values in correlations.items():
+        table.add_row(metric, *("none" if value is None else f"{value:.4f}" for value in values.values()))
+    return table

@@ -1,6 +1,6 @@
 "use strict";
 
-// The page of `legenda judge`: a judge gives a name, then chooses the better of two captions, pair after pair.
+// The page of `research/judge/run.py serve`: a judge gives a name, then chooses the better of two captions, pair after pair.
 // Needs dom.js. The server knows which caption is whose; this page does not.
 
 (() => {
