@@ -30,8 +30,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.data.annotations import read_annotations
+from legenda.data.features.packed import write_store
 from legenda.data.features.predicted_words import DENSE, GLOBAL, VISUAL, WORD, caption_shares
-from legenda.data.features.writer import write_store
 from legenda.extractors.photo import Backbones
 from legenda.extractors.photo.regions import ImageVectors, RegionMaker
 from legenda.models.location import ASSETS

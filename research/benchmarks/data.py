@@ -24,7 +24,7 @@ import numpy as np
 from legenda.data.captions import EncodedCaptions, KarpathyData
 from legenda.data.features import FeatureStore, write_store
 from legenda.data.features.convert import convert
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 
 REGIONS, WIDTH = 36, 2048
 IMAGES, CAPTIONS = 123_287, 616_767

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
 from legenda.extractors import load_extractor
 
 VIEWS, LEAST_SIDE, LEAST_LEFT, TOGETHER = 3, 0.65, 0.3, 32

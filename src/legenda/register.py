@@ -98,7 +98,7 @@ def register_metric(name: str) -> Callable[[T], T]:
 
 def register_feature_store(suffix: str) -> Callable[[T], T]:
     """Register a function of a path and of `sizes` that returns a `FeatureStore`, by the suffix of the path."""
-    return resolve("legenda.data.features.open:STORES").register(suffix)
+    return resolve("legenda.data.features.readers:STORES").register(suffix)
 
 
 def register_recipe(recipe: T) -> T:

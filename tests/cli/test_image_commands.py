@@ -17,7 +17,7 @@ from PIL import Image
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.data.features import PackedFeatureStore, write_store
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
 
 pytestmark = pytest.mark.usefixtures("one_thread")

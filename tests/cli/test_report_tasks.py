@@ -14,7 +14,7 @@ from PIL import Image
 
 from legenda.cli.main import main
 from legenda.data.expression_configs import RefsData, SceneExpressionsData
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
 from legenda.data.numerals import NumberWordsData
 from legenda.data.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import LegendaError

@@ -9,8 +9,8 @@ import pytest
 
 from legenda.data.expression_configs import EntitiesData, RefsData, SceneExpressionsData
 from legenda.data.expressions import ExpressionDataset
-from legenda.data.features.detections import DetectionStore
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
+from legenda.data.features.readers import DetectionStore
 from legenda.data.refcoco import Expression
 from legenda.data.scenes import FEATURE_DIM, make_scene
 from legenda.data.scenes.expressions import refer

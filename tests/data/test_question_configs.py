@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
 from legenda.data.question_configs import DaquarData, SceneQuestionsData, VqaData
 from legenda.data.questions import EncodedQuestions, QuestionDataset, question_rows
 from legenda.data.scenes import FEATURE_DIM

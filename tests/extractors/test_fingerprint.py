@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name, is_same_extractor
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.extractors import Extractor, extract_store, load_extractor
 from legenda.extractors.base import find_mismatch, fingerprint, identify
 

@@ -2,8 +2,8 @@
 
     make fuzz                                           # 10 minutes, a new seed
     python tests/fuzz --minutes 30 --seed 7
-    python tests/fuzz --only features.hdf5 --cases 500
-    python tests/fuzz --only features.hdf5 --seed 7 --case 123
+    python tests/fuzz --only features.packed --cases 500
+    python tests/fuzz --only features.packed --seed 7 --case 123
 
 The seed is printed. A finding is saved in build/fuzz with its files and the command that repeats it; campaign.py lists
 what counts as one.

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from legenda.data.features import open_features, write_store
-from legenda.data.features.sharded import ShardedStore
+from legenda.data.features.packed import ShardedStore
 from legenda.errors import DataError, LegendaError
 from legenda.extractors import Extractor, FrameSampling, extract_store
 from legenda.jobs.features import FeatureTask, check_job_ids

@@ -9,7 +9,7 @@ import pytest
 from default_data import IMAGES, WIDTH, write_default_data
 
 from legenda.cli.main import main
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
 
 OWN = "mine@00000000#1:12:0.5,0.1"
 """The extractor of the training, with its fingerprint."""

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from legenda.data.annotations import Restval, read_annotations
 from legenda.data.features.base import FeatureStore
-from legenda.data.features.concat import RegionReader, read_regions
-from legenda.data.features.open import open_features
+from legenda.data.features.concat import ImageIndex, RegionReader, read_regions
+from legenda.data.features.readers import open_features
 from legenda.data.karpathy import CaptionedImage
 from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.reader import scene_reader
@@ -197,17 +197,15 @@ class KarpathyData:
 
 
 def stored_captions(images: Sequence[CaptionedImage], store: FeatureStore) -> CaptionDataset:
-    """Images whose features are in a store, under their id or their file's name without suffix.
-
-    Raises DataError, naming one, where some are not.
-    """
-    names = [image.id if image.id in store else PurePosixPath(image.file).stem for image in images]
-    missing = [image.id for image, name in zip(images, names, strict=True) if name not in store]
+    """Images whose features are in a store under a name of `ImageIndex`; raise DataError, naming one, otherwise."""
+    index = ImageIndex([store])
+    entries = [index.find(image.id, image.file) for image in images]
+    missing = [image.id for image, entry in zip(images, entries, strict=True) if entry is None]
     if missing:
         raise DataError(
             f"{store.path} lacks {len(missing)} of the images, such as {missing[0]}; extract features for all of them"
         )
-    slots = np.array([store.index(name) for name in names])
+    slots = np.array([entry[1] for entry in entries if entry is not None])
 
     def read(positions: np.ndarray) -> Regions:
         return read_regions(store, slots[positions])

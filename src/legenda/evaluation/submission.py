@@ -27,7 +27,7 @@ def coco_splits(run: "CaptionerRun", test_features: Path | None) -> "dict[str, C
     """
     from legenda.data.annotations import read_annotations
     from legenda.data.captions import KarpathyData, stored_captions
-    from legenda.data.features.open import open_features
+    from legenda.data.features.readers import open_features
     from legenda.data.karpathy import CaptionedImage
 
     data = run.data()

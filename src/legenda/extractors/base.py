@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from legenda.data.features.base import validate_regions
 from legenda.data.features.identity import ExtractorIdentity
-from legenda.data.features.validate import validate_regions
 from legenda.errors import DataError, LegendaError
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.plugins import reason_of

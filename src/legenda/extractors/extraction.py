@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from legenda.data.features.base import find_unstorable
 from legenda.data.features.identity import ExtractorIdentity
-from legenda.data.features.validate import find_unstorable
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import write_store
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.base import Extractor, identify
 from legenda.extractors.batches import extract_batches, order_by_size

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from legenda.data.features.validate import grid_boxes
+from legenda.data.features.base import grid_boxes
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import DOWNLOAD_HINT, Extract, ImageRegions
 from legenda.extractors.detection import map_groups, select_regions

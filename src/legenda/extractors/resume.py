@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from legenda.data.features.identity import extractor_name, is_same_extractor
-from legenda.data.features.packed import PackedFeatureStore
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import PackedFeatureStore, write_store
 from legenda.errors import DataError
 from legenda.io import read_json, write_json
 

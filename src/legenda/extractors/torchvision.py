@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torchvision.models import detection, resnet
 from torchvision.transforms.functional import pil_to_tensor
 
-from legenda.data.features.validate import grid_boxes
+from legenda.data.features.base import grid_boxes
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.extractors.base import Extract, Extractor, ImageRegions
 from legenda.extractors.detection import (

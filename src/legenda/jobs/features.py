@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 
 from legenda.compute import ComputeOptions
-from legenda.data.features.validate import find_unstorable
-from legenda.data.features.writer import write_store
+from legenda.data.features.base import find_unstorable
+from legenda.data.features.packed import write_store
 from legenda.errors import DataError
 from legenda.extractors.base import Extractor, run_extractor
 from legenda.extractors.image_files import ImageFile, extract_files

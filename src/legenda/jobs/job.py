@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
 
-from legenda.data.features.sharded import MANIFEST
+from legenda.data.features.packed import MANIFEST
 from legenda.errors import ConfigError, DataError
 from legenda.extractors.images import Medium
 from legenda.io import atomic_write, read_json, write_json

@@ -10,7 +10,7 @@ import pytest
 
 from legenda.data.features import FeatureStore, write_store
 from legenda.data.features.convert import convert
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.errors import DataError
 
 IDS = ("9", "25", "30")
@@ -91,7 +91,7 @@ def test_parts_are_joined_in_their_order(tmp_path):
     [
         ({"ids": ("7",), "extractor": "other-1"}, "made by the extractor own-1, but .* by other-1"),
         ({"ids": ("7", "25")}, "image '25' is in .*a.safetensors and in .*b.safetensors"),
-        ({"ids": ("7",), "width": 6}, "image '7' .*width 6, but those before 5"),
+        ({"ids": ("7",), "width": 6}, "image '7' .*width 6, those before 5"),
         ({"ids": ("7",), "boxes": False}, "image '7' .*no boxes, unlike those before"),
     ],
 )

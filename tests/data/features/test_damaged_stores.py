@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from released_files import BOXED, PIXELS, features_of, tsv_line, write_cocobu, write_hdf5, write_sizes, write_tsv
 
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.errors import DataError
 
 

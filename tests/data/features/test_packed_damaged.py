@@ -70,21 +70,14 @@ def test_a_foreign_file_with_an_empty_box_is_found_out_at_reading(tmp_path):
         ({"offsets": np.array([[0, 2, 4, 6]])}, {}, "'offsets'"),
         ({"offsets": np.array([0, 2, 4, 6], np.int32)}, {}, "'offsets' of .*I32, not I64"),
         ({"features": np.ones((6, 3), np.float64)}, {}, "'features' of .*F64, not F16 or F32"),
-        ({"features": np.ones((3, 2, 3), np.float16)}, {}, "wrong shape"),
-        ({"boxes": BOXES}, {}, "wrong shape"),
+        ({"features": np.ones((3, 2, 3), np.float16)}, {}, "'features' of .* has the shape"),
+        ({"boxes": BOXES}, {}, "'boxes' of .* has the shape"),
     ],
 )
 def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, message):
     with pytest.raises(DataError, match=message) as error:
         PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
-
-
-def test_the_extractor_of_a_foreign_file_is_text(tmp_path):
-    path = write_foreign(tmp_path / "f.safetensors", {}, {"extractor": "mine"})
-    path.write_bytes(path.read_bytes().replace(b'"extractor":"mine"', b'"extractor":      5'))
-    with pytest.raises(DataError, match=r"f\.safetensors has an 'extractor' that is not text"):
-        PackedFeatureStore(path)
 
 
 def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
@@ -103,24 +96,15 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
             PackedFeatureStore(tmp_path / "cut.safetensors")
 
 
-def test_a_file_cut_while_it_is_open_is_refused(tmp_path):
-    store = write(tmp_path / "f.safetensors", make_images([900, 900], 16))
-    content = (tmp_path / "f.safetensors").read_bytes()
-    for size in (len(content) - 4, 9000, 0):
-        (tmp_path / "f.safetensors").write_bytes(content[:size])
-        with pytest.raises(DataError, match=r"f\.safetensors cannot be read \(it is truncated\); extract it again"):
-            store.read([1])
-
-
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("boxes", {"data_offsets": [0, 96]}, "its arrays overlap or leave gaps"),
-        ("boxes", {"data_offsets": [-8, 88]}, "its arrays overlap or leave gaps"),
+        ("boxes", {"data_offsets": [0, 96]}, "cannot be read"),
+        ("boxes", {"data_offsets": [-8, 88]}, "cannot be read"),
         ("boxes", {"data_offsets": ["a", "b"]}, "cannot be read"),
-        ("features", {"shape": [-6, -3]}, r"its shape is \(-6, -3\)"),
+        ("features", {"shape": [-6, -3]}, "cannot be read"),
         ("features", {"shape": 5}, "cannot be read"),
-        ("offsets", {"shape": [10**18, 0]}, "'offsets'"),
+        ("offsets", {"shape": [10**18, 0]}, "cannot be read"),
     ],
 )
 def test_a_header_that_does_not_fit_its_arrays_is_refused(tmp_path, name, change, message):

@@ -1,7 +1,6 @@
 """Stores in the formats of released features, valid and damaged."""
 
 import pickle
-from multiprocessing import get_context
 from pathlib import Path
 from warnings import catch_warnings, simplefilter
 
@@ -24,7 +23,7 @@ from released_files import (
     write_tsv,
 )
 
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.errors import DataError
 
 
@@ -85,6 +84,23 @@ class Reads(torch.utils.data.Dataset):
         return torch.from_numpy(self.stores[index].read(list(IDS)).features)
 
 
+def test_a_truncated_lmdb_is_refused(tmp_path):
+    base = write_lmdb(tmp_path / "cocobu_att_lmdb") / "data.mdb"
+    content = base.read_bytes()
+    for share in (0, 0.1, 0.5, 0.9):
+        (tmp_path / "cut.lmdb").write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DataError, match=r"cut\.lmdb cannot be read .*; name an LMDB data base"):
+            open_features(tmp_path / "cut.lmdb")
+
+
+def test_keys_of_an_lmdb_that_name_one_image_twice_are_refused(tmp_path):
+    with lmdb.open(str(tmp_path / "b"), map_size=1 << 20) as base, base.begin(write=True) as writing:
+        for key in (b"1", b"1.npy"):
+            writing.put(key, b"")
+    with pytest.raises(DataError, match=r"holds 1 and 1\.npy for one image"):
+        open_features(tmp_path / "b")
+
+
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_path, method):
     stores = []
@@ -99,16 +115,6 @@ def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_p
     options = {"num_workers": workers, "multiprocessing_context": method, "timeout": 30}
     loaded = list(torch.utils.data.DataLoader(data, batch_size=None, **options))
     torch.testing.assert_close(loaded, expected, rtol=0, atol=0)
-
-
-def test_a_fork_reads_while_a_thread_of_its_parent_does(tmp_path):
-    store = open_features(write_hdf5(tmp_path / "f.hdf5"))
-    with store._lock:
-        child = get_context("fork").Process(target=store.read, args=(IDS,))
-        child.start()
-        child.join(20)
-        child.kill()
-    assert child.exitcode == 0
 
 
 def test_images_with_fewer_regions_are_padded_and_masked(tmp_path):

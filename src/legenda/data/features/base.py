@@ -1,7 +1,7 @@
-"""The interface of feature stores, and the arrays of regions that they return."""
+"""The interface of feature stores, the arrays of regions that they return, and what makes regions valid."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import DataError
+
+Image = tuple[str, np.ndarray, np.ndarray | None]
+"""The id of an image, its features (n, D), and its boxes (n, 4), x1 y1 x2 y2 in 0..1, or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,14 @@ UNNAMED = "unnamed"
 """The extractor of a file without the name of one."""
 
 _BATCH = 64
-"""Images that `check` reads at once."""
+"""Images that are read at once where all are read."""
+_BOX_TOLERANCE = 1e-3
+_LARGEST = 1e9
+"""The largest feature, far beyond those of all extractors: products of larger ones overflow in float32."""
+_HALF_INFINITY = 0x7C00
+"""The bits of float16 infinity; without the sign bit, those of NaN are greater, those of finite numbers less."""
+_REAL = "fiub"
+"""The kinds of dtypes of real numbers."""
 
 
 class FeatureStore(ABC):
@@ -85,7 +95,109 @@ class FeatureStore(ABC):
             raise DataError(f"{self.path} has {len(self)} images; ask for positions from 0 to {len(self) - 1} only")
         return positions
 
+    def images(self) -> Iterator[Image]:
+        """Yield every image without padding; raise DataError naming the first faulty one."""
+        for first in range(0, len(self), _BATCH):
+            positions = range(first, min(first + _BATCH, len(self)))
+            arrays = self.read(positions)
+            for row, (position, mask) in enumerate(zip(positions, arrays.mask, strict=True)):
+                boxes = None if arrays.boxes is None else arrays.boxes[row][mask]
+                yield self.ids[position], arrays.features[row][mask], boxes
+
     def check(self) -> None:
         """Read everything once; raise DataError naming the first faulty image."""
         for first in range(0, len(self), _BATCH):
             self.read(range(first, min(first + _BATCH, len(self))))
+
+
+def pack(images: Sequence[tuple[np.ndarray, np.ndarray | None]], feature_dim: int, with_boxes: bool) -> RegionArrays:
+    """One batch of images' features (n, D) and boxes (n, 4), padded with zeros."""
+    counts = np.array([len(features) for features, _ in images], np.int64)
+    mask = np.arange(counts.max(initial=0)) < counts[:, None]
+    halves = bool(images) and all(features.dtype == np.float16 for features, _ in images)
+    packed = np.empty((*mask.shape, feature_dim), np.float16 if halves else np.float32)
+    boxes = np.zeros((*mask.shape, 4), np.float32) if with_boxes else None
+    for row, (features, image_boxes) in enumerate(images):
+        packed[row, : len(features)] = features
+        packed[row, len(features) :] = 0
+        if boxes is not None and image_boxes is not None:
+            boxes[row, : len(image_boxes)] = image_boxes.clip(0, 1)
+    return RegionArrays(packed, boxes, mask)
+
+
+def validate_regions(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
+    """Return what is wrong with the regions of one image (shapes, NaN, invalid boxes), or None."""
+    shape_fault = validate_shapes(features, boxes)
+    return shape_fault or validate_values(features, boxes, largest_feature(np.dtype(np.float32)))
+
+
+def largest_feature(dtype: np.dtype) -> float:
+    """Return the largest feature that a store of a dtype may hold."""
+    return min(float(np.finfo(dtype).max), _LARGEST)
+
+
+def find_unstorable(features: np.ndarray) -> str | None:
+    """Return why the features (n, D) of an extractor cannot be stored in float16, or None."""
+    return validate_values(as_floats(features), None, largest_feature(np.dtype(np.float16)))
+
+
+def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | None:
+    """Return what is wrong with types and shapes of one image's features (n, D) and boxes (n, 4), or None."""
+    for values in (features, boxes):
+        if values is not None and values.dtype.kind not in _REAL:
+            return _type_fault(values)
+    if features.ndim != 2 or 0 in features.shape:
+        return f"features of shape {features.shape}, where (regions, width) with at least one region is needed"
+    if boxes is not None and boxes.shape != (len(features), 4):
+        return f"boxes of shape {boxes.shape} for {len(features)} regions"
+    return None
+
+
+def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
+    """Return what is wrong with features (..., D), over `limit`, or boxes (R, 4), outside 0..1, or None."""
+    if features.dtype == np.float16:
+        if ((features.view(np.uint16) & 0x7FFF) >= _HALF_INFINITY).any():  # five times as fast as np.isfinite
+            return "features that are NaN or infinite"
+    elif features.size:
+        worst = np.maximum(-features.min(), features.max())  # NaN wins every minimum and maximum
+        if not np.isfinite(worst):
+            return "features that are NaN or infinite"
+        if worst > limit:
+            return f"features as large as {worst:g}, where the limit is {limit:g}"
+    if boxes is not None:
+        inside = ((boxes >= -_BOX_TOLERANCE) & (boxes <= 1 + _BOX_TOLERANCE)).all(1)
+        if not inside.all():
+            return f"the box {boxes[~inside][0].tolist()}, which leaves 0..1"
+        cut = boxes.clip(0, 1)
+        filled = (cut[:, 2:] > cut[:, :2]).all(1)
+        if not filled.all():
+            return f"the box {boxes[~filled][0].tolist()}, which is empty (x1 < x2 and y1 < y2 are needed)"
+    return None
+
+
+def as_floats(values: np.ndarray) -> np.ndarray:
+    """Return numbers as float32; overflow becomes infinite, which `validate_values` reports.
+
+    Raise TypeError for values that are no real numbers: complex numbers, text, dates, objects.
+    """
+    values = np.asarray(values)
+    require_real(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(np.float32)
+
+
+def require_real(values: np.ndarray) -> None:
+    """Raise TypeError for values that are no real numbers."""
+    if values.dtype.kind not in _REAL:
+        raise TypeError(_type_fault(values))
+
+
+def _type_fault(values: np.ndarray) -> str:
+    return f"values of type {values.dtype}, where real numbers are needed"
+
+
+def grid_boxes(height: int, width: int) -> np.ndarray:
+    """Return the boxes (height * width, 4) of the cells of a grid in row-major order, x1 y1 x2 y2 in 0..1."""
+    y, x = np.divmod(np.arange(height * width), width)
+    corners = [x / width, y / height, (x + 1) / width, (y + 1) / height]
+    return np.stack(corners, axis=1).astype(np.float32)

@@ -1,19 +1,18 @@
-"""Several feature stores read as one, for questions and expressions about images."""
+"""Several feature stores read as one, and the rule by which images of a data set are found in stores."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from legenda.data.features.base import FeatureStore
-from legenda.data.features.detections import DetectionStore
 from legenda.data.features.identity import extractor_name, is_same_extractor
-from legenda.data.features.open import open_features
+from legenda.data.features.readers import open_features
 from legenda.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,6 +20,54 @@ if TYPE_CHECKING:
 
 RegionReader = Callable[[np.ndarray], "Regions"]
 """A function from positions in a split `(B,)` to the Regions of their images."""
+
+_COCO = re.compile(r"(?:COCO_[a-z]+\d{4}_)?(\d{12})")
+"""COCO's names of images: COCO_train2014_000000000009, and 000000000009 since 2017."""
+
+
+def coco_number(name: str) -> str | None:
+    """Return the number of an image as text in COCO's name for it, without zeros in front; None for another name."""
+    match = _COCO.fullmatch(name)
+    return None if match is None else str(int(match[1]))
+
+
+class ImageIndex:
+    """Where stores hold images, by one rule for their names.
+
+    An image is found under its id; else under its file's name without suffix; else, where its id is a number, under
+    COCO's name with that number. Two entries that fit equally well are refused.
+    """
+
+    def __init__(self, stores: Sequence[FeatureStore]) -> None:
+        self._stores = stores
+        self._numbers: dict[str, list[tuple[int, int]]] | None = None
+
+    def find(self, image: str, file: str = "") -> tuple[int, int] | None:
+        """Return the number of the store of an image and its position there, None where no store has it.
+
+        file: the path or name of its file, where it is known. Raise DataError where several entries fit.
+        """
+        for name in dict.fromkeys((image, PurePosixPath(file).stem)):
+            if entries := [(n, store.index(name)) for n, store in enumerate(self._stores) if name in store]:
+                return self._only(image, entries)
+        return self._only(image, self._coco.get(image, []))
+
+    @property
+    def _coco(self) -> dict[str, list[tuple[int, int]]]:
+        """Stores and positions of images by COCO's number."""
+        if self._numbers is None:
+            self._numbers = {}
+            for number, store in enumerate(self._stores):
+                for position, name in enumerate(store.ids):
+                    if (digits := coco_number(name)) is not None:
+                        self._numbers.setdefault(digits, []).append((number, position))
+        return self._numbers
+
+    def _only(self, image: str, entries: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+        if len(entries) > 1:
+            first, second = (f"{self._stores[n].path} ('{self._stores[n].ids[i]}')" for n, i in entries[:2])
+            raise DataError(f"image '{image}' may be that of {first} or of {second}; leave one of them out")
+        return entries[0] if entries else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +78,10 @@ class ConcatFeatureStore:
 
     @staticmethod
     def open(paths: Sequence[Path]) -> ConcatFeatureStore:
-        """Open the stores, each of which may also be an .npz of detections.
-
-        DataError where there is none, or the features of two do not fit each other.
-        """
+        """Open the stores; raise DataError where there is none, or the features of two do not fit each other."""
         if not paths:
             raise DataError("no features are named; name stores written by `legenda extract` or `legenda convert`")
-        stores = tuple(DetectionStore(path) if _is_npz(path) else open_features(path) for path in paths)
+        stores = tuple(open_features(path) for path in paths)
         first = stores[0]
         for store in stores[1:]:
             same_layout = (store.feature_dim, store.has_boxes) == (first.feature_dim, first.has_boxes)
@@ -72,10 +116,14 @@ class ConcatFeatureStore:
     def reader(self, images: Sequence[str]) -> RegionReader:
         """Return a reader of the regions of these images by their positions in `images`.
 
-        An image is known by its id in a store or by COCO's number: "9" is also COCO_train2014_000000000009.
-        DataError for one that no store has.
+        DataError for one that no store has under a name of `ImageIndex`.
         """
-        slots = np.array([self._find(image) for image in images], np.int64).reshape(-1, 2)
+        index = ImageIndex(self.stores)
+        entries = [index.find(image) for image in images]
+        if None in entries:
+            image = images[entries.index(None)]
+            raise DataError(f"{self.source} holds no features of image '{image}'; extract that image too")
+        slots = np.array(entries, np.int64).reshape(-1, 2)
 
         def read(positions: np.ndarray) -> Regions:
             unique, row = np.unique(slots[positions], axis=0, return_inverse=True)
@@ -91,30 +139,6 @@ class ConcatFeatureStore:
             return Regions.stack(parts)[torch.from_numpy(row.reshape(-1))]
 
         return read
-
-    def _find(self, image: str) -> tuple[int, int]:
-        """Return the number of the store of an image and its position there."""
-        for number, store in enumerate(self.stores):
-            if image in store:
-                return number, store.index(image)
-        if image in self._coco:
-            return self._coco[image]
-        raise DataError(f"{self.source} holds no features of image '{image}'; extract that image too")
-
-    @cached_property
-    def _coco(self) -> dict[str, tuple[int, int]]:
-        """Store and position of images by COCO's number, which ends their id."""
-        found: dict[str, tuple[int, int]] = {}
-        for number, store in enumerate(self.stores):
-            for position, image in enumerate(store.ids):
-                digits = image.rpartition("_")[2]
-                if digits.isdecimal():
-                    found.setdefault(str(int(digits)), (number, position))
-        return found
-
-
-def _is_npz(path: Path) -> bool:
-    return path.suffix == ".npz" and path.is_file()
 
 
 def _boxed(store: FeatureStore) -> str:

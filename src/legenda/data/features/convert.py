@@ -13,20 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from legenda.data.features.base import UNNAMED, FeatureStore
-from legenda.data.features.folder import NOTE
-from legenda.data.features.hdf5 import WRITTEN_BY_LEGENDA, dataset_name
+from legenda.data.features.base import UNNAMED, FeatureStore, Image
 from legenda.data.features.identity import extractor_name, is_same_extractor
-from legenda.data.features.open import open_features
-from legenda.data.features.validate import as_floats, largest_feature, validate_regions, validate_values
-from legenda.data.features.writer import write_store
+from legenda.data.features.packed import checked_images, write_store
+from legenda.data.features.readers import NOTE, WRITTEN_BY_LEGENDA, dataset_name, open_features
 from legenda.errors import DataError, import_extra
 from legenda.io import atomic_write, check_output, is_file_name, partial_path, write_json
 
-Image = tuple[str, np.ndarray, np.ndarray | None]
 Dtype = Literal["float16", "float32"]
 
-_BATCH = 32
 _DIGEST = 16
 """Bytes of a checksum."""
 
@@ -140,15 +135,10 @@ def _each(stores: Sequence[FeatureStore], out: Path) -> Iterator[Image]:
     """Yield every image of every store, without padding; raise DataError for an image of two stores."""
     paths: dict[str, Path] = {}
     for store in stores:
-        for first in range(0, len(store), _BATCH):
-            positions = range(first, min(first + _BATCH, len(store)))
-            packed = store.read(positions)
-            for row, position in enumerate(positions):
-                image, count = store.ids[position], int(packed.mask[row].sum())
-                if paths.setdefault(image, store.path) != store.path:
-                    raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
-                boxes = None if packed.boxes is None else packed.boxes[row, :count]
-                yield image, packed.features[row, :count], boxes
+        for image, features, boxes in store.images():
+            if paths.setdefault(image, store.path) != store.path:
+                raise DataError(f"{out} is not written: image '{image}' is in {paths[image]} and in {store.path}")
+            yield image, features, boxes
 
 
 def _writer(out: Path) -> Callable[[Path, Iterator[Image], str, Dtype, Callable[[Path], None]], None]:
@@ -175,7 +165,7 @@ def _write_hdf5(
             target = _CheckedFile(raw)
             with h5py.File(target, "w") as file:
                 file.attrs["extractor"], file.attrs[WRITTEN_BY_LEGENDA] = extractor, 1
-                for image, features, boxes in _cast(out, images, dtype):
+                for image, features, boxes in _cast(out, images, extractor, dtype):
                     file[dataset_name(image, "features")] = features
                     if boxes is not None:
                         file[dataset_name(image, "boxes")] = boxes  # in 0..1, so that no image size is needed
@@ -224,7 +214,7 @@ def _write_folder(
     folder = partial_path(out)
     try:
         folder.mkdir(parents=True)
-        for image, features, boxes in _cast(out, images, dtype):
+        for image, features, boxes in _cast(out, images, extractor, dtype):
             arrays = {"feat": features} if boxes is None else {"feat": features, "boxes": boxes}
             np.savez(folder / f"{image}.npz", allow_pickle=False, **arrays)
         write_json(folder / NOTE, {"extractor": extractor})
@@ -236,18 +226,9 @@ def _write_folder(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _cast(out: Path, images: Iterator[Image], dtype: Dtype) -> Iterator[Image]:
-    """Yield the images in the given precision; raise DataError for values beyond its range."""
-    like: tuple[int, bool] | None = None
-    for image, features, boxes in images:
-        like = like or (features.shape[1], boxes is not None)
-        fault = validate_regions(features, boxes) or validate_values(
-            as_floats(features), None, largest_feature(np.dtype(dtype))
-        )
-        if fault is None and (features.shape[1], boxes is not None) != like:
-            fault = "another width, or boxes unlike the images before"
-        if fault is None and not is_file_name(image):
-            fault = "an id that is not a valid file name"
-        if fault is not None:
-            raise DataError(f"{out} is not written: image '{image}' has {fault}")
-        yield image, features.astype(dtype), boxes
+def _cast(out: Path, images: Iterator[Image], extractor: str, dtype: Dtype) -> Iterator[Image]:
+    """Yield the images in the given precision; raise DataError for what no store may hold."""
+    for image, features, boxes in checked_images(images, np.dtype(dtype), out, extractor):
+        if not is_file_name(image):
+            raise DataError(f"{out} is not written: image '{image}' has an id that is not a valid file name")
+        yield image, features, boxes

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from legenda.data.features.base import FeatureStore
-from legenda.data.features.hdf5 import split_kind
 from legenda.data.features.identity import ExtractorIdentity
-from legenda.data.features.open import open_features
 from legenda.data.features.packed import PackedFeatureStore
+from legenda.data.features.readers import open_features, split_kind
 from legenda.errors import DataError
 
 _LAYOUTS = {
@@ -22,6 +21,7 @@ _LAYOUTS = {
     "FolderStore": "folder of .npz, .npy or .pth files",
     "LmdbStore": "LMDB",
     "ShardedStore": "shards of packed safetensors",
+    "DetectionStore": "detections",
 }
 _SAMPLE = 100
 """Images that are read without `verify`."""

@@ -1,66 +1,55 @@
-"""The packed feature store: the regions of many images in one safetensors file.
+"""Packed feature stores: the regions of many images in one safetensors file, or in one for each shard of a job.
 
-Arrays of the file, little-endian, with `R` regions of all images one after the other:
+Arrays of a file, little-endian, with `R` regions of all images one after the other:
 
     offsets   (images + 1,)  int64             image i owns the rows offsets[i] to offsets[i + 1]
-    checksums (images,)      int64             of each image, see `image_checksum`; absent in files of earlier versions
+    checksums (images,)      int64             of each image, see `image_checksum`; may be absent
     boxes     (R, 4)         float32           x1, y1, x2, y2 in 0..1 of the image; may be absent
     features  (R, D)         float16, float32
 
 The header's metadata holds `format`, `ids` (a JSON list, in the order of the offsets) and `extractor`.
 """
 
+from __future__ import annotations
+
 import json
 import math
-import os
+import shutil
+import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Literal
 
 import numpy as np
+import safetensors
 
-from legenda.data.features.base import UNNAMED, FeatureStore, RegionArrays
-from legenda.data.features.validate import largest_feature, validate_values
+from legenda.data.features.base import (
+    UNNAMED,
+    FeatureStore,
+    Image,
+    RegionArrays,
+    as_floats,
+    largest_feature,
+    pack,
+    validate_shapes,
+    validate_values,
+)
+from legenda.data.features.identity import extractor_name
 from legenda.errors import DataError
-from legenda.io import verified
+from legenda.io import atomic_write, get_field, read_json, read_text, verified
 
 FORMAT = "legenda.features.1"
-DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
+MANIFEST = "manifest.json"
+"""The file that describes a job in the folder of its shards."""
+_DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 """Safetensors' names of the types that a store may hold."""
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _AGAIN = "extract it again"
-
-
-class _Rows:
-    """Rows of an array in a file, read when they are needed; a mapping would end the process where the file is cut."""
-
-    def __init__(self, path: Path, dtype: np.dtype, offset: int, shape: tuple[int, ...]) -> None:
-        self.dtype, self.shape = dtype, shape
-        self._file, self._offset = path.open("rb"), offset
-        self._row = math.prod(shape[1:]) * dtype.itemsize
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Return rows."""
-        rows = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        self.copy(start, rows)
-        return rows
-
-    def copy(self, start: int, out: np.ndarray) -> None:
-        """Copy the rows from `start` on into `out`; OSError where the file has since been cut."""
-        wanted, done = out.reshape(-1).view(np.uint8).data, 0
-        while done < len(wanted):
-            count = self._read_into(wanted[done:], self._offset + start * self._row + done)
-            if not count:
-                raise OSError("it is truncated")
-            done += count
-
-    def _read_into(self, wanted: memoryview, offset: int) -> int:
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [wanted], offset)
-        with open(self._file.name, "rb") as file:  # noqa: PTH123 - of its own, since threads share the position
-            file.seek(offset)
-            return file.readinto(wanted)
+_HINT = "name a folder that legenda extract --engine ray has written"
+_MAX_OPEN = 128
+"""Shards whose files are open at once."""
 
 
 class PackedFeatureStore(FeatureStore):
@@ -71,32 +60,36 @@ class PackedFeatureStore(FeatureStore):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        header, start = verified(lambda: _read_header(path), path, "name a feature file made by `legenda extract`")
-        metadata = header.pop("__metadata__", None)
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        hint = "name a feature file made by `legenda extract`"
+        file = verified(lambda: safetensors.safe_open(path, framework="numpy"), path, hint)
+        metadata = file.metadata() or {}
+        if metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
-        extractor = metadata.get("extractor", UNNAMED)
-        if not isinstance(extractor, str):
-            raise DataError(f"{path} has an 'extractor' that is not text; {_AGAIN}")
-        super().__init__(path, _read_ids(path, metadata), extractor)
-        verified(lambda: _check_layout(header, path.stat().st_size - start), path, _AGAIN)
-        stored_offsets = _find_array(path, header, start, "offsets", ("I64",))
-        self._stored = _find_array(path, header, start, "features", ("F16", "F32"))
-        self._boxes = _find_array(path, header, start, "boxes", ("F32",)) if "boxes" in header else None
-        self._checksums = _find_array(path, header, start, "checksums", ("I64",)) if "checksums" in header else None
-        shape = self._stored.shape
-        if (
-            len(shape) != 2
-            or (self._boxes is not None and self._boxes.shape != (shape[0], 4))
-            or (self._checksums is not None and self._checksums.shape != (len(self),))
-        ):
-            raise DataError(f"{path} holds arrays of the wrong shape; {_AGAIN}")
-        fits, offsets = stored_offsets.shape == (len(self) + 1,), np.zeros(1, np.int64)
-        if fits:
-            offsets = verified(lambda: stored_offsets.read(0, len(self) + 1), path, _AGAIN)
-        self._offsets = offsets
-        if not fits or offsets[0] != 0 or offsets[-1] != shape[0] or (offsets[1:] <= offsets[:-1]).any():
+        ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
+        if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
+            raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
+        super().__init__(path, ids, metadata.get("extractor", UNNAMED))
+        self._arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        shape = self._arrays["features"].get_shape() if "features" in self._arrays else ()
+        rows, self._width = shape if len(shape) == 2 else (0, 0)
+        self._check_array("offsets", ("I64",), (len(self) + 1,))
+        self._check_array("features", ("F16", "F32"), (rows, self._width))
+        if "boxes" in self._arrays:
+            self._check_array("boxes", ("F32",), (rows, 4))
+        if "checksums" in self._arrays:
+            self._check_array("checksums", ("I64",), (len(self),))
+        self._offsets: np.ndarray = file.get_tensor("offsets")
+        if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
+
+    def _check_array(self, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> None:
+        if name not in self._arrays:
+            raise DataError(f"{self.path} holds no array '{name}'; {_AGAIN}")
+        dtype, actual = self._arrays[name].get_dtype(), tuple(self._arrays[name].get_shape())
+        if dtype not in dtypes:
+            raise DataError(f"'{name}' of {self.path} is {dtype}, not {' or '.join(dtypes)}; {_AGAIN}")
+        if actual != shape:
+            raise DataError(f"'{name}' of {self.path} has the shape {actual}, unlike its {len(self)} images; {_AGAIN}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedFeatureStore, (self.path,)
@@ -104,12 +97,18 @@ class PackedFeatureStore(FeatureStore):
     @property
     def feature_dim(self) -> int:
         """Return the width D of a region's feature vector."""
-        return self._stored.shape[1]
+        return self._width
 
     @property
     def has_boxes(self) -> bool:
         """Return whether the regions come with boxes."""
-        return self._boxes is not None
+        return "boxes" in self._arrays
+
+    def _rows(self, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the features and boxes of one image as they are stored."""
+        start, stop = self._offsets[position : position + 2].tolist()
+        boxes = self._arrays["boxes"][start:stop] if self.has_boxes else None
+        return self._arrays["features"][start:stop], boxes
 
     def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
         """Read images by id or by position, in the given order, with repeats.
@@ -117,52 +116,23 @@ class PackedFeatureStore(FeatureStore):
         Raises DataError, naming the image, for an unknown id, a feature that is NaN or infinite, or an invalid box.
         """
         positions = self.positions(images)
-        starts = self._offsets[positions]
-        counts = self._offsets[positions + 1] - starts
-        slots = np.arange(counts.max(initial=0))
-        mask = slots < counts[:, None]  # (B, N)
-        features = np.empty((*mask.shape, self.feature_dim), self._stored.dtype)
-        for regions, start, count in zip(features, starts.tolist(), counts.tolist(), strict=True):
-            verified(partial(self._stored.copy, start, regions[:count]), self.path, _AGAIN)
-            regions[count:] = 0
-        boxes, real = None, None
-        if self._boxes is not None:
-            real = np.empty((int(counts.sum()), 4), np.float32)
-            ends = counts.cumsum().tolist()
-            for start, count, end in zip(starts.tolist(), counts.tolist(), ends, strict=True):
-                verified(partial(self._boxes.copy, start, real[end - count : end]), self.path, _AGAIN)
-            boxes = np.zeros((*mask.shape, 4), np.float32)
-            boxes[mask] = real.clip(0, 1)
-        if validate_values(features, real, self._limit) is not None:
-            self._name_fault(positions)
-        return RegionArrays(features, boxes, mask)
+        regions = [self._rows(position) for position in positions.tolist()]
+        arrays = pack(regions, self.feature_dim, self.has_boxes)
+        all_boxes = [boxes for _, boxes in regions if boxes is not None]
+        real = np.concatenate(all_boxes) if all_boxes else None
+        limit = largest_feature(arrays.features.dtype)
+        if validate_values(arrays.features, real, limit) is not None:
+            for position, (features, boxes) in zip(positions.tolist(), regions, strict=True):
+                if fault := validate_values(features, boxes, limit):
+                    raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
+        return arrays
 
     def verify(self, position: int) -> None:
         """Raise DataError where an image differs from its checksum."""
-        if self._checksums is None:
-            return
-
-        def read() -> tuple[int, int]:
-            start, stop = self._offsets[position : position + 2].tolist()
-            boxes = None if self._boxes is None else self._boxes.read(start, stop)
-            (expected,) = self._checksums.read(position, position + 1).tolist()
-            return expected, image_checksum(self.ids[position], self._stored.read(start, stop), boxes)
-
-        expected, found = verified(read, self.path, _AGAIN)
-        if found != expected:
-            raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
-
-    @property
-    def _limit(self) -> float:
-        return largest_feature(self._stored.dtype)
-
-    def _name_fault(self, positions: np.ndarray) -> None:
-        for position in positions:
-            start, stop = self._offsets[position : position + 2].tolist()
-            boxes = None if self._boxes is None else self._boxes.read(start, stop)
-            fault = validate_values(self._stored.read(start, stop), boxes, self._limit)
-            if fault is not None:
-                raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
+        if "checksums" in self._arrays:
+            (expected,) = self._arrays["checksums"][position : position + 1].tolist()
+            if image_checksum(self.ids[position], *self._rows(position)) != expected:
+                raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
 
 
 def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
@@ -171,58 +141,159 @@ def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -
     return found if boxes is None else zlib.crc32(boxes.tobytes(), found)
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return the entries of the header and where the arrays start."""
-    with path.open("rb") as file:
-        length = int.from_bytes(_exactly(file, 8), "little")
-        if length > path.stat().st_size:
-            raise ValueError("it is no safetensors file, or it is truncated")
-        entries = json.loads(_exactly(file, length))
-    if not isinstance(entries, dict):
-        raise ValueError("it is no safetensors file")
-    return entries, 8 + length
+class ShardedStore(FeatureStore):
+    """The shards of one finished job, read as one store in the order of its listing.
+
+    `write_store(path, store.images(), ...)` merges them into one file.
+    Raise DataError where the folder is no job of features, or shards are missing or differ.
+    """
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:  # noqa: ARG002 - boxes are relative
+        manifest = read_json(path / MANIFEST, _HINT)
+        if get_field(manifest, "kind", str, str(path / MANIFEST), _HINT) != "features":
+            raise DataError(f"{path} holds {manifest['kind']}, not features; {_HINT}")
+        images, size = (get_field(manifest, key, int, str(path / MANIFEST), _HINT) for key in ("images", "shard_size"))
+        done, count = len(list(path.glob("features-*.jsonl"))), -(-images // max(size, 1))
+        if done != count:
+            raise DataError(f"{path} holds {done} of {count} shards; call legenda extract again to complete it")
+        for lines in path.glob("features-*.jsonl"):
+            if not lines.with_suffix(".safetensors").exists() and '"regions":' in read_text(lines, _HINT):
+                raise DataError(f"{lines.with_suffix('.safetensors')} is missing; delete {lines} and extract again")
+        self._files = sorted(path.glob("features-*.safetensors"))
+        if not self._files:
+            raise DataError(f"{path} holds no features of any image; see the errors in its .jsonl files")
+        self._open = lru_cache(_MAX_OPEN)(PackedFeatureStore)
+        ids: list[str] = []
+        starts: list[int] = []
+        for file in self._files:
+            store = self._open(file)
+            if (store.feature_dim, store.has_boxes) != (self.feature_dim, self.has_boxes):
+                raise DataError(f"{file} has features of another layout than {self._files[0]}; extract it again")
+            starts.append(len(ids))
+            ids += store.ids
+        self._starts = np.array(starts)
+        super().__init__(path, ids, self._first.extractor)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardedStore, (self.path,)
+
+    @property
+    def _first(self) -> PackedFeatureStore:
+        return self._open(self._files[0])
+
+    @property
+    def feature_dim(self) -> int:
+        """Return the width D of a region's feature vector."""
+        return self._first.feature_dim
+
+    @property
+    def has_boxes(self) -> bool:
+        """Return whether the regions come with boxes."""
+        return self._first.has_boxes
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
+        """Return images by id or position, in the given order; raise DataError naming what cannot be read."""
+        positions = self.positions(images)
+        shards = np.searchsorted(self._starts, positions, side="right") - 1
+        regions: dict[int, tuple[np.ndarray, np.ndarray | None]] = {}
+        for shard in np.unique(shards).tolist():
+            rows = np.flatnonzero(shards == shard)
+            arrays = self._open(self._files[shard]).read(positions[rows] - self._starts[shard])
+            for index, row in enumerate(rows.tolist()):
+                real = arrays.mask[index]
+                regions[row] = arrays.features[index][real], None if arrays.boxes is None else arrays.boxes[index][real]
+        return pack([regions[row] for row in range(len(positions))], self.feature_dim, self.has_boxes)
 
 
-def _exactly(file: BinaryIO, count: int) -> bytes:
-    data = file.read(count)
-    if len(data) < count:
-        raise ValueError("it is truncated")
-    return data
+def write_store(
+    path: str | Path,
+    images: Iterable[Image],
+    *,
+    extractor: str,
+    dtype: Literal["float16", "float32"] = "float16",
+    name_in_errors: Path | None = None,
+    verify: Callable[[Path], None] | None = None,
+    sync: bool = False,
+) -> None:
+    """Write a store image by image, in constant memory, atomically.
+
+    images: (id, features (n, D), boxes (n, 4) x1 y1 x2 y2 in 0..1 or None), with the same D for all images, and
+    boxes for all or for none; boxes are clipped to 0..1 from at most 0.001 outside.
+    extractor: the name of what made the features; name_in_errors: the file that errors name in place of `path`; sync:
+    write to the disk before the file gets its name, so that a crash of the system leaves no part of it.
+    verify: called with the complete file before it gets its name; `path` stays as it was where this raises.
+    Raises DataError, naming the image, for features or boxes that are not valid.
+    """
+    path, stored = Path(path), np.dtype(dtype).newbyteorder("<")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the feature file to write")
+    with (
+        atomic_write(path, sync=sync) as partial,
+        tempfile.TemporaryFile(dir=path.parent) as all_boxes,
+        tempfile.TemporaryFile(dir=path.parent) as all_features,
+    ):
+        ids: list[str] = []
+        offsets, checksums, width, with_boxes = [0], [], 0, False
+        for image, features, boxes in checked_images(images, stored, name_in_errors or path, extractor):
+            ids.append(image)
+            width, with_boxes = features.shape[1], boxes is not None
+            offsets.append(offsets[-1] + len(features))
+            checksums.append(image_checksum(image, features, boxes))
+            all_features.write(features.tobytes())
+            if boxes is not None:
+                all_boxes.write(boxes.tobytes())
+        rows = offsets[-1]
+        shapes = {"offsets": (len(offsets),), "checksums": (len(ids),), "boxes": (rows, 4), "features": (rows, width)}
+        if not with_boxes:
+            del shapes["boxes"]
+        with partial.open("wb") as file:
+            file.write(_header(shapes, stored, {"format": FORMAT, "extractor": extractor, "ids": json.dumps(ids)}))
+            file.write(np.array(offsets + checksums, "<i8").tobytes())
+            for values in (all_boxes, all_features):
+                values.seek(0)
+                shutil.copyfileobj(values, file, 1 << 20)
+        if verify is not None:
+            verify(partial)
 
 
-def _read_ids(path: Path, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
-    if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
-        raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
-    return tuple(ids)
+def checked_images(images: Iterable[Image], stored: np.dtype, out: Path, extractor: str) -> Iterator[Image]:
+    """Yield images in the precision `stored`, their boxes clipped to 0..1.
+
+    Raise DataError, naming `out` and the image, for one that no store may hold, and where there is none.
+    """
+    ids: set[str] = set()
+    width, with_boxes = 0, False
+    for image, raw_features, raw_boxes in images:
+        where = f"{out} is not written: image '{image}' of extractor {extractor_name(extractor)} has"
+        try:
+            features, boxes = as_floats(raw_features), None if raw_boxes is None else as_floats(raw_boxes)
+        except TypeError as error:
+            raise DataError(f"{where} {error}") from error
+        if fault := validate_shapes(features, boxes) or validate_values(features, boxes, largest_feature(stored)):
+            raise DataError(f"{where} {fault}; correct the extractor or leave the image out")
+        if not ids:
+            width, with_boxes = features.shape[1], boxes is not None
+        if image in ids:
+            raise DataError(f"{where} the id of an earlier image; make the ids unique")
+        if features.shape[1] != width:
+            raise DataError(f"{where} features of width {features.shape[1]}, those before {width}; use one extractor")
+        if (boxes is not None) != with_boxes:
+            have = "no boxes" if boxes is None else "boxes"
+            raise DataError(f"{where} {have}, unlike those before; give boxes for all or none")
+        ids.add(image)
+        yield image, features.astype(stored), None if boxes is None else boxes.clip(0, 1)
+    if not ids:
+        raise DataError(f"{out} is not written: there is no image to store; name at least one")
 
 
-def _check_layout(header: Mapping[str, Any], size: int) -> None:
-    """Raise ValueError unless the arrays follow each other and fill the file, as safetensors requires."""
-    last = 0
-    for begin, end in sorted(entry["data_offsets"] for entry in header.values()):
-        if not isinstance(begin, int) or not isinstance(end, int) or begin != last or end < begin:
-            raise ValueError("its arrays overlap or leave gaps")
-        last = end
-    if last != size:
-        raise ValueError("it is truncated" if last > size else "it is longer than its arrays")
-
-
-def _find_array(path: Path, header: Mapping[str, Any], start: int, name: str, codes: tuple[str, ...]) -> _Rows:
-    """Return one array of the file; DataError when the header describes none, or one of another type or size."""
-
-    def read() -> _Rows:
-        entry = header[name]
-        if entry["dtype"] not in codes:
-            raise ValueError(f"it is {entry['dtype']}, not {' or '.join(codes)}")
-        dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
-        begin, end = entry["data_offsets"]
-        if not all(isinstance(length, int) and length >= 0 for length in shape):
-            raise ValueError(f"its shape is {shape}")
-        if end - begin != math.prod(shape) * dtype.itemsize:
-            raise ValueError("its size and its shape differ")
-        return _Rows(path, dtype, start + begin, shape)
-
-    if name not in header:
-        raise DataError(f"{path} holds no array '{name}'; {_AGAIN}")
-    return verified(read, f"'{name}' of {path}", _AGAIN)
+def _header(shapes: Mapping[str, tuple[int, ...]], stored: np.dtype, metadata: Mapping[str, str]) -> bytes:
+    """Return the safetensors header: its length in 8 bytes, then JSON, padded to a multiple of 8."""
+    dtypes = {"offsets": _DTYPES["I64"], "checksums": _DTYPES["I64"], "boxes": _DTYPES["F32"], "features": stored}
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, shape in shapes.items():
+        begin, end = end, end + math.prod(shape) * dtypes[name].itemsize
+        entries[name] = {"dtype": _CODES[dtypes[name]], "shape": shape, "data_offsets": (begin, end)}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

@@ -13,7 +13,6 @@ from legenda.data.scenes.world import FAMILIES, NUM_ABSENT, Family, Scene, make_
 from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError
 from legenda.io import atomic_write, verified
-from legenda.npz import load_arrays
 
 MOST_THINGS = 7
 
@@ -44,7 +43,7 @@ def make_split(
     if path is None:
         arrays = _draw(scenes)
     elif path.exists():
-        arrays = verified(lambda: load_arrays(path), path, "delete it to draw the scenes again")
+        arrays = verified(lambda: dict(np.load(path, allow_pickle=False)), path, "delete it to draw the scenes again")
     else:
         arrays = _draw(scenes)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,560 @@
+"""Stores of released features, read by the libraries of their formats, and the opening of stores of every format."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from legenda.data.features.base import (
+    UNNAMED,
+    FeatureStore,
+    RegionArrays,
+    as_floats,
+    grid_boxes,
+    pack,
+    require_real,
+    validate_regions,
+)
+from legenda.data.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
+from legenda.errors import DataError, import_extra
+from legenda.io import get_field, read_json, verified
+from legenda.plugins import Registry
+
+Regions = tuple[np.ndarray, np.ndarray | None]
+"""Features (n, D) and boxes (n, 4) in 0..1, or None."""
+
+STORES: Registry[Callable[[Path, Path | None], FeatureStore]] = Registry("feature store", {})
+"""Functions of users that open a feature store, by the suffix of its path; see `open_features` for their arguments."""
+
+_AGAIN = "repair it or create the file again"
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def open_features(path: str | Path, *, sizes: Path | None = None) -> FeatureStore:
+    """Open a feature store: packed safetensors or shards, HDF5, LMDB, Bottom-Up TSV, a folder of files, or detections.
+
+    An HDF5 file that holds grids and regions is chosen from by `file.hdf5:grids` or `file.hdf5:features`.
+    sizes: COCO's annotations or a folder of them, with the sizes of images where boxes are in pixels and the
+    store has no sizes; without them such boxes are left out.
+    Raises DataError, naming the file, when it is missing, damaged or none of these.
+    """
+    path = Path(path)
+    file_path, kind = split_kind(path)
+    opener = _opener(file_path)
+    if kind is not None and opener is not Hdf5Store:
+        raise DataError(f"{file_path} is not an HDF5 file, so it has no kinds to choose from; leave out ':{kind}'")
+    return PackedFeatureStore(path) if opener is None else opener(path, sizes)
+
+
+def _opener(file_path: Path) -> Callable[[Path, Path | None], FeatureStore] | None:
+    """Return the class that reads a file or folder; None for the packed format."""
+    if file_path.suffix in STORES:
+        return STORES.get(file_path.suffix)
+    if (file_path / "data.mdb").is_file() or (file_path.suffix == ".lmdb" and file_path.is_file()):
+        return LmdbStore
+    if file_path.is_dir():
+        return ShardedStore if (file_path / MANIFEST).is_file() else FolderStore
+    if file_path.suffix in (".h5", ".hdf5", ".he5") or _starts_with(file_path, _HDF5_MAGIC):
+        return Hdf5Store
+    if ".tsv" in file_path.suffixes:
+        return TsvStore
+    return DetectionStore if file_path.suffix == ".npz" else None
+
+
+def _starts_with(file_path: Path, magic: bytes) -> bool:
+    try:
+        with file_path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
+
+
+class PerImageStore(FeatureStore):
+    """A store with one entry per image, which is read and validated on access.
+
+    sizes_file: annotations with the sizes of the images, for boxes in pixels in files that do not hold the sizes.
+    """
+
+    threads: ClassVar[int] = 1
+    """How many images of a batch are read at once, where reading does not hold the interpreter."""
+
+    def __init__(
+        self, path: Path, ids: Iterable[str], *, wanted: str, extractor: str = UNNAMED, sizes_file: Path | None = None
+    ) -> None:
+        super().__init__(path, ids, extractor)
+        self._sizes_file = sizes_file
+        if not self.ids:
+            raise DataError(f"{path} holds no features of any image; {wanted}")
+
+    @abstractmethod
+    def _load(self, image: str) -> Regions:
+        """Return features (n, D) and boxes (n, 4) in 0..1 or None, not validated; raise any exception if damaged."""
+
+    @cached_property
+    def sizes(self) -> Mapping[str, tuple[float, float]]:
+        """Return width and height of images in the annotations, in pixels, by id and by file name."""
+        return {} if self._sizes_file is None else read_sizes(self._sizes_file)
+
+    @cached_property
+    def _first(self) -> Regions:
+        return self._read_valid(self.ids[0])
+
+    @property
+    def feature_dim(self) -> int:
+        """Return the width D of a region's feature vector, which is that of the first image."""
+        return self._first[0].shape[1]
+
+    @property
+    def has_boxes(self) -> bool:
+        """Return whether the regions come with boxes, as those of the first image do."""
+        return self._first[1] is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self._sizes_file)
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
+        """Return images by id or position, in the given order; raise DataError naming one that is damaged."""
+        names = [self.ids[position] for position in self.positions(images)]
+        if self.threads > 1 and len(names) > 1:
+            with ThreadPoolExecutor(self.threads) as pool:
+                return pack(list(pool.map(self._read_matching, names)), self.feature_dim, self.has_boxes)
+        return pack([self._read_matching(name) for name in names], self.feature_dim, self.has_boxes)
+
+    def _read_matching(self, image: str) -> Regions:
+        features, boxes = self._read_valid(image)
+        fault = None
+        if features.shape[1] != self.feature_dim:
+            fault = f"features of width {features.shape[1]}, but the first image {self.feature_dim}"
+        elif (boxes is not None) != self.has_boxes:
+            fault = f"{'no ' if boxes is None else ''}boxes, unlike the first image"
+        if fault is not None:
+            raise DataError(f"{self.path}: image '{image}' has {fault}; a store holds features of one extractor")
+        return features, boxes
+
+    def _read_valid(self, image: str) -> Regions:
+        try:
+            loaded, loaded_boxes = self._load(image)
+            features = loaded if loaded.dtype == np.float16 else as_floats(loaded)
+            boxes = None if loaded_boxes is None else as_floats(loaded_boxes)
+        except DataError:
+            raise
+        except Exception as error:  # readers of damaged files raise exceptions of any type
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise DataError(f"{self.path}: image '{image}' cannot be read ({reason}); {_AGAIN}") from error
+        fault = validate_regions(features, boxes)
+        if fault is not None:
+            raise DataError(f"{self.path}: image '{image}' has {fault}; {_AGAIN}")
+        return features, boxes
+
+
+def scale_boxes(boxes: np.ndarray, width: float, height: float) -> np.ndarray:
+    """Boxes (n, 4) in pixels as x1 y1 x2 y2 in 0..1; up to one pixel outside, as rounding leaves it, is cut."""
+    if not (width > 0 and height > 0):
+        raise ValueError(f"an image of {width:g} x {height:g} pixels has no boxes")
+    size = np.array([width, height, width, height], np.float64)
+    require_real(boxes)
+    with np.errstate(invalid="ignore", over="ignore"):  # `validate_regions` names what is NaN or infinite
+        pixels = np.asarray(boxes, np.float64)
+        near = (pixels >= -1) & (pixels <= size + 1)
+        return np.where(near, pixels.clip(0, size), pixels) / size
+
+
+def read_sizes(path: Path) -> dict[str, tuple[float, float]]:
+    """Width and height of each image in COCO's annotations or a folder of them, by its id and by its file's name."""
+    hint = "name COCO's annotations, whose images have id, width and height"
+    if path.is_dir():
+        files = sorted(path.glob("captions_*.json*"))
+        if not files:
+            raise DataError(f"{path} holds no captions_*.json; {hint}")
+        return {name: size for file in files for name, size in read_sizes(file).items()}
+    images = get_field(read_json(path, hint), "images", list, str(path), hint)
+    sizes: dict[str, tuple[float, float]] = {}
+    for number, image in enumerate(images):
+        try:
+            size = float(image["width"]), float(image["height"])
+            sizes[str(image["id"])] = size
+            sizes[Path(image["file_name"]).stem] = size
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{path}: images[{number}] lacks id, file_name, width or height; {hint}") from error
+    return sizes
+
+
+_KINDS = ("grids", "features")
+WRITTEN_BY_LEGENDA = "legenda"
+"""The attribute of HDF5 files that `legenda convert` wrote, in which features without boxes have none."""
+_SAMPLE = 8
+"""Images whose shapes are compared to distinguish a grid of 49 cells from 49 regions."""
+
+
+class Hdf5Store(PerImageStore):
+    """An HDF5 file with data sets named after images, as the grid and region files of M2, RSTNet, DLCT and MD-SAN.
+
+    <id>_grids      (H, W, D), or (H * W, D) of a square grid     features of a grid, in row-major order
+    <id>_features   (n, D)     features of regions; of a 7 x 7 grid where all images have 49 and none has boxes
+    <id>_boxes      (n, 4)     x1 y1 x2 y2 in pixels, or in 0..1
+    <id>_size       (2,)       height and width of the image in pixels
+
+    Where it holds both kinds, `file.hdf5:grids` or `file.hdf5:features` chooses.
+    """
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        h5py = import_extra("h5py", "formats")
+        wanted = "name an HDF5 file with data sets such as 42_features or 42_grids"
+        file_path, kind = split_kind(path)
+        self._file: Any = verified(lambda: h5py.File(file_path, "r", rdcc_nbytes=0), file_path, wanted)
+        self._open, self._everything = h5py.h5d.open, h5py.h5s.ALL
+        names: list[bytes] = []
+        verified(lambda: self._file.id.links.iterate(names.append), file_path, wanted)
+        ids = {
+            ending: [name.removesuffix(f"_{ending}") for name in map(_decode, names) if name.endswith(f"_{ending}")]
+            for ending in (*_KINDS, "boxes", "size")
+        }
+        if kind is None:
+            held = [kind for kind in _KINDS if ids[kind]]
+            if len(held) == 2:
+                raise DataError(f"{path} holds both grids and features; choose with {path}:grids or {path}:features")
+            kind = held[0] if held else "features"
+        self._kind, self._boxed, self._sized = kind, frozenset(ids["boxes"]), frozenset(ids["size"])
+        extractor = verified(lambda: self._file.attrs.get("extractor", UNNAMED), file_path, wanted)
+        if not isinstance(extractor, str):
+            raise DataError(f"{file_path} has an 'extractor' that is not text; give it the name of the extractor")
+        super().__init__(path, ids[kind], extractor=extractor, sizes_file=sizes_file, wanted=wanted)
+
+    def _load(self, image: str) -> Regions:
+        features = self._array(image, self._kind)
+        if features.ndim == 3 and features.shape[0] == 1 and self._kind == "features":
+            features = features[0]
+        if features.ndim == 3:
+            return _flatten(features)
+        if self._kind == "grids" or self._hidden_grid:
+            side = math.isqrt(len(features))
+            if side * side != len(features):
+                raise ValueError(f"{len(features)} cells are not a square grid")
+            return features, grid_boxes(side, side)
+        return features, self._boxes(image)
+
+    def _boxes(self, image: str) -> np.ndarray | None:
+        if image not in self._boxed:
+            return None
+        if image in self._sized:
+            height, width = self._array(image, "size").reshape(-1)[:2].tolist()
+        elif image in self.sizes:
+            width, height = self.sizes[image]
+        elif not self._boxes_in_pixels:
+            width = height = 1.0
+        else:
+            return None
+        return scale_boxes(self._array(image, "boxes"), width, height)
+
+    @cached_property
+    def _boxes_in_pixels(self) -> bool:
+        first = next(image for image in self.ids if image in self._boxed)
+        return bool(self._array(first, "boxes").max(initial=0) > 2)
+
+    @cached_property
+    def _hidden_grid(self) -> bool:
+        if self._boxed or WRITTEN_BY_LEGENDA in self._file.attrs:
+            return False
+        return all(self._array(image, "features").shape[:-1] == (49,) for image in self.ids[:_SAMPLE])
+
+    def _array(self, image: str, kind: str) -> np.ndarray:
+        """One data set, read with the low-level API, since h5py's objects take longer than the reading."""
+        data = self._open(self._file.id, dataset_name(image, kind))
+        values = np.empty(data.shape, data.dtype)
+        data.read(self._everything, self._everything, values)
+        return values
+
+
+def dataset_name(image: str, kind: str) -> bytes:
+    """Return the name of the data set of an image; bytes that are not UTF-8 stay, as in names of files."""
+    return f"{image}_{kind}".encode("utf-8", "surrogateescape")
+
+
+def _decode(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def split_kind(path: Path) -> tuple[Path, str | None]:
+    """Return the file and the kind in `file.hdf5:grids`; None where no kind is named."""
+    for kind in _KINDS:
+        if path.name.endswith(f":{kind}"):
+            return path.with_name(path.name.removesuffix(f":{kind}")), kind
+    return path, None
+
+
+_COLUMNS = 6
+_TSV = "name a file with the columns image_id, image_w, image_h, num_boxes, boxes, features"
+
+
+class TsvStore(PerImageStore):
+    """A tab-separated file of Bottom-Up attention: image_id, image_w, image_h, num_boxes, boxes, features in a line.
+
+    Boxes (x1 y1 x2 y2 in pixels) and features are float32 in base64. Its lines are located when it is opened;
+    `legenda convert` writes faster formats.
+    """
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        self._lines = verified(lambda: _find_lines(path), path, _TSV)
+        super().__init__(path, [image for image, _, _ in self._lines], sizes_file=sizes_file, wanted=_TSV)
+
+    def _load(self, image: str) -> Regions:
+        _, start, length = self._lines[self.index(image)]
+        with self.path.open("rb") as file:
+            file.seek(start)
+            line = file.read(length)
+        columns = line.rstrip(b"\r\n").split(b"\t")
+        if len(columns) != _COLUMNS:
+            raise ValueError(f"its line has {len(columns)} columns, not {_COLUMNS}; it may be truncated")
+        width, height, count = (int(float(value)) for value in columns[1:4])
+        if count < 1 or width < 1 or height < 1:
+            raise ValueError(f"{count} boxes in an image of {width} x {height}")
+        boxes = np.frombuffer(base64.b64decode(columns[4], validate=True), "<f4").reshape(count, 4)
+        features = np.frombuffer(base64.b64decode(columns[5], validate=True), "<f4").reshape(count, -1)
+        return features, scale_boxes(boxes, width, height)
+
+
+def _find_lines(path: Path) -> list[tuple[str, int, int]]:
+    """Image, start and length of every line; a heading is left out."""
+    lines = []
+    with path.open("rb") as file:
+        start = 0
+        for number, line in enumerate(file, start=1):
+            image, tab, _ = line.partition(b"\t")
+            if not tab:
+                if line.strip():
+                    raise DataError(f"{path}: line {number} has no tabs; {_TSV}")
+            elif image != b"image_id":
+                lines.append((image.decode(), start, len(line)))
+            start += len(line)
+    return lines
+
+
+NOTE = "legenda.json"
+"""The file with the name of the extractor in folders that `legenda convert` writes."""
+_ENDINGS = (".npz", ".npy", ".pth")
+_WIDTH = 2048
+"""Channels of Bottom-Up features, which distinguishes the two orientations."""
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+
+class FolderStore(PerImageStore):
+    """A folder with one file per image, of AoANet (cocobu_att, cocobu_box), X-LAN, MCAN and `legenda convert`.
+
+    <id>.npy                                       features (n, D) or of a grid (H, W, D)
+    <id>.npz with feat                             the same; with boxes in 0..1 where `legenda convert` wrote it
+    <id>.npz with x, bbox, image_w, image_h        MCAN's: features (D, n), boxes in pixels
+    <id>.npz with x, boxes                         Rosita's: features (n, 2048), boxes in pixels
+    <id>.pth                                       grid-feats-vqa's: a grid (1, D, H, W), averaged to 7 x 7 (RSTNet)
+
+    Next to a folder *_att, the boxes of a folder *_box in pixels are read where the sizes of images are known.
+    """
+
+    threads: ClassVar[int] = 4
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        wanted = "name a folder with one .npz, .npy or .pth file per image"
+        self._names = verified(lambda: dict(_find_files(path)), path, wanted)
+        box_folder = path.parent / f"{path.name.removesuffix('_att')}_box"
+        usable = path.name.endswith("_att") and sizes_file is not None and box_folder.is_dir()
+        self._box_folder = box_folder if usable else None
+        note = read_json(path / NOTE) if (path / NOTE).is_file() else {"extractor": UNNAMED}
+        extractor = get_field(note, "extractor", str, str(path / NOTE), "give it the name of the extractor as text")
+        super().__init__(path, self._names, extractor=extractor, sizes_file=sizes_file, wanted=wanted)
+
+    def _load(self, image: str) -> Regions:
+        with (self.path / self._names[image]).open("rb") as file:
+            if self._names[image].endswith(".pth"):
+                return _read_grid(file)
+            features, boxes = _read_arrays(file, image, self.sizes)
+        if boxes is None and self._box_folder is not None:
+            if image not in self.sizes:
+                raise DataError(f"{self._sizes_file} has no size for image '{image}'; name annotations that have it")
+            boxes = scale_boxes(np.load(self._box_folder / f"{image}.npy", allow_pickle=False), *self.sizes[image])
+        return features, boxes
+
+
+def _find_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Image and file name of every file, in the order of the names."""
+    seen: dict[str, str] = {}
+    for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(_ENDINGS)):
+        image = name[:-4]
+        if image.lower().endswith(_IMAGE_SUFFIXES):
+            image = image.rpartition(".")[0]
+        if image in seen:
+            raise DataError(f"{folder} holds {seen[image]} and {name} for one image; leave one of them out")
+        seen[image] = name
+        yield image, name
+
+
+def _load_arrays(file: Any) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the array of an .npy, or the arrays of an .npz by name."""
+    loaded = np.load(file, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded:
+        return dict(loaded)
+
+
+def _read_arrays(file: Any, image: str, sizes: Mapping[str, tuple[float, float]]) -> Regions:
+    """Features and boxes of one .npz or .npy, from an open file."""
+    arrays = _load_arrays(file)
+    if isinstance(arrays, np.ndarray):
+        return _flatten(arrays)
+    if "x" in arrays and "feat" not in arrays:
+        x = arrays["x"]
+        features, pixels = x if x.shape[-1] == _WIDTH else x.T, arrays.get("bbox", arrays.get("boxes"))
+        if pixels is None:
+            return features, None
+        if "image_w" in arrays and "image_h" in arrays:
+            width, height = float(arrays["image_w"]), float(arrays["image_h"])
+        elif image in sizes:
+            width, height = sizes[image]
+        else:
+            return features, None
+        return features, scale_boxes(pixels, width, height)
+    name = "feat" if "feat" in arrays else next(iter(arrays)) if len(arrays) == 1 else None
+    if name is None:
+        raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}, and neither feat nor x")
+    features, boxes = _flatten(arrays[name])
+    return features, arrays.get("boxes", boxes)
+
+
+def _read_grid(file: Any) -> Regions:
+    """Features (49, D) and boxes of the 7 x 7 cells that the grid (1, D, H, W) in an open .pth is averaged to."""
+    import torch
+
+    grid = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(grid, torch.Tensor) or grid.ndim != 4 or len(grid) != 1:
+        content = tuple(grid.shape) if isinstance(grid, torch.Tensor) else f"a {type(grid).__name__}"
+        raise ValueError(f"it holds {content}, where a grid of shape (1, D, H, W) is needed")
+    return _flatten(torch.nn.functional.adaptive_avg_pool2d(grid[0].float(), 7).permute(1, 2, 0).numpy())
+
+
+def _flatten(features: np.ndarray) -> Regions:
+    """Features (n, D); those of a grid (H, W, D) in row-major order, with the boxes of its cells."""
+    if features.ndim == 3:
+        height, width, channels = features.shape
+        return features.reshape(height * width, channels), grid_boxes(height, width)
+    return features, None
+
+
+_LMDB = "name an LMDB data base with an .npz or .npy for every image"
+_ENVIRONMENTS: WeakValueDictionary[tuple[int, int], Any] = WeakValueDictionary()
+"""Open data bases by device and inode: liblmdb opens a file once in a process, and a forked one reads on in it."""
+
+
+class LmdbStore(PerImageStore):
+    """An LMDB data base of AoANet and its kin, a folder with data.mdb or a single file.
+
+    The key is the image, the value the content of its .npz or .npy file; keys that begin with "__" are no images.
+    """
+
+    threads: ClassVar[int] = 4
+
+    def __init__(self, path: Path, sizes_file: Path | None = None) -> None:
+        self._base = verified(lambda: _open_lmdb(path), path, _LMDB)
+        self._keys: dict[str, bytes] = {}
+        with self._base.begin() as transaction:
+            keys = list(transaction.cursor().iternext(values=False))
+        for key in keys:
+            if key.startswith(b"__"):
+                continue
+            image = verified(key.decode, path, _LMDB).removesuffix(".npz").removesuffix(".npy")
+            if (other := self._keys.setdefault(image, key)) != key:
+                raise DataError(f"{path} holds {other.decode()} and {key.decode()} for one image; {_LMDB}")
+        super().__init__(path, self._keys, sizes_file=sizes_file, wanted=_LMDB)
+
+    def _load(self, image: str) -> Regions:
+        with self._base.begin() as transaction:
+            content = transaction.get(self._keys[image])
+        return _read_arrays(io.BytesIO(content), image, self.sizes)
+
+
+def _open_lmdb(path: Path) -> Any:
+    """Return the environment of a data base; raise ValueError where its file is shorter than its pages."""
+    lmdb = import_extra("lmdb", "formats")
+    status = (path / "data.mdb" if path.is_dir() else path).stat()
+    base = _ENVIRONMENTS.get((status.st_dev, status.st_ino))
+    if base is None:
+        base = lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, readahead=False)
+        if (base.info()["last_pgno"] + 1) * base.stat()["psize"] > status.st_size:  # the map would end the process
+            raise ValueError("it is truncated")
+        _ENVIRONMENTS[status.st_dev, status.st_ino] = base
+    return base
+
+
+_DETECTIONS = "name an .npz with filenames, boxes, classes, scores and count, one row per image"
+_KEYS = ("filenames", "boxes", "classes", "scores", "count")
+
+
+class DetectionStore(FeatureStore):
+    """Detections of many images in one .npz: boxes as regions, with class and score in place of features.
+
+    The file holds filenames `(P,)`, boxes `(P, N, 4)` as x1 y1 x2 y2 in 0..1, classes `(P, N)`, scores `(P, N)` and
+    count `(P,)`, the number of valid detections at the start of each row, at least one. The feature of a region is its
+    class as one-hot vector, followed by its score. Raises DataError, naming the file, for arrays that do not fit.
+    """
+
+    def __init__(self, path: str | Path, sizes_file: Path | None = None) -> None:  # noqa: ARG002 - boxes are relative
+        path = Path(path)
+        arrays = verified(lambda: _load_arrays(path), path, _DETECTIONS)
+        missing = next((key for key in _KEYS if not isinstance(arrays, dict) or key not in arrays), None)
+        if missing is not None:
+            raise DataError(f"{path} has no array '{missing}'; {_DETECTIONS}")
+        names, boxes, self._classes, scores, self._count = (np.asarray(arrays[key]) for key in _KEYS)
+        kinds = names.dtype.kind, boxes.dtype.kind, self._classes.dtype.kind, scores.dtype.kind, self._count.dtype.kind
+        if names.ndim != 1 or not len(names) or not re.fullmatch("Uf[iu]f[iu]", "".join(kinds)):
+            raise DataError(f"{path} holds arrays of the wrong types, or none; {_DETECTIONS}")
+        self._boxes, self._scores = boxes.astype(np.float32), scores.astype(np.float32)
+        shape = self._classes.shape
+        if len(shape) != 2 or boxes.shape != (*shape, 4) or scores.shape != shape or len(names) != shape[0]:
+            raise DataError(f"{path} holds arrays whose shapes do not fit each other; {_DETECTIONS}")
+        if self._count.shape != shape[:1] or not ((self._count >= 1) & (self._count <= shape[1])).all():
+            raise DataError(f"{path} has a 'count' outside 1 to {shape[1]}, the detections of a row; {_DETECTIONS}")
+        super().__init__(path, (PurePosixPath(name).stem for name in names.tolist()), "detections")
+        real = self._classes[np.arange(shape[1]) < self._count[:, None]]
+        if real.min() < 0:
+            raise DataError(f"{path} has a class below 0; {_DETECTIONS}")
+        self._num_classes = int(real.max()) + 1
+        for position, image in enumerate(self.ids):
+            valid = slice(self._count[position])
+            fault = validate_regions(self._scores[position, valid, None], self._boxes[position, valid])
+            if fault is not None:
+                raise DataError(f"{path}: image '{image}' has {fault}; {_DETECTIONS}")
+
+    @property
+    def feature_dim(self) -> int:
+        """Return the number of classes, and one for the score."""
+        return self._num_classes + 1
+
+    @property
+    def has_boxes(self) -> bool:
+        """Return True."""
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DetectionStore, (self.path,)
+
+    def read(self, images: Sequence[str] | Sequence[int] | np.ndarray) -> RegionArrays:
+        """Return the detections of images by id or by position, in the given order."""
+        rows = self.positions(images)
+        longest = int(self._count[rows].max(initial=0))
+        mask = np.arange(longest) < self._count[rows, None]
+        features = np.zeros((*mask.shape, self.feature_dim), np.float32)
+        real = self._classes[rows, :longest][mask]
+        row, slot = mask.nonzero()
+        features[row, slot, real] = 1.0
+        features[row, slot, -1] = self._scores[rows, :longest][mask]
+        return RegionArrays(features, np.where(mask[..., None], self._boxes[rows, :longest], 0.0), mask)
