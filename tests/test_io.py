@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, check_output, read_json, read_text, verified, write_json, write_text
-from legenda.locks import locked
+from legenda.io import atomic_write, check_output, locked, read_json, read_text, verified, write_json, write_text
 
 
 def names(folder):

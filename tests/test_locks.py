@@ -1,19 +1,17 @@
-"""Locks: one writer at a time, named to the others; what a killed process leaves does not count."""
+"""Locks: one writer at a time; what a killed process leaves does not count."""
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 
 from legenda.errors import DataError
-from legenda.locks import locked
+from legenda.io import locked
 
 HOLD = """
 import sys, time
-from legenda.locks import locked
+from legenda.io import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
@@ -37,14 +35,9 @@ def test_a_path_without_a_name_is_locked(tmp_path, monkeypatch, path):
         assert len([*tmp_path.iterdir()]) == 1
 
 
-def test_the_owner_is_named(holder, tmp_path):
-    with (
-        pytest.raises(
-            DataError,
-            match=rf"run is being written by process {holder.pid} on {socket.gethostname()}; wait for it, or name",
-        ),
-        locked(tmp_path / "run"),
-    ):
+@pytest.mark.usefixtures("holder")
+def test_one_process_writes_at_a_time(tmp_path):
+    with pytest.raises(DataError, match="run is being written by another process"), locked(tmp_path / "run"):
         raise AssertionError
     with locked(tmp_path / "other"):
         pass
@@ -55,13 +48,13 @@ def test_the_lock_of_a_killed_process_does_not_count(holder, tmp_path):
     holder.wait()
     assert (tmp_path / ".run.lock").exists()
     with locked(tmp_path / "run"):
-        assert str(os.getpid()) in (tmp_path / ".run.lock").read_text()
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_process_cannot_take_a_lock_twice(tmp_path):
     with locked(tmp_path / "run"):
-        with pytest.raises(DataError, match=f"process {os.getpid()}"), locked(tmp_path / "run"):
+        with pytest.raises(DataError, match="another process"), locked(tmp_path / "run"):
             raise AssertionError
         assert (tmp_path / ".run.lock").exists()
     with locked(tmp_path / "run"):

@@ -23,7 +23,7 @@ from legenda.cli._score_report import print_report
 from legenda.errors import LegendaError
 from legenda.evaluation.caption_files import read_single_predictions
 from legenda.evaluation.comparison import find_predictions
-from legenda.locks import locked
+from legenda.io import locked
 from legenda.report.images import match_photographs
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -1,7 +1,8 @@
-"""Files: atomic writes, text and JSON with errors of one sentence, and pickles of plain data only."""
+"""Files: atomic writes, locks, text and JSON with errors of one sentence, and pickles of plain data only."""
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import math
@@ -9,6 +10,7 @@ import os
 import pickle
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from legenda.errors import DataError
@@ -72,6 +75,30 @@ def partial_path(path: Path) -> Path:
 def follow_links(path: str | Path) -> Path:
     """Return the path of the file or folder itself where its last part is a symbolic link, else the path."""
     return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Hold the lock of a folder or a file that is written: .NAME.lock next to it, which the system releases at exit.
+
+    Unfinished files that a killed process has left are removed. Raise DataError where another process holds the lock.
+    """
+    path = follow_links(path)
+    lock = FileLock(path.parent / f".{path.name}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise DataError(f"{path} is being written by another process; wait for it, or name another output") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror}); name an output in another folder") from error
+    try:
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.partial"):  # of `partial_path`
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def check_output(out: Path | None, inputs: Iterable[str | Path]) -> None:

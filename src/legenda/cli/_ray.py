@@ -42,7 +42,7 @@ def run_job(
     settings: what the output depends on. make_work: returns what a worker needs for a job. listing: further arguments
     of `open_job`. Raise DataError at the end where images failed.
     """
-    from legenda.locks import locked
+    from legenda.io import locked
 
     done_to_images = _PARTICIPLES[kind]
     listing |= {"kind": kind, "shard_size": options.shard_size, "allow_urls": options.allow_urls}

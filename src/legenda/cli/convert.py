@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.cli.progress import progress_bar
     from legenda.data.features.convert import convert
     from legenda.data.features.identity import extractor_name
-    from legenda.locks import locked
+    from legenda.io import locked
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"

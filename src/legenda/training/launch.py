@@ -16,7 +16,7 @@ from legenda.config import to_json
 from legenda.data.features.base import UNNAMED
 from legenda.data.features.identity import extractor_name, is_same_extractor
 from legenda.errors import ConfigError
-from legenda.locks import locked
+from legenda.io import locked
 from legenda.models.checkpoint import check_sizes, inherit_generation_config
 from legenda.models.location import find_model
 from legenda.models.registry import configure
