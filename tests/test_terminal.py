@@ -11,13 +11,11 @@ import pytest
 from rich.table import Table
 
 from legenda.cli._logging import _StderrHandler
-from legenda.cli.progress import progress_bar
 from legenda.data.captions import ScenesData
 from legenda.data.features import write_store
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import DataError
-from legenda.progress import create_console
-from legenda.terminal import escape_controls, safe_stdout
+from legenda.terminal import create_console, escape_controls, progress_bar, safe_stdout
 
 EVIL = "\x1b]0;owned\x07\x1b[31mred\u202eeslaf\x9b2J\r"
 ESCAPED = r"\u001b]0;owned\u0007\u001b[31mred\u202eeslaf\u009b2J\u000d"
@@ -95,3 +93,22 @@ def test_the_log_of_a_command_is_escaped(capsys):
     record = logging.LogRecord("legenda", logging.WARNING, "", 0, "%s", (EVIL,), None)
     _StderrHandler().emit(record)
     assert capsys.readouterr().err == f"{ESCAPED}\n"
+
+
+@pytest.mark.parametrize("total", [4, 0])
+def test_a_terminal_shows_the_progress(capsys, monkeypatch, total):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_bar("captioning images") as show:
+        show(3, total)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "captioning images" in output.err
+    assert ("75%" in output.err) == (total == 4)
+
+
+def test_elsewhere_nothing_is_printed(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with progress_bar("captioning images") as show:
+        show(3, 4)
+    assert capsys.readouterr() == ("", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,6 @@ from legenda.attention.distance import DistanceRescale
 from legenda.evaluation.results_file import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json
-from legenda.machine import describe_machine
 from legenda.metrics.diversity import measure_diversity
 from legenda.models.checkpoint import load_any
 from legenda.search_options import SearchOptions
@@ -34,6 +34,14 @@ NUM_IMAGES, NUM_SAMPLES = 100, 5
 """Of `sample_diversity`."""
 NUM_BATCHES, BATCH_SIZE = 60, 32
 """Of `gradient_noise`."""
+
+
+def describe_machine() -> str:
+    """Return the processor and the number of cores."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {os.cpu_count()} cores"
 
 
 def collect(claim: Claim, runs: Iterable[ClaimRun], core_hours: float, steps: int | None = None) -> dict[str, Any]:

@@ -1,19 +1,26 @@
-"""Text on terminals: characters that a terminal obeys or that change the order of others are shown as escapes."""
+"""Terminals: progress bars, and text in which characters that a terminal obeys are shown as escapes."""
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RichCast
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tabs and line feeds, separators, bidirectional formatting, and bytes of file names that are
 not UTF-8."""
 
+ProgressBar = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
+"""Opens a progress bar with a title; call what it yields with the number of items done and in total, 0 if unknown."""
+
 
 def escape_controls(text: object) -> str:
     """Return a text with each such character as an escape of four hex digits, which JSON has too."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
 
 
 class SafeStream:
@@ -51,3 +58,52 @@ def safe_stdout() -> Iterator[None]:
         yield
     finally:
         sys.stdout = before
+
+
+def create_console(*, stderr: bool = False, **options: Any) -> Console:
+    """Return a console of rich that escapes control characters in what is printed, but not its own colors."""
+    console = Console(stderr=stderr, **options)
+    console.push_render_hook(_Escape())
+    return console
+
+
+class _Escape(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Escaped(renderable) for renderable in renderables]
+
+
+class _Escaped:
+    def __init__(self, renderable: ConsoleRenderable | RichCast | str) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self._renderable, options):
+            yield Segment(text if control else escape_controls(text), style, control)
+
+
+class _Bar(Progress):
+    def start(self) -> None:
+        super().start()
+        if not self.disable:
+            sys.stdout = SafeStream(sys.stdout)  # rich has replaced it, and sets it back at the end
+
+
+def create_bar(column: ProgressColumn) -> Progress:
+    """Return a bar with a further column that is shown on a terminal alone, and removed at the end."""
+    console = create_console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), column, TimeRemainingColumn())
+    return _Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a ProgressBar on a terminal, and remove it at the end; show nothing elsewhere."""
+    with create_bar(TaskProgressColumn()) as bar:
+        task = bar.add_task(escape_controls(title), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+@contextmanager
+def no_progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:  # noqa: ARG001
+    """Show nothing."""
+    yield lambda done, total: None  # noqa: ARG005

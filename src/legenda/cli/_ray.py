@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legenda.cli.progress import progress_bar
 from legenda.errors import ConfigError, DataError
 from legenda.jobs.job import Job, Kind, collect_stats, open_job
 from legenda.jobs.ray_engine import Work, process_shards, ray_cluster, require_ray
+from legenda.terminal import progress_bar
 
 if TYPE_CHECKING:
     from legenda.cli._caption_options import CaptionOptions

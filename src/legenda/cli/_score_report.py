@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legenda.io import write_json
-from legenda.progress import create_console
-from legenda.terminal import escape_controls
+from legenda.terminal import create_console, escape_controls
 
 if TYPE_CHECKING:
     from legenda.evaluation.scoring import ScoringReport

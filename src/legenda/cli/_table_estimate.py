@@ -7,10 +7,10 @@ from typing import Any
 
 from legenda.cli._table_job import TableJob
 from legenda.cli._train_options import parse_train
-from legenda.cli.progress import progress_bar
 from legenda.plugins import plugin_options
 from legenda.recipes import get_recipe
 from legenda.tasks.registry import TASKS
+from legenda.terminal import progress_bar
 from legenda.training.estimate import estimate_seconds
 
 

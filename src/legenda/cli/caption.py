@@ -22,9 +22,9 @@ def run(arguments: Sequence[str]) -> None:
         from legenda.cli._caption_ray import caption_with_ray
 
         return caption_with_ray(options)
-    from legenda.cli.progress import progress_bar
     from legenda.extractors.sources import open_image_sources
     from legenda.pipeline import open as open_pipeline
+    from legenda.terminal import progress_bar
 
     errors: list[str] = []
     with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:

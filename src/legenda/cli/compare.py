@@ -46,8 +46,8 @@ def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
     options = parse(Options, arguments, "compare")
     from legenda.cli._score_report import print_report
-    from legenda.cli.progress import progress_bar
     from legenda.evaluation.comparison import compare_predictions
+    from legenda.terminal import progress_bar
 
     with progress_bar(f"comparing {options.first} with {options.second}"):
         report = compare_predictions(

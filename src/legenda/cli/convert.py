@@ -35,10 +35,10 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "convert")
     if len(options.paths) < 2:
         raise ConfigError("name the feature stores to read and, last, the one to write")
-    from legenda.cli.progress import progress_bar
     from legenda.data.features.convert import convert
     from legenda.data.features.identity import extractor_name
     from legenda.io import locked
+    from legenda.terminal import progress_bar
 
     *sources, out = options.paths
     dtype = "float16" if options.float16 else "float32"

@@ -33,9 +33,9 @@ def run(arguments: Sequence[str]) -> None:
 
 def _extract(options: ExtractOptions, sampling: "FrameSampling | None") -> None:
     """Write one file, with a process for each device where there are several."""
-    from legenda.cli.progress import progress_bar
     from legenda.extractors import ExtractorProcesses, extract_store, find_images, load_extractor
     from legenda.io import locked
+    from legenda.terminal import progress_bar
 
     out, computes = options.out or Path("features.safetensors"), options.computes()
     medium = "image" if sampling is None else "video"

@@ -35,8 +35,8 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "inspect")
     path = Path(options.path)
     if (path.exists() and not (path / CONFIG).is_file()) or ":" in options.path:
-        from legenda.cli.progress import progress_bar
         from legenda.data.features.inspection import inspect_store
+        from legenda.terminal import progress_bar
 
         with progress_bar(f"reading {path}") as update:
             facts, problems = inspect_store(path, verify=options.verify, progress=update)

@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> None:
     from rich.table import Table
 
     from legenda.models.registry import build_model
-    from legenda.progress import create_console
+    from legenda.terminal import create_console
 
     columns = ("model", "parameters", "task", "what it is", "paper", "row")
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")

@@ -10,10 +10,10 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.report.options import ReportOptions
 
     options = parse(ReportOptions, arguments, "report")
-    from legenda.cli.progress import progress_bar
     from legenda.evaluation.runs import CaptionerRun, load_run, unique_run_names
     from legenda.report.captions import write_caption_report
     from legenda.report.tasks import write_task_report
+    from legenda.terminal import progress_bar
 
     runs = {name: load_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
     captioners = {name: opened for name, opened in runs.items() if isinstance(opened, CaptionerRun)}

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> None:
         return
     options = parse(Options, arguments, "score")
     from legenda.cli._score_report import print_report
-    from legenda.cli.progress import progress_bar
+    from legenda.terminal import progress_bar
 
     with progress_bar(f"scoring {options.predictions}"):
         report = score_files(options)
@@ -53,8 +53,8 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _download(folder: Path) -> None:
-    from legenda.cli.progress import progress_bar
     from legenda.metrics.spice_jars import VARIABLE, download_jars
+    from legenda.terminal import progress_bar
 
     with progress_bar(f"downloading into {folder}") as show:
         paths = download_jars(folder, progress=show)

@@ -13,7 +13,6 @@ from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.data import check_extractor
 from legenda.evaluation.generate import generate
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import CaptionerRun, Run, describe_data
 from legenda.evaluation.submission import coco_splits, write_answers, write_submission
@@ -23,6 +22,7 @@ from legenda.recipes.recipe import Data
 from legenda.search_options import SearchOptions
 from legenda.tasks.predict import collapse_repeats as collapse
 from legenda.tasks.predict import score_captions
+from legenda.terminal import ProgressBar, no_progress_bar
 
 Metrics = Literal["fast", "auto"]
 

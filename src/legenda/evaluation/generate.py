@@ -12,12 +12,12 @@ from legenda.data.captions import CaptionDataset
 from legenda.data.features.identity import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
 from legenda.evaluation.data import check_extractor
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
 from legenda.tasks.predict import generate_captions
+from legenda.terminal import ProgressBar, no_progress_bar
 
 _LOG = logging.getLogger(__name__)
 _MIN_IMAGES, _MAX_SHARE = 20, 0.5

@@ -10,9 +10,9 @@ import numpy as np
 
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.data import check_extractor
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import Run
 from legenda.tasks.base import predict_split
+from legenda.terminal import ProgressBar, no_progress_bar
 
 CHUNK_SIZE = 200
 """Examples between two updates of the progress bar."""

@@ -12,7 +12,6 @@ import numpy as np
 from legenda.data.captions import CaptionDataset
 from legenda.errors import DataError
 from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun, Run
 from legenda.metrics import Difference, Scores, compare, intervals
 from legenda.models import describe_model
@@ -29,6 +28,7 @@ from legenda.report.overlay import average_heads
 from legenda.run_files import HISTORY
 from legenda.tasks.reporting import Prediction
 from legenda.tasks.sample_health import CURVES
+from legenda.terminal import ProgressBar, no_progress_bar
 from legenda.training.history import read_history
 
 _MAX_ATTENTION_CHARACTERS = 45_000

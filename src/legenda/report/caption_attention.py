@@ -15,7 +15,6 @@ from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.generate import generate
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors.image_files import ImageFile
 from legenda.io import atomic_write
@@ -24,6 +23,7 @@ from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.report.overlay import average_heads, draw_words, stack_sheets
 from legenda.search_options import SearchOptions
+from legenda.terminal import ProgressBar, no_progress_bar
 from legenda.text import Vocabulary
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from legenda.data.captions import CaptionDataset
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.data import resolve_data
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import CaptionerRun
 from legenda.metrics import METRICS
 from legenda.pipeline import GeneratedCaption
@@ -32,6 +31,7 @@ from legenda.report.caption_attention import check_head
 from legenda.report.images import ReportImage, resolve_images
 from legenda.report.options import ReportOptions
 from legenda.report.selection import select_examples
+from legenda.terminal import ProgressBar, no_progress_bar
 
 SCENE_METRICS = {
     "truth": "share of captions that are true as a whole, over all scenes",

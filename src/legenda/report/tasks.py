@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from legenda.errors import ConfigError
-from legenda.evaluation.progress import ProgressBar, no_progress_bar
 from legenda.evaluation.runs import Run
 from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
 from legenda.report import Breakdown, ExampleCard, Report, ScoreColumn, write_report
@@ -28,6 +27,7 @@ from legenda.report.options import ReportOptions
 from legenda.report.overlay import blank_canvas
 from legenda.report.selection import select_examples
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask
+from legenda.terminal import ProgressBar, no_progress_bar
 
 _CAPTION_OPTIONS = ("annotations", "features", "overlays", "head")
 _CANVAS_SIDE = 384

@@ -10,7 +10,7 @@ from typing import Self
 
 from rich.progress import TextColumn
 
-from legenda.progress import create_bar
+from legenda.terminal import create_bar
 
 _LOG = logging.getLogger(__name__)
 
