@@ -244,7 +244,8 @@ def get_field(entry: Any, key: str, kind: type | UnionType, where: str, hint: st
     """Return an entry of a JSON object; raise DataError, naming `where` it is, if it is missing or not of the type."""
     if not isinstance(entry, Mapping) or key not in entry:
         raise DataError(f"{where} has no '{key}'; {hint}")
-    if not isinstance(entry[key], kind):
+    kinds = getattr(kind, "__args__", (kind,))
+    if not isinstance(entry[key], kind) or (isinstance(entry[key], bool) and bool not in kinds):  # true is no integer
         expected = kind.__name__ if isinstance(kind, type) else kind
         raise DataError(f"'{key}' of {where} is of type {type(entry[key]).__name__}, not {expected}; {hint}")
     return entry[key]

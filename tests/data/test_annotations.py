@@ -133,6 +133,11 @@ def test_captions_of_any_script_and_line_end_are_kept(tmp_path, kind, odd):
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "image 2"),
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2}]}, r"annotations\[0\] lacks"),
         ("captions_val2014.json", {"images": [{"id": 1}], "annotations": []}, r"images\[0\] lacks"),
+        (
+            "captions_val2014.json",
+            {"images": [{"id": True, "file_name": "a"}], "annotations": []},
+            r"images\[0\] lacks",
+        ),
         ("other.json", {"photos": []}, "images"),
         ("other.json", "{", "not valid JSON"),
         ("captions_val2014.json", {"annotations": 5}, "'annotations' of .* is of type int, not list"),

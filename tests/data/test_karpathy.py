@@ -70,6 +70,8 @@ def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
         ([entry(sentences="A cat.")], "images.0. is of type str, not list"),
         ([entry(sentences=["A cat."])], r"sentences\[0\] has no 'raw'"),
         ([7], r"images\[0\] has no 'filename'"),
+        ([entry(cocoid=True)], r"images\[0\] is of type bool"),
+        ([entry(cocoid={})], r"images\[0\] is of type dict"),
         ([entry(), entry()], r"share the id '12_ab'"),
         ([entry(filename="a.jpg", cocoid=5), entry(filename="b.jpg", cocoid=5)], "'a.jpg'.*'b.jpg'.*share the id '5'"),
         ([entry(cocoid=1), entry(cocoid=2, split="val")], "split train.*split val.*share the file '12_ab.jpg'"),

@@ -83,6 +83,8 @@ def test_videos_are_data_like_images(tmp_path):
             r"videos\[0\] lacks video_id, or its split is",
         ),
         ({**MSRVTT, "sentences": [{"video_id": "video0"}]}, r"sentences\[0\] lacks video_id or a text as caption"),
+        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] lacks video_id"),
+        ({**MSRVTT, "sentences": [{"video_id": {}, "caption": "a"}]}, r"sentences\[0\] lacks video_id"),
         ([*VATEX, *VATEX], "000011"),
         ([{"videoID": "a", "enCap": "text"}], "entry 0 lacks videoID, or its enCap are no texts"),
         ({**MSRVTT, "sentences": 5}, "'sentences' of .* is of type int, not list"),

@@ -1,7 +1,6 @@
 """Data sets: captioned images and videos, questions, referring expressions, parallel text, and the embedded scenes."""
 
-from legenda.data.annotations import read_annotations
-from legenda.data.karpathy import CaptionedImage, read_karpathy
+from legenda.data.annotations import CaptionedImage, read_annotations, read_karpathy
 from legenda.data.registry import DATASETS
 
 __all__ = ["DATASETS", "CaptionedImage", "read_annotations", "read_karpathy"]

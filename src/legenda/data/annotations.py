@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
 
-from legenda.data.karpathy import CaptionedImage, check_once, parse_karpathy
-from legenda.data.video import is_msrvtt, is_vatex, parse_msrvtt, parse_vatex
 from legenda.errors import DataError
 from legenda.io import get_field, parse_json, read_json, read_text, verified
 
@@ -27,7 +26,24 @@ _TABLES = {".csv": ",", ".tsv": "\t"}
 _IN_FOLDERS = ("captions_*", "vatex_*", "*videodatainfo*")
 _FILE_NAMES = ("file", "image", "filename", "file_name", "image_name", "path")
 _CAPTION_NAMES = ("caption", "comment", "text", "sentence")
+_MSRVTT_SPLITS = {"train": "train", "validate": "val", "val": "val", "test": "test"}
 _SPLIT_WORDS = {"train": "train", "restval": "restval", "val": "val", "dev": "val", "test": "test"}
+
+
+@dataclass(frozen=True)
+class CaptionedImage:
+    """One image of a data set.
+
+    id: how predictions and feature stores name it; file: its path below the folder of images;
+    captions: what people wrote, verbatim (empty where a test set withholds them); split: train, val or test;
+    tokens: the tokens of each caption, where the file has them.
+    """
+
+    id: str
+    file: str
+    captions: tuple[str, ...]
+    split: str
+    tokens: tuple[tuple[str, ...], ...] | None = None
 
 
 def read_annotations(
@@ -35,7 +51,7 @@ def read_annotations(
 ) -> list[CaptionedImage]:
     """Read captioned images in any of these layouts, which is detected from the file.
 
-    - Karpathy's layout (dataset_*.json), as `legenda.data.karpathy.read_karpathy` does;
+    - Karpathy's layout (dataset_*.json), as `read_karpathy` does;
     - COCO's captions_*.json, or a folder of them: an image's id is COCO's number; its split is in the name of the file
       (captions_train2014.json) or in `lists`;
     - VATEX's lists and MSR-VTT's files, or a folder of them: an id is the video's; VATEX's splits are in the names;
@@ -51,7 +67,7 @@ def read_annotations(
     Raises DataError, naming file and line or key, for damaged, missing, duplicate or contradictory entries.
     """
     path = Path(path)
-    captions_of: Mapping[int, str] = {}
+    captions_of: Mapping[str, str] = {}
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if path.is_dir() or kind not in (*_TABLES, ".jsonl"):
         images, captions_of = _read_json(path)
@@ -63,7 +79,7 @@ def read_annotations(
     return [replace(i, split="train") if restval == "train" and i.split == "restval" else i for i in images]
 
 
-def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
+def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[str, str]]:
     """Images of one file, or of all captions_*.json in a folder, and for COCO's captions the images of their ids."""
     files = [path]
     if path.is_dir():
@@ -72,41 +88,136 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[int, str]]:
         if not files:
             raise DataError(f"{path} holds no captions_*.json; {_HINT}")
     images: list[CaptionedImage] = []
-    captions_of: dict[int, str] = {}
+    captions_of: dict[str, str] = {}
     for file in files:
         content = read_json(file, _HINT)
         if isinstance(content, dict) and "annotations" in content:
             images += _coco_images(content, file, captions_of)
-        elif is_vatex(content):
-            images += parse_vatex(content, file, _split_in(file))
-        elif is_msrvtt(content):
-            images += parse_msrvtt(content, file)
+        elif isinstance(content, list) and content and isinstance(content[0], dict) and "videoID" in content[0]:
+            images += _vatex_videos(content, file)
+        elif isinstance(content, dict) and "videos" in content and "sentences" in content:
+            images += _msrvtt_videos(content, file)
         else:
             images += parse_karpathy(content, file, restval="restval")
     return images, captions_of
 
 
-def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[int, str]) -> list[CaptionedImage]:
+def read_karpathy(path: str | Path, *, restval: str = "train") -> list[CaptionedImage]:
+    """Read a .json or .json.gz file in Karpathy's layout, in the file's order.
+
+    An image's id is its `cocoid` where it has one, else its file name without suffix.
+    restval: the split in which images of `restval` count (Karpathy's COCO split keeps there the validation images
+    that models train on).
+    Raises DataError, naming the file and the key, for JSON that is invalid or lacks a key, and for duplicate images.
+    """
+    path = Path(path)
+    return parse_karpathy(read_json(path, _HINT), path, restval=restval)
+
+
+def parse_karpathy(content: Any, path: Path, *, restval: str = "train") -> list[CaptionedImage]:
+    """Return the images in JSON that came from `path`, as `read_karpathy` returns them."""
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a JSON {type(content).__name__}, not an object with 'images'; {_HINT}")
+    entries = get_field(content, "images", list, str(path), _HINT)
+    images = [_parse_image(f"{path}: images[{number}]", entry, restval) for number, entry in enumerate(entries)]
+    check_once(path, images, "id")
+    check_once(path, images, "file")
+    return images
+
+
+def _parse_image(where: str, entry: Any, restval: str) -> CaptionedImage:
+    name, split = (get_field(entry, key, str, where, _HINT) for key in ("filename", "split"))
+    folder = get_field(entry, "filepath", str, where, _HINT) if "filepath" in entry else ""
+    sentences = get_field(entry, "sentences", list, where, _HINT)
+    captions = tuple(
+        get_field(sentence, "raw", str, f"{where}.sentences[{number}]", _HINT)
+        for number, sentence in enumerate(sentences)
+    )
+    tokens = None
+    if all("tokens" in sentence for sentence in sentences):
+        tokens = tuple(_tokens(sentence, f"{where}.sentences[{number}]") for number, sentence in enumerate(sentences))
+    named = entry.get("cocoid") is not None
+    image = str(get_field(entry, "cocoid", int | str, where, _HINT)) if named else PurePosixPath(name).stem
+    split = restval if split == "restval" else split
+    return CaptionedImage(image, str(PurePosixPath(folder, name)), captions, split, tokens)
+
+
+def _tokens(sentence: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    tokens = get_field(sentence, "tokens", list, where, _HINT)
+    if not all(isinstance(token, str) and token for token in tokens):
+        raise DataError(f"{where} has tokens that are not all text; {_HINT}")
+    return tuple(map(sys.intern, tokens))  # one object per word: COCO has 6.5 million tokens
+
+
+def check_once(path: Path, images: list[CaptionedImage], key: str) -> None:
+    """DataError where two images have the same id or the same file, which one image in two splits also has."""
+    seen: dict[str, CaptionedImage] = {}
+    for image in images:
+        value = getattr(image, key)
+        other = seen.setdefault(value, image)
+        if other is not image:
+            raise DataError(
+                f"{path}: '{other.file}' (split {other.split}) and '{image.file}' (split {image.split}) share "
+                f"the {key} '{value}'; leave one of them out or rename it"
+            )
+
+
+def _coco_images(content: Mapping[str, Any], path: Path, captions_of: dict[str, str]) -> list[CaptionedImage]:
     split = _split_in(path)
-    captions: dict[Any, list[str]] = {}
+    captions: dict[str, list[str]] = {}
     for number, entry in enumerate(get_field(content, "annotations", list, str(path), _HINT)):
         try:
-            captions.setdefault(entry["image_id"], []).append(_text(entry["caption"]))
-            captions_of[entry["id"]] = str(entry["image_id"])
+            image = _id(entry["image_id"])
+            captions.setdefault(image, []).append(_text(entry["caption"]))
+            captions_of[_id(entry["id"])] = image
         except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: annotations[{number}] lacks image_id, id or a text as caption") from error
+            raise DataError(
+                f"{path}: annotations[{number}] lacks image_id, id or a text as caption; {_HINT}"
+            ) from error
     images = []
     entries = get_field(content, "images", list, str(path), _HINT) if "images" in content else []
     for number, entry in enumerate(entries):
         try:
-            images.append(
-                CaptionedImage(str(entry["id"]), _text(entry["file_name"]), tuple(captions.pop(entry["id"], ())), split)
-            )
+            name, file = _id(entry["id"]), _text(entry["file_name"])
         except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: images[{number}] lacks id or file_name") from error
+            raise DataError(f"{path}: images[{number}] lacks id or file_name; {_HINT}") from error
+        images.append(CaptionedImage(name, file, tuple(captions.pop(name, ())), split))
     if captions:
         raise DataError(f"{path} has captions of image {next(iter(captions))}, which is not among its 'images'")
     return images
+
+
+def _vatex_videos(content: Sequence[Any], path: Path) -> list[CaptionedImage]:
+    """Videos of one of VATEX's files with all their English captions; a test file may have none."""
+    split, videos = _split_in(path), []
+    for number, entry in enumerate(content):
+        try:
+            name, captions = _text(entry["videoID"]), entry.get("enCap", [])
+            videos.append(CaptionedImage(name, name, tuple(map(_text, _list(captions))), split))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{path}: entry {number} lacks videoID, or its enCap are no texts; {_HINT}") from error
+    return videos
+
+
+def _msrvtt_videos(content: Mapping[str, Any], path: Path) -> list[CaptionedImage]:
+    """Videos of one of MSR-VTT's files with their captions, each in the split that it names."""
+    captions: dict[str, list[str]] = {}
+    for number, entry in enumerate(get_field(content, "sentences", list, str(path), _HINT)):
+        try:
+            captions.setdefault(_text(entry["video_id"]), []).append(_text(entry["caption"]))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: sentences[{number}] lacks video_id or a text as caption; {_HINT}") from error
+    videos = []
+    for number, entry in enumerate(get_field(content, "videos", list, str(path), _HINT)):
+        try:
+            name, split = _text(entry["video_id"]), _MSRVTT_SPLITS[entry["split"]]
+        except (KeyError, TypeError) as error:
+            known = ", ".join(_MSRVTT_SPLITS)
+            raise DataError(f"{path}: videos[{number}] lacks video_id, or its split is none of {known}") from error
+        videos.append(CaptionedImage(name, name, tuple(captions.pop(name, ())), split))
+    if captions:
+        raise DataError(f"{path} has captions of {next(iter(captions))}, which is not among its 'videos'")
+    return videos
 
 
 def _split_in(path: Path) -> str:
@@ -119,6 +230,19 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not text")
     return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
+def _id(value: Any) -> str:
+    """Return the id of an image, a text or an integer, as text."""
+    if type(value) is not int:
+        return _text(value)
+    return str(value)
 
 
 def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
@@ -168,7 +292,7 @@ def _row(path: Path, where: str, entry: Mapping[str, Any]) -> tuple[str, str, st
     return file.strip(), caption.strip(), split.strip()
 
 
-def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[int, str]) -> list[CaptionedImage]:
+def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[str, str]) -> list[CaptionedImage]:
     """Return the images with the splits that the lists of a folder give them."""
     names = {name: image.id for image in images for name in (image.id, PurePosixPath(image.file).stem)}
     split_of: dict[str, str] = {}
@@ -196,13 +320,13 @@ def _by_lists(images: list[CaptionedImage], folder: Path, captions_of: Mapping[i
     return [replace(image, split=split_of.get(image.id, "train")) for image in listed]
 
 
-def _listed(file: Path, captions_of: Mapping[int, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+def _listed(file: Path, captions_of: Mapping[str, str], names: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     """Return the names by which each entry of a list may be known."""
     if file.suffix == ".npy":
         ids = verified(lambda: np.load(file, allow_pickle=False).reshape(-1).tolist(), file, "save an array of ids")
         of_captions = any(str(number) not in names for number in ids)
-        for number in ids:
-            yield (captions_of.get(number, str(number)) if of_captions else str(number),)
+        for number in map(str, ids):
+            yield (captions_of.get(number, number) if of_captions else number,)
         return
     for line in read_text(file).splitlines():
         if words := line.split():

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from legenda.data.annotations import Restval, read_annotations
+from legenda.data.annotations import CaptionedImage, Restval, read_annotations
 from legenda.data.features.base import FeatureStore
 from legenda.data.features.concat import ImageIndex, RegionReader, read_regions
 from legenda.data.features.readers import open_features
-from legenda.data.karpathy import CaptionedImage
 from legenda.data.scenes import FEATURE_DIM, SceneCounts, SceneSplit, truth_scores
 from legenda.data.scenes.reader import scene_reader
 from legenda.data.tokens import TokenizedCaptions

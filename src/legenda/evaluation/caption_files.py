@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from legenda.data.karpathy import parse_karpathy
+from legenda.data.annotations import parse_karpathy
 from legenda.errors import DataError
 from legenda.io import parse_json, read_text
 

@@ -25,10 +25,9 @@ def coco_splits(run: "CaptionerRun", test_features: Path | None) -> "dict[str, C
 
     Raise LegendaError where the run's data is not COCO, an image is missing, or an image is of another part.
     """
-    from legenda.data.annotations import read_annotations
+    from legenda.data.annotations import CaptionedImage, read_annotations
     from legenda.data.captions import KarpathyData, stored_captions
     from legenda.data.features.readers import open_features
-    from legenda.data.karpathy import CaptionedImage
 
     data = run.data()
     if not isinstance(data, KarpathyData):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import KarpathyData
 from legenda.data.features.base import FeatureStore
-from legenda.data.karpathy import CaptionedImage
 from legenda.extractors.extraction import extract_store
 from legenda.extractors.registry import load_extractor
 
