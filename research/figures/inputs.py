@@ -19,8 +19,7 @@ from legenda.evaluation.tasks import reject_options
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
-from legenda.report.build import common_split
-from legenda.report.caption_attention import predict_with_attention
+from legenda.report.captions import common_split, predict_with_attention
 from legenda.report.images import ReportImage, no_verdict, resolve_images
 
 Runs = tyro.conf.Positional[tuple[Path, ...]]

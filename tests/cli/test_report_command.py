@@ -13,11 +13,9 @@ from PIL import Image
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.pipeline import GeneratedCaption
-from legenda.report.build import heads_fit_page_budget
+from legenda.report.captions import heads_fit_page_budget, select_examples
 from legenda.report.images import ReportImage, no_verdict
-from legenda.report.selection import select_examples
 from legenda.tasks import predict
-from legenda.tasks.sample_health import CURVES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -45,8 +43,6 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
     assert [column["key"] for column in data["columns"]][:2] == ["truth", "pair"]
     assert data["scoreName"] == "CIDEr-D"
     for run in data["runs"]:
-        assert run["configuration"]["model"]["name"] == run["name"]
-        assert run["curves"] == {}  # it was never trained
         low, high = run["intervals"]["BLEU-1"]
         assert low <= run["scores"]["BLEU-1"] <= high
     first, second = (run["differences"] for run in data["runs"])
@@ -68,16 +64,6 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
             np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-3)
             assert caption["heads"]["count"] == 2
     assert "9 images, " in capsys.readouterr().out
-
-
-def test_the_health_of_self_critical_samples_has_curves(make_run, tmp_path):
-    run = make_run("ngsan", ScenesData(train=40, validation=2, test=2), "trained")
-    records = [{"step": step, "loss": -0.1, "entropy": 1 / step, "bad_endings": 0.0} for step in (20, 40)]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    curves = _report(run, tmp_path / "report.html")["runs"][0]["curves"]
-    assert curves[CURVES["entropy"]] == [[20, 0.05], [40, 0.025]]
-    assert curves[CURVES["bad_endings"]] == [[20, 0.0], [40, 0.0]]
-    assert CURVES["distinct_images"] not in curves
 
 
 def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch):
@@ -148,7 +134,7 @@ def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path
 
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "legenda.report.build.predict_with_attention",
+        "legenda.report.captions.predict_with_attention",
         lambda *_, **__: pytest.fail("all were captioned"),
     )
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")

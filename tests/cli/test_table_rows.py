@@ -12,8 +12,7 @@ from legenda.cli._parallel import run_parallel
 from legenda.cli._table_processes import process_environments
 from legenda.recipes.tables import all_tables, get_table
 from legenda.recipes.tables.shared import shared_recipe
-from legenda.report.paper_table import score_table
-from legenda.report.score_table import Measured
+from legenda.report.tables import Measured, score_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -94,18 +92,6 @@ def _example(number: int) -> ExampleCard:
     )
 
 
-def _curves(speed: float, top: float) -> dict[str, list[tuple[float, float]]]:
-    steps = [80 * index for index in range(1, 31)]
-    risen = [1 - math.exp(-speed * step / 2400) for step in steps]
-    return {
-        "training loss": [
-            (step, 3.1 - 2.4 * rise + 0.03 * math.sin(step)) for step, rise in zip(steps, risen, strict=True)
-        ],
-        "truth": [(step, top * rise) for step, rise in zip(steps, risen, strict=True)],
-        "CIDEr-D": [(step, 2.9 * rise * (0.7 + 0.3 * top)) for step, rise in zip(steps, risen, strict=True)],
-    }
-
-
 def _run(name: str, description: str, truths: tuple[float, float, float, float | None], cider: float) -> ModelRun:
     return ModelRun(
         name=name,
@@ -113,17 +99,12 @@ def _run(name: str, description: str, truths: tuple[float, float, float, float |
         parameters=412_345 if name == "transformer" else 420_771,
         seconds=64.2 if name == "transformer" else 78.9,
         scores={**dict(zip(("pair", "axis", "size", "bind"), truths, strict=True)), "cider_d": cider},
-        curves=_curves(3.0 if name == "transformer" else 5.0, 0.4 if name == "transformer" else 0.97),
-        configuration={
-            "model": {"name": name, "width": 96, "heads": 4, "layers": 2},
-            "training": {"scenes": 2400, "epochs": 64, "learning_rate": 5e-4, "betas": (0.9, 0.98), "seed": 1},
-        },
     )
 
 
 @pytest.fixture(scope="session")
 def report() -> Report:
-    """Two models, five columns, three curves, twelve images of three kinds; the models disagree on nine."""
+    """Two models, five columns, twelve images of three kinds."""
     return Report(
         title="Why geometry matters",
         lead=(
@@ -166,27 +147,10 @@ def hostile_text() -> str:
 def hostile_report(report, hostile_text) -> Report:
     """One model and one image, with the hostile text in every text field."""
     text, example = hostile_text, report.examples[0]
-    run = ModelRun(text, text, 1, 1.0, {text: 0.5}, {text: [(1, 2.0), (2, 3.0)]}, {text: {text: text}})
+    run = ModelRun(text, text, 1, 1.0, {text: 0.5})
     caption = Prediction([text, "b"], False, note=text, attention=np.full((2, len(example.boxes)), 0.25))
     hostile = ExampleCard(text, text, example.image, example.media_type, example.boxes, [text], {text: caption})
     return Report(text, text, [ScoreColumn(text, text, text)], [run], [hostile], [text])
-
-
-@pytest.fixture(scope="session")
-def ranked(report) -> Report:
-    """Captions with scores and lengths: the transformer's score falls with the number, ngsan's rises faster."""
-    examples = []
-    for number, example in enumerate(report.examples):
-        captions = {}
-        for name, score in (("transformer", 2 - 0.1 * number), ("ngsan", 1 + 0.3 * number)):
-            view = example.captions[name]
-            attention = view.attention
-            assert attention is not None
-            length = 3 + number % 6
-            captions[name] = replace(view, words=list(view.words)[:length], attention=attention[:length], score=score)
-        examples.append(replace(example, captions=captions))
-    runs = [replace(run, intervals={"pair": (0.1, 0.25), "cider_d": (1.5, 2.25)}) for run in report.runs]
-    return replace(report, examples=examples, runs=runs, score_name="CIDEr-D")
 
 
 @pytest.fixture

@@ -5,17 +5,19 @@ import hashlib
 import json
 import math
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import hypothesis.extra.numpy as arrays
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from legenda.errors import DataError
 from legenda.report import Report, write_report
+from legenda.tasks.reporting import Prediction
 
 SVG_NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -53,10 +55,9 @@ def _with_caption(report: Report, **changes) -> Report:
     return replace(report, examples=[replace(first, captions=captions)])
 
 
-def test_path_is_returned_and_bytes_are_deterministic(report, tmp_path):
+def test_the_path_is_returned(report, tmp_path):
     path = write_report(report, str(tmp_path / "new" / "report.html"))
     assert path == tmp_path / "new" / "report.html"
-    assert path.read_bytes() == write_report(report, tmp_path / "again.html").read_bytes()
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
 
 
@@ -96,7 +97,6 @@ def test_hostile_text_is_escaped(report, hostile_text, hostile_report, tmp_path)
     assert [tag for tag, _ in _Elements(page).tags] == [tag for tag, _ in harmless.tags]
     data = _data(page)
     example = data["examples"][0]
-    assert data["runs"][0]["configuration"] == {hostile_text: {hostile_text: hostile_text}}
     assert example["captions"][hostile_text]["words"] == [hostile_text, "b"]
     assert (example["id"], example["kind"], example["references"]) == (hostile_text, hostile_text, [hostile_text])
 
@@ -133,24 +133,6 @@ def test_a_model_may_have_separate_regions(report, tmp_path):
         write_report(_with_caption(report, boxes=[[0, 0, 2, 1]] * 2), tmp_path / "other.html")
 
 
-def test_curves_are_sorted_and_keep_gaps(report, tmp_path):
-    run = replace(report.runs[0], curves={"training loss": [(2, math.nan), (1, 3.5), (np.int64(3), 2.5)]})
-    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
-    assert data["runs"][0]["curves"] == {"training loss": [[1, 3.5], [2, None], [3, 2.5]]}
-
-
-def test_configurations_become_json(report, tmp_path):
-    configuration = {"path": Path("runs/a"), 3: (1, 2.5, None, True), "limit": math.inf, "rate": np.float64(0.5)}
-    run = replace(report.runs[0], configuration=configuration)
-    data = _data(_write(replace(report, runs=[run, report.runs[1]]), tmp_path))
-    assert data["runs"][0]["configuration"] == {
-        "path": str(Path("runs/a")),
-        "3": [1, 2.5, None, True],
-        "limit": "Infinity",
-        "rate": 0.5,
-    }
-
-
 def test_examples_hold_image_boxes_and_weights(report, tmp_path):
     example = report.examples[3]
     written = _data(_write(report, tmp_path))["examples"][3]
@@ -161,19 +143,6 @@ def test_examples_hold_image_boxes_and_weights(report, tmp_path):
     for name in ("transformer", "ngsan"):
         np.testing.assert_allclose(written["captions"][name]["attention"], example.captions[name].attention, atol=5e-5)
         assert written["captions"][name]["verdict"] is example.captions[name].verdict
-
-
-def test_captions_follow_the_order_of_the_models(report, tmp_path):
-    first = report.examples[0]
-    turned = replace(first, captions=dict(reversed(first.captions.items())))
-    data = _data(_write(replace(report, examples=[turned]), tmp_path))
-    assert list(data["examples"][0]["captions"]) == ["transformer", "ngsan"]
-
-
-def test_a_report_of_twelve_examples_is_small(report, tmp_path):
-    images = sum(len(example.image) for example in report.examples)
-    page = write_report(report, tmp_path / "report.html")
-    assert page.stat().st_size < 4 / 3 * images + 100_000
 
 
 @pytest.mark.parametrize("shape", [(8,), (7, 4), (8, 5), (4, 8), (1, 8, 4)])
@@ -216,28 +185,24 @@ def test_boxes_with_rounding_errors_are_clipped(report, tmp_path):
     assert data["examples"][0]["boxes"] == [[0, 0, 1, 1]] * 4
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda report: {"runs": []}, "no model"),  # noqa: ARG005
-        (lambda report: {"runs": [report.runs[0]] * 2}, "two models called 'transformer'"),
-        (lambda report: {"columns": [report.columns[0]] * 2}, "two score columns called 'pair'"),
-        (lambda report: {"runs": report.runs[:1]}, "'test-0000' has a caption of 'ngsan'"),
-        (lambda report: {"examples": [replace(report.examples[0], image=b"")]}, "'test-0000' has no image"),
-        (
-            lambda report: {"examples": [replace(report.examples[0], media_type="image/svg+xml")]},
-            r"'test-0000' has no image that a browser shows \(image/svg\+xml",
-        ),
-        (
-            lambda report: {"runs": [replace(report.runs[0], curves={"truth": [(math.nan, 1.0)]}), report.runs[1]]},
-            "curve 'truth' of model 'transformer'",
-        ),
-    ],
-)
-def test_invalid_content_raises(report, tmp_path, change, message):
-    with pytest.raises(DataError, match=message):
-        write_report(replace(report, **change(report)), tmp_path / "report.html")
-    assert not list(tmp_path.iterdir())
+SHAPES = st.tuples(st.integers(1, 6), st.integers(2, 5), st.integers(1, 9))
+
+
+@given(SHAPES.flatmap(lambda shape: arrays.arrays(float, shape, elements=st.floats(0, 1))))
+def test_weights_of_heads_are_off_by_at_most_half_a_level(tmp_path_factory, report, attention):
+    words, heads, regions = attention.shape
+    example = replace(
+        report.examples[0],
+        boxes=[[0, 0, 1, 1]] * regions,
+        captions={"ngsan": Prediction(["word"] * words, attention=attention)},
+    )
+    page = _write(replace(report, examples=[example]), tmp_path_factory.mktemp("page"))
+    encoded = _data(page)["examples"][0]["captions"]["ngsan"]["heads"]
+    largest = np.array(encoded["largest"]).reshape(words, heads, 1)
+    levels = np.frombuffer(base64.b64decode(encoded["levels"]), dtype=np.uint8)  # as assets/head-choice.js does
+    decoded = levels.reshape(attention.shape) / 255 * largest
+    # the largest weight itself has four decimals
+    assert (abs(decoded - attention) <= attention.max(axis=-1, keepdims=True) / 510 + 6e-5).all()
 
 
 def _luminance(color: str) -> float:
@@ -258,9 +223,3 @@ def test_model_colors_have_enough_contrast(report, tmp_path, scheme):
         for other in ("ground", "raised", "on-model"):
             dark, light = sorted((colors[model], colors[other]))
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (model, other)
-
-
-def test_importing_the_package_does_not_load_torch():
-    code = "import sys, legenda.report; print({'torch', 'matplotlib', 'PIL'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"

@@ -7,8 +7,7 @@ from legenda.cli._table_options import TableOptions
 from legenda.evaluation.row_runs import RowRun
 from legenda.io import write_text
 from legenda.recipes.tables import PaperTable
-from legenda.report.paper_table import score_table, terminal_table
-from legenda.report.score_table import markdown, write_score_page
+from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
 from legenda.terminal import create_console
 
 CONSOLE_WIDTH = 160

@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> None:
 def _attention_sheets(options: CaptionOptions, pipeline: "Pipeline") -> "BatchCallback | None":
     if options.save_attention is None:
         return None
-    from legenda.report.caption_attention import AttentionSheets
+    from legenda.report.overlay import AttentionSheets
 
     return AttentionSheets(options.save_attention, pipeline.vocabulary, options.head)
 

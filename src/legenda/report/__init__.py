@@ -1,6 +1,5 @@
-"""Reports as HTML pages: scores, training curves, and examples with the attention of every word."""
+"""Reports as HTML pages: scores, and examples with the attention of every word."""
 
-from legenda.report.content import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn
-from legenda.report.write import write_report
+from legenda.report.page import Breakdown, ExampleCard, ModelRun, Report, ScoreColumn, write_report
 
 __all__ = ["Breakdown", "ExampleCard", "ModelRun", "Report", "ScoreColumn", "write_report"]

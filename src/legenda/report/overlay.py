@@ -1,14 +1,26 @@
-"""Attention drawn over images: regions outlined and grid cells shaded by weight, the largest weight in red."""
+"""Attention drawn over images: regions outlined and grid cells shaded by weight, the largest weight in red.
+
+A sheet has a tile for each word of a caption.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
+from legenda.extractors.image_files import ImageFile
+from legenda.io import atomic_write
+from legenda.pipeline import GeneratedCaption, extract_captions
+from legenda.regions import Regions
+from legenda.text import Vocabulary
 
 MAX_OUTLINES = 16
 """With more regions, outlines would hide the image: only the shade shows them."""
@@ -132,6 +144,63 @@ def stack_sheets(sheets: Sequence[Image.Image]) -> Image.Image:
         stacked.paste(sheet, (0, top))
         top += sheet.height
     return stacked
+
+
+def draw_caption_attention(
+    image: Image.Image, captions: Sequence[GeneratedCaption], *, title: str, head: int | None = None, side: int = 240
+) -> Image.Image:
+    """Draw one sheet for each caption, a tile for each word, and stack the sheets.
+
+    title: precedes the caption above each sheet. head: the attention head to draw, by default their mean. side: the
+    longer side of a tile in pixels. Raise DataError for regions without boxes, ConfigError for an unknown head.
+    """
+    sheets = []
+    for caption in captions:
+        if not caption.has_boxes:
+            raise DataError(
+                f"the regions of {title} have no boxes, so their attention cannot be drawn; use features with boxes"
+            )
+        weights = average_heads(caption.heads, head)
+        heading = f"{title}: {caption.text}" + ("" if head is None else f" (head {head})")
+        sheets.append(draw_words(image, caption.boxes, caption.words, weights, title=heading, side=side))
+    return stack_sheets(sheets)
+
+
+def safe_file_name(name: str) -> str:
+    """Return the name with characters replaced that file systems may not accept."""
+    return "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
+
+
+def write_sheet(sheet: Image.Image, folder: Path, name: str) -> Path:
+    """Write a sheet as PNG into the folder and return its path; `name` may hold any character."""
+    path = folder / f"{safe_file_name(name)}.png"
+    with atomic_write(path) as partial:
+        sheet.save(partial, format="PNG")
+    return path
+
+
+@dataclass(frozen=True)
+class AttentionSheets:
+    """A callback of `Pipeline.caption_files` that writes the sheets of each batch to a folder.
+
+    The sheet of a.jpg is a.jpg.png, that of a second a.jpg is a.jpg.2.png. head: the attention head to draw, from 0;
+    None for the mean of all. Raise LegendaError where the features have no boxes or the model has no such head.
+    """
+
+    folder: Path
+    vocabulary: Vocabulary
+    head: int | None = None
+    _written: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, files: Sequence[ImageFile], regions: Regions, output: GenerationOutput) -> None:
+        for index, file in enumerate(files):
+            assert file.image is not None
+            captions = extract_captions(output, regions, self.vocabulary, index)
+            sheet = draw_caption_attention(file.image, captions, title=file.name, head=self.head)
+            name = safe_file_name(file.path.name)
+            self._written[name] += 1
+            count = self._written[name]
+            write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")
 
 
 def blank_canvas(boxes: Sequence[Sequence[float]] | np.ndarray, *, size: tuple[int, int] = (384, 288)) -> Image.Image:

@@ -1,14 +1,128 @@
-"""Self-contained HTML pages: styles, scripts and data are inlined, and a policy blocks everything else."""
+"""The report as one HTML file: its content as plain data, and pages whose styles, scripts and data are inlined."""
+
+from __future__ import annotations
 
 import base64
 import hashlib
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from string import Template
 from typing import Any
+
+import numpy as np
+
+from legenda.errors import DataError
+from legenda.io import write_text
+from legenda.metrics import Difference
+from legenda.tasks.reporting import Prediction
+
+_BOX_TOLERANCE = 1e-3  # boxes from pixel arithmetic may miss the edge by a rounding
+
+
+@dataclass(frozen=True)
+class ScoreColumn:
+    """One column of the score table; higher values are better.
+
+    `key` selects the value from `ModelRun.scores`; `percent` shows 0..1 as 0..100 %.
+    """
+
+    key: str
+    label: str
+    explanation: str
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A table of one score by groups of examples: a row for each group, a column for each model.
+
+    `title` names the grouping, such as "type of question"; `rows` are (key, label, number of examples), where the key
+    selects the value, 0..1, from `ModelRun.scores`.
+    """
+
+    title: str
+    rows: Sequence[tuple[str, str, int]]
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """One trained model: its number of parameters, its training time (None when unknown) and its scores.
+
+    `scores` maps keys of columns and breakdowns to values, None or not finite where there is none; `intervals` some of
+    them to (low, high); `differences` are those of the scores from the first run's.
+    """
+
+    name: str
+    description: str
+    parameters: int
+    seconds: float | None
+    scores: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExampleCard:
+    """One example with its image, its regions, and the caption, or another prediction, of each model by name.
+
+    `image` is the encoded file, None for an example without one; `boxes` (N, 4) are x1 y1 x2 y2 in 0..1 of the image,
+    `kind` names its group. `facts` are (label, text) pairs above the captions, such as a question; `box` is the
+    reference box.
+    """
+
+    id: str
+    kind: str
+    image: bytes | None
+    media_type: str
+    boxes: Sequence[Sequence[float]]
+    references: Sequence[str]
+    captions: Mapping[str, Prediction]
+    facts: Sequence[tuple[str, str]] = ()
+    box: Sequence[float] | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """The content of the page.
+
+    `lead` introduces the page in a sentence or two, `score_name` names the scores of captions, `noun` the examples in
+    the plural, `verdicts` the two verdicts.
+    """
+
+    title: str
+    lead: str
+    columns: Sequence[ScoreColumn]
+    runs: Sequence[ModelRun]
+    examples: Sequence[ExampleCard]
+    footnotes: Sequence[str]
+    score_name: str = "score"
+    noun: str = "images"
+    verdicts: tuple[str, str] = ("true", "false")
+    breakdowns: Sequence[Breakdown] = ()
+
+
+def write_report(report: Report, path: str | Path) -> Path:
+    """Write the report as one self-contained HTML file and return its path.
+
+    Raise DataError for boxes or attention weights of invalid shape or value, and when the file cannot be written.
+    """
+    path = Path(path)
+    page = render_html(
+        "report.html",
+        styles=("theme.css", "page.css", "attention-viewer.css", "report.css"),
+        scripts=("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.js", "report.js"),
+        data=_report_json(report),
+        texts={"title": report.title, "lead": report.lead},
+        sources={"img-src": "data:"},
+    )
+    write_text(path, page)
+    return path
 
 
 def render_html(
@@ -27,9 +141,9 @@ def render_html(
     reads. sources: further directives of the Content-Security-Policy, such as {"img-src": "data:"}; nothing else may
     be loaded.
     """
-    style_texts = [_asset(name) for name in styles]
+    style_texts = [read_asset(name) for name in styles]
     # after "<!--" and "<script", a parser of HTML would not end the element at "</script>"
-    script_texts = [_asset(name).replace("<!--", r"\x3C!--") for name in scripts]
+    script_texts = [read_asset(name).replace("<!--", r"\x3C!--") for name in scripts]
     policy = {
         "default-src": "'none'",
         "style-src": _hashes(style_texts),
@@ -39,9 +153,9 @@ def render_html(
         "form-action": "'none'",
     }
     escaped = {name: _escape(text) for name, text in texts.items()}
-    return Template(_asset("page.html")).substitute(
+    return Template(read_asset("page.html")).substitute(
         title=escaped["title"],
-        body=Template(_asset(body)).substitute(escaped),
+        body=Template(read_asset(body)).substitute(escaped),
         policy="; ".join(f"{name} {value}" for name, value in policy.items()),
         styles="\n".join(f"<style>{text}</style>" for text in style_texts),
         scripts="\n".join(f"<script>{text}</script>" for text in script_texts),
@@ -49,7 +163,8 @@ def render_html(
     )
 
 
-def _asset(name: str | Traversable) -> str:
+def read_asset(name: str | Traversable) -> str:
+    """Return the text of an asset of this package, or of a file of another one."""
     file = resources.files("legenda.report").joinpath("assets", name) if isinstance(name, str) else name
     return file.read_text(encoding="utf-8")
 
@@ -68,3 +183,118 @@ def _json_in_script(value: Any) -> str:
     """Return JSON that cannot close the script element: <, > and & are escaped."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    """Return the data that the page's script reads."""
+    keys = [column.key for column in report.columns]
+    keys += [key for breakdown in report.breakdowns for key, _, _ in breakdown.rows]
+    return {
+        "columns": [vars(column) for column in report.columns],
+        "breakdowns": [
+            {
+                "title": breakdown.title,
+                "rows": [{"key": key, "label": label, "count": count} for key, label, count in breakdown.rows],
+            }
+            for breakdown in report.breakdowns
+        ],
+        "runs": [
+            {
+                **vars(run),
+                "seconds": _finite(run.seconds),
+                "scores": {key: _finite(run.scores.get(key)) for key in keys},
+                "intervals": {key: bounds for key, bounds in run.intervals.items() if all(map(math.isfinite, bounds))},
+                "differences": {key: vars(value) for key, value in run.differences.items() if key in keys},
+            }
+            for run in report.runs
+        ],
+        "examples": [_example_json(example) for example in report.examples],
+        "footnotes": report.footnotes,
+        "scoreName": report.score_name,
+        "noun": report.noun,
+        "verdicts": report.verdicts,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _example_json(example: ExampleCard) -> dict[str, Any]:
+    where = f"example {example.id!r}"
+    boxes = _boxes_json(example.boxes, where)
+    image = None if example.image is None else base64.b64encode(example.image).decode()
+    return {
+        "id": example.id,
+        "kind": example.kind,
+        "image": None if image is None else f"data:{example.media_type};base64,{image}",
+        "boxes": boxes,
+        "box": None if example.box is None else _boxes_json([example.box], where)[0],
+        "facts": example.facts,
+        "references": example.references,
+        "captions": {
+            name: _caption_json(caption, len(boxes), f"{where}, model {name!r}")
+            for name, caption in example.captions.items()
+        },
+    }
+
+
+def _boxes_json(boxes: Sequence[Sequence[float]], where: str) -> list[list[float]]:
+    """Return N boxes clipped to 0..1, with four decimals."""
+    try:
+        array = np.asarray(boxes, dtype=np.float64).reshape(len(boxes), 4)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{where} has boxes that are not rows of four numbers; give x1 y1 x2 y2 for each") from error
+    inside = (array >= -_BOX_TOLERANCE) & (array <= 1 + _BOX_TOLERANCE)  # False for NaN
+    ordered = array[:, :2] <= array[:, 2:]
+    if not (inside.all() and ordered.all()):
+        raise DataError(f"{where} has a box outside 0..1 or with x1 > x2 or y1 > y2; divide by the size of the image")
+    return np.round(array.clip(0, 1), 4).tolist()
+
+
+def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, Any]:
+    attention = heads = None
+    boxes = None if caption.boxes is None else _boxes_json(caption.boxes, where)
+    regions = regions if boxes is None else len(boxes)
+    if caption.attention is not None:
+        weights = np.asarray(caption.attention, dtype=np.float64)
+        expected = (len(caption.words), regions)
+        if weights.ndim not in (2, 3) or (weights.shape[0], weights.shape[-1]) != expected or 0 in weights.shape[1:-1]:
+            raise DataError(
+                f"{where}: attention has the shape {weights.shape}, but {expected[0]} words over {regions} regions "
+                f"need {expected}, or (words, heads, regions); give one row for each word and one column for each box"
+            )
+        if not (np.isfinite(weights).all() and (weights >= 0).all()):
+            raise DataError(f"{where}: attention has a negative or non-finite weight; give weights of 0 or more")
+        heads = _encode_heads(weights) if weights.ndim == 3 and weights.shape[1] > 1 else None
+        attention = np.round(weights if weights.ndim == 2 else weights.mean(axis=1), 4).tolist()
+    return {
+        **vars(caption),
+        "attention": attention,
+        "heads": heads,
+        "score": _finite(caption.score),
+        "boxes": boxes,
+        "box": None if caption.box is None else _boxes_json([caption.box], where)[0],
+    }
+
+
+def _encode_heads(attention: np.ndarray) -> dict[str, Any]:
+    """Return non-negative weights `(T, H, N)` in a JSON form that assets/head-choice.js decodes.
+
+    count: H. largest: the largest weight of each word and head, T lists of H. levels: every weight in units of 1/255
+    of that largest one, a byte each in the order of the array, in base64. A decoded weight is off by at most half a
+    unit, and by 0.00005 more because the largest weights have four decimals.
+    """
+    largest = attention.max(axis=-1, initial=0.0)
+    ratios = np.divide(attention, largest[..., None], out=np.zeros_like(attention), where=largest[..., None] > 0)
+    levels = np.round(ratios * 255).astype(np.uint8)
+    return {
+        "count": attention.shape[1],
+        "largest": np.round(largest, 4).tolist(),
+        "levels": base64.b64encode(levels.tobytes()).decode(),
+    }
+
+
+def encoded_size(attention: np.ndarray) -> int:
+    """Return the approximate number of characters that the weights of all heads, `(T, H, N)`, take in the page."""
+    return attention.size * 4 // 3 + 7 * (attention.size // max(1, attention.shape[-1]))

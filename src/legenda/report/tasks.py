@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import Run
 from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
-from legenda.report import Breakdown, ExampleCard, Report, ScoreColumn, write_report
-from legenda.report.build import (
+from legenda.report.captions import (
     Scored,
     check_targets,
     common_footnotes,
@@ -21,13 +20,16 @@ from legenda.report.build import (
     format_scores,
     model_runs,
     report_title,
+    select_examples,
 )
 from legenda.report.images import ReportImage, find_images_by_name, no_verdict
-from legenda.report.options import ReportOptions
 from legenda.report.overlay import blank_canvas
-from legenda.report.selection import select_examples
+from legenda.report.page import Breakdown, ExampleCard, Report, ScoreColumn, write_report
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask
 from legenda.terminal import ProgressBar, no_progress_bar
+
+if TYPE_CHECKING:
+    from legenda.cli.report import ReportOptions
 
 _CAPTION_OPTIONS = ("annotations", "features", "overlays", "head")
 _CANVAS_SIDE = 384
@@ -69,7 +71,6 @@ def write_task_report(
     examples = {split.ids[position]: task.describe_example(split, position) for position in positions}
     images = _find_images(next(iter(runs.values())), options, list(examples.values()))
     first = next(iter(results.values()))
-    kinds = {example.kind for example in examples.values()} - {""}
     report = Report(
         title=report_title(list(runs)),
         lead=f"{count_models(len(runs))}, {len(split):,} {task.noun} of the split {options.split}. "
@@ -78,13 +79,7 @@ def write_task_report(
             ScoreColumn(name, name, description, percent=first.scores[name].is_fraction)
             for name, description in task.metric_descriptions.items()
         ],
-        runs=model_runs(
-            runs,
-            scored,
-            curve_metrics=[*task.metric_descriptions, *sorted(kinds)],
-            validation_noun=f"validation {task.noun}",
-            loss_title=task.loss_title,
-        ),
+        runs=model_runs(runs, scored),
         examples=[
             _card(identity, example, images, {name: by_id[identity] for name, by_id in predictions_by_run.items()})
             for identity, example in examples.items()

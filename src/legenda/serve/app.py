@@ -23,7 +23,7 @@ from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.extractors.images import count_pixels
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
-from legenda.report.caption_attention import draw_caption_attention
+from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
 from legenda.search_options import SearchOptions
 from legenda.serve.engine import Engine, LoadedModel

@@ -1,18 +1,13 @@
 "use strict";
 
-// Builds the page from its embedded data: table, curves, examples, configurations, footnotes.
+// Builds the page from its embedded data: table, examples, footnotes. Needs dom.js and the attention viewer.
 
 (() => {
-  const DASHES = [null, "7 3", "2 3", "9 3 2 3"];
   const COLORS = 8; // theme.css holds --model-0 to --model-7
   const DASH = "—";
 
   function colorOf(index) {
     return `var(--model-${index % COLORS})`;
-  }
-
-  function dashOf(index) {
-    return DASHES[index % DASHES.length];
   }
 
   function section(id) {
@@ -162,31 +157,35 @@
         : html("div", { class: "breakdowns" }, ...breakdowns.map((breakdown) => createBreakdown(breakdown, runs, noun))));
   }
 
-  // ---- curves
+  // ---- boxes: the reference box, dashed, and the predicted box of each model in its color
 
-  function renderCurves({ runs }) {
-    const titles = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))];
-    const charts = titles.flatMap((title) => {
-      const series = runs
-        .map((run, index) => (
-          { name: run.name, color: colorOf(index), dash: dashOf(index), points: run.curves[title] ?? [] }))
-        .filter(({ points }) => points.some(([, value]) => value !== null));
-      if (series.length === 0) return [];
-      const figure = html("figure");
-      createCurveChart(figure, { title, series });
-      return [figure];
+  const [WIDTH_STEP, HALO, DASH_WIDTH] = [2, 2, 1.5]; // CSS pixels
+
+  function outline([x1, y1, x2, y2], width, style) {
+    return svg("rect", {
+      x: x1 * 100, y: y1 * 100, width: (x2 - x1) * 100, height: (y2 - y1) * 100, class: style, "stroke-width": width,
     });
-    if (charts.length > 0) section("curves").append(html("div", { class: "charts" }, ...charts));
+  }
+
+  /**
+   * An SVG element to lay over the image; null without any box. Boxes are [x1, y1, x2, y2] in 0..1 of the image; those
+   * of earlier models are drawn wider, and the reference on top, so that boxes that coincide all stay visible.
+   */
+  function createBoxMarks(reference, predictions) {
+    if (reference === null && predictions.length === 0) return null;
+    const marks = predictions.map(({ box, color }, index) => {
+      const width = WIDTH_STEP * (predictions.length - index);
+      const node = svg("g", {}, outline(box, width + HALO, "mark-halo"), outline(box, width, "mark-line"));
+      node.style.setProperty("--model", color);
+      return node;
+    });
+    return svg("svg",
+      { class: "attention-overlay", viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" },
+      reference === null ? null : outline(reference, DASH_WIDTH + HALO, "mark-reference-halo"), ...marks,
+      reference === null ? null : outline(reference, DASH_WIDTH, "mark-reference"));
   }
 
   // ---- examples
-
-  function modelsDisagree(example) {
-    const captions = Object.values(example.captions);
-    const verdicts = captions.map((caption) => caption.verdict).filter((verdict) => verdict !== null);
-    const answers = verdicts.length > 1 ? verdicts : captions.map((caption) => caption.words.join(" "));
-    return new Set(answers).size > 1;
-  }
 
   function createFacts(facts) {
     if (facts.length === 0) return null;
@@ -237,41 +236,11 @@
 
   function renderExamples({ examples, runs, scoreName, noun, verdicts }) {
     if (examples.length === 0) return;
-    const entries = examples.map((example) => ({
-      kind: example.kind,
-      mistaken: Object.values(example.captions).some(({ verdict }) => verdict === false),
-      disagreeing: modelsDisagree(example),
-      captions: example.captions,
-      ...createCard(example, runs, { scoreName, verdicts }),
-    }));
-    const cards = html("div", { class: "cards" });
-    const further = createHeadChoice(entries.map(({ viewer }) => viewer));
-    const names = runs.map(({ name }) => name);
-    section("examples").append(createHint(examples) ?? "",
-      createExampleFilters(cards, entries, { names, scoreName, noun, further }), cards);
-  }
-
-  // ---- configurations
-
-  /** Nested settings as [dotted name, text] pairs. */
-  function flattened(value, name = "") {
-    if (value === null || typeof value !== "object" || Array.isArray(value)) {
-      return [[name, typeof value === "string" ? value : JSON.stringify(value)]];
-    }
-    return Object.entries(value).flatMap(([key, item]) => flattened(item, name === "" ? key : `${name}.${key}`));
-  }
-
-  function renderConfigurations({ runs }) {
-    const settings = runs.map((run) => new Map(flattened(run.configuration)));
-    const compared = settings.filter((_, index) => hasScores(runs[index]));
-    const differs = (name) => new Set(compared.map((map) => map.get(name))).size > 1;
-    section("configurations").append(...runs.map((run, index) => html("details", { class: "configuration" },
-      html("summary", {}, run.name,
-        html("span", { class: "count" }, `${run.parameters.toLocaleString("en-GB")} parameters`)),
-      html("div", { class: "scroll" }, html("table", {}, html("tbody", {},
-        ...[...settings[index]].map(([name, text]) => html("tr", { class: differs(name) ? "differs" : null },
-          html("th", { scope: "row" }, name),
-          html("td", {}, text, differs(name) ? html("span", { class: "tag" }, "differs") : null)))))))));
+    const entries = examples.map((example) => createCard(example, runs, { scoreName, verdicts }));
+    const heads = createHeadChoice(entries.map(({ viewer }) => viewer));
+    const count = html("p", { class: "status" }, `${examples.length} ${noun}`);
+    section("examples").append(createHint(examples) ?? "", html("div", { class: "choices" }, heads, count),
+      html("div", { class: "cards" }, ...entries.map(({ card }) => card)));
   }
 
   function renderFootnotes({ footnotes }) {
@@ -280,8 +249,6 @@
 
   const data = JSON.parse(document.getElementById("page-data").textContent);
   renderScores(data);
-  renderCurves(data);
   renderExamples(data);
-  renderConfigurations(data);
   renderFootnotes(data);
 })();
