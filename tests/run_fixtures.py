@@ -19,7 +19,7 @@ from legenda.extractors import extract_store, load_extractor
 from legenda.recipes.recipe import Data
 
 if TYPE_CHECKING:
-    from legenda.serve.engine import LoadedModel
+    from legenda.pipeline import Pipeline
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,10 +92,10 @@ def noisy_photographs(tmp_path_factory) -> Photographs:
 
 
 @pytest.fixture(scope="session")
-def served(make_run) -> dict[str, "LoadedModel"]:
+def served(make_run) -> dict[str, "Pipeline"]:
     """Two small models of scenes with random weights."""
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from legenda.serve.engine import LoadedModel
+    from legenda.pipeline import Pipeline
 
     runs = [load_captioner_run(make_run(name, ScenesData(train=40, validation=2))) for name in ("ngsan", "xlan")]
-    return {run.model.name: LoadedModel(run, run.resolve_extractor(None)) for run in runs}
+    return {run.model.name: Pipeline(run.model, run.resolve_extractor(None)) for run in runs}

@@ -52,7 +52,7 @@ def test_hadolint_has_no_objection():
 
 def test_the_server_is_that_of_the_command_line_and_no_root():
     from legenda.cli.options import parse
-    from legenda.serve.options import ServeOptions
+    from legenda.cli.serve import ServeOptions
 
     program, command, *arguments = _command("CMD")
     assert (program, command) == ("legenda", "serve")

@@ -100,7 +100,7 @@ def save_untrained(folder: Path, smaller: dict[str, int]) -> Path:
 def serve(run: Path, threads: int | None) -> Iterator[tuple[str, int]]:
     """A server in a process of its own; gives its address and the number of the process, and ends it."""
     environment = dict(os.environ) if threads is None else {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "legenda", "serve", str(run), "--port", "0", "--rate-limit", "1000000"]
+    command = [sys.executable, "-m", "legenda", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None

@@ -228,7 +228,7 @@ class Pipeline:
             raise DataError("the list of images is empty; give at least one image")
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
-        names = [str(image) if isinstance(image, str | Path) else f"image {i}" for i, image in enumerate(several)]
+        names = [_name(image, number) for number, image in enumerate(several)]
         for start in range(0, len(several), batch_size):
             part = slice(start, start + batch_size)
             batch = [to_image(image, name) for image, name in zip(several[part], names[part], strict=True)]
@@ -239,6 +239,11 @@ class Pipeline:
     def _run_extractor(self, images: list[Image.Image], paths: Sequence[Path]) -> list[Any]:
         with self._lock:
             return run_extractor(self.extractor, images, paths)
+
+
+def _name(image: ImageInput, number: int) -> str:
+    """Return what errors call an image: its path, that of the file it was opened from, or its number."""
+    return str(image) if isinstance(image, str | Path) else getattr(image, "filename", "") or f"image {number}"
 
 
 def open(

@@ -23,19 +23,19 @@ from subjects import SHORT, TINY, call
 def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
     from legenda.evaluation.runs import load_captioner_run
+    from legenda.pipeline import Pipeline
     from legenda.search_options import SearchOptions
     from legenda.serve.app import create_app
-    from legenda.serve.engine import LoadedModel
-    from legenda.serve.limits import Limits
+    from legenda.serve.engine import Engine
     from legenda.serve.samples import sample_images
 
     scenes = "--data.train 12 --data.validation 3 --data.test 4"
     call(f"train scenes.ngsan --out {folder}/run {TINY} --model.geometry-dim 4 {SHORT} {scenes}")
     run = load_captioner_run(folder / "run")
-    models = {"run": LoadedModel(run, run.resolve_extractor(None))}
+    models = {"run": Pipeline(run.model, run.resolve_extractor(None))}
     (folder / "samples").mkdir()
     samples = sample_images(folder / "samples", [], scenes=True)
-    return create_app(models, samples, Limits(per_minute=10**9), SearchOptions())
+    return create_app(Engine(models), samples, SearchOptions(), allowed_hosts=["testserver"])
 
 
 def draw() -> bytes:

@@ -4,7 +4,6 @@ import io
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,24 +21,17 @@ from playwright import sync_api
 
 from legenda.search_options import SearchOptions
 from legenda.serve.app import create_app
-from legenda.serve.limits import Limits
-from legenda.serve.samples import sample_images
+from legenda.serve.engine import Engine
 
 
 @pytest.fixture(scope="module")
-def address(served, tmp_path_factory) -> Iterator[str]:
+def address(served, samples) -> Iterator[str]:
     """A server on a free port of this machine."""
-    samples = sample_images(tmp_path_factory.mktemp("samples"), [], scenes=True)
-    app = create_app(served, samples, Limits(max_bytes=500_000, hosts=("127.0.0.1",)), SearchOptions())
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
+    with Engine(served) as engine, socket.create_server(("127.0.0.1", 0)) as listening:
+        app = create_app(engine, samples, SearchOptions(), max_bytes=500_000)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
-        until = time.monotonic() + 20
-        while not server.started and time.monotonic() < until:
-            time.sleep(0.02)
-        assert server.started
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join(20)

@@ -1,15 +1,94 @@
 """`legenda serve`: a web page and an HTTP API that caption images and show the attention of each word."""
 
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from legenda.cli.options import parse
+from legenda.compute import ExtractorOptions
+from legenda.config import Bound, PositiveInt
+from legenda.errors import LegendaError, import_extra
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
+from legenda.extractors import Extractor, find_images
+from legenda.pipeline import Pipeline
+from legenda.search_options import RunSearchOptions
+
+
+@dataclass(frozen=True)
+class ServeOptions(RunSearchOptions, ExtractorOptions):
+    """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
+
+    The page loads nothing from other hosts, and images are neither stored nor sent on. Only this machine can connect
+    unless --host says otherwise. The options of the search apply to requests that do not set them. The API is described
+    at /docs and in /openapi.json.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders."""
+    host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 admits the whole network."""
+    port: Annotated[int, Bound("0 or more", lambda value: value >= 0, most=65535)] = 8000
+    """The port; 0 selects a free one."""
+    allowed_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A name that the server is reached by, such as that of a reverse proxy; by default the local names are answered,
+    and IP addresses where --host is not a local one. Repeatable."""
+    extractor: str | None = None
+    """The extractor, a Python file or a name, for runs whose extractor is not built in."""
+    samples: tuple[str, ...] = ()
+    """Sample photographs: files, folders or patterns; by default four of the package and six held-out ones, if
+    they are found next to the annotations of a model. Models of scenes have drawn scenes."""
+    max_upload_mb: PositiveInt = 12
+    """The largest accepted request, in MB."""
+    max_megapixels: PositiveInt = 50
+    """The largest accepted image, in millions of pixels; three such images are decoded at a time."""
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Serve until the process is stopped."""
-    from legenda.serve.options import ServeOptions
-
+    """Serve until the process is stopped, and print the address when it answers."""
     options = parse(ServeOptions, arguments, "serve")
-    from legenda.serve.server import serve
+    for module in ("multipart", "fastapi", "uvicorn"):  # forms need the first
+        import_extra(module, "serve")
+    from legenda.serve.app import create_app
+    from legenda.serve.engine import Engine, return_freed_memory
+    from legenda.serve.samples import default_photographs, sample_images
+    from legenda.serve.server import exit_on_sigterm, run_server
 
-    serve(options, announce=lambda line: print(line, flush=True))
+    search = options.select()
+    search.reject_unused()
+    return_freed_memory()
+    runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
+    models = {name: Pipeline(found.model, _load_extractor(found, options)) for name, found in runs.items()}
+    of_scenes = [model.extractor.name == "scenes" for model in models.values()]
+    photographs = find_images(options.samples) if options.samples else []
+    if not options.samples and not all(of_scenes):
+        photographs = default_photographs(runs.values())
+    with exit_on_sigterm(), tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
+        samples = sample_images(Path(folder), photographs, scenes=any(of_scenes))
+        with Engine(models, options.max_megapixels * 1_000_000) as engine:
+            app = create_app(
+                engine,
+                samples,
+                search,
+                max_bytes=options.max_upload_mb * 1_000_000,
+                host=options.host,
+                allowed_hosts=options.allowed_host,
+            )
+            run_server(app, options.host, options.port, ", ".join(models), _print, on_stop=engine.stop)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:
+    """Return the extractor recorded in the run if it can be loaded, else the named one."""
+    try:
+        return run.resolve_extractor(None, options)
+    except LegendaError:
+        if options.extractor is None:
+            raise
+        return run.resolve_extractor(options.extractor, options)

@@ -8,8 +8,8 @@ from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import FAMILIES, draw_scene, make_scenes
 from legenda.errors import LegendaError
+from legenda.evaluation.runs import CaptionerRun
 from legenda.report.images import find_photographs, packaged_photographs
-from legenda.serve.engine import LoadedModel
 
 _MAX_SAMPLES = 6
 """Number of scenes, and of photographs chosen by default."""
@@ -34,16 +34,16 @@ def sample_images(folder: Path, photographs: Sequence[Path], *, scenes: bool) ->
     return samples
 
 
-def default_photographs(models: Collection[LoadedModel]) -> list[Path]:
-    """Return sample photographs: up to six outside the training split, of the first model whose photographs are found
-    next to its annotations, and those of the package; none for models of scenes alone.
+def default_photographs(runs: Collection[CaptionerRun]) -> list[Path]:
+    """Return sample photographs: up to six outside the training split, of the first run whose photographs are found
+    next to its annotations, and those of the package.
     """
-    for loaded in models:
+    for run in runs:
         with suppress(LegendaError):  # an imported run has no data; annotations may have moved since the training
-            data = loaded.run.data()
+            data = run.data()
             if isinstance(data, KarpathyData):
                 images = read_annotations(data.annotations, lists=data.lists)
                 held_out = {image.id: image.file for image in images if image.split not in ("train", "restval")}
-                if found := find_photographs(data, held_out, limit=_MAX_SAMPLES):
-                    return [*found.values(), *packaged_photographs()]
-    return packaged_photographs() if any(loaded.extractor.name != "scenes" for loaded in models) else []
+                if photographs := find_photographs(data, held_out, limit=_MAX_SAMPLES):
+                    return [*photographs.values(), *packaged_photographs()]
+    return packaged_photographs()

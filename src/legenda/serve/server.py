@@ -1,51 +1,251 @@
-"""What `legenda serve` runs: models, sample images and limits behind an HTTP server."""
+"""HTTP: an application that checks the origin and the size of requests, and Uvicorn, which stops within seconds.
+
+Encryption, passwords, limits of rates and slow clients are those of a reverse proxy.
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+import asyncio
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
 
-from legenda.errors import LegendaError
-from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
-from legenda.extractors import Extractor, find_images
-from legenda.serve.options import ServeOptions, require_packages
+import uvicorn
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from legenda import __version__
+from legenda.errors import ConfigError, LegendaError
+from legenda.extractors.images import ImageTooLargeError
+from legenda.serve.engine import BusyError
+
+_LOCAL = ("127.0.0.1", "localhost", "::1")
+_MAX_CONNECTIONS = 256
+_SHUTDOWN_S = 5
+"""Seconds that requests at work have to be answered when the server stops."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with none, browsers send forms with the origin "null"
+    "Content-Security-Policy": "frame-ancestors 'none'",  # has no effect in the policy of the page itself
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_NO_TELEMETRY: Any = {
+    "auto_configure": False,  # else environment variables can make FastAPI send telemetry
+    "tracing": False,
+    "metrics": False,
+    "logs": False,
+    "operation_spans": False,
+}
 
 
-def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
-    """Serve until the process is stopped, and print the address when it answers.
-
-    Raise ConfigError where a package of the extra `serve` is missing.
-    """
-    require_packages()
-    from legenda.serve.app import create_app
-    from legenda.serve.engine import LoadedModel
-    from legenda.serve.http_server import allowed_hosts, exit_on_sigterm, return_freed_memory, run_server
-    from legenda.serve.limits import Limits
-    from legenda.serve.samples import default_photographs, sample_images
-
-    return_freed_memory()
-    runs = {name: load_captioner_run(folder, options) for name, folder in unique_run_names(options.runs).items()}
-    models = {name: LoadedModel(run, _load_extractor(run, options)) for name, run in runs.items()}
-    photographs = find_images(options.samples) if options.samples else default_photographs(models.values())
-    limits = Limits(
-        max_bytes=options.max_upload_mb * 1_000_000,
-        per_minute=options.rate_limit,
-        hosts=allowed_hosts(options.host),
-        max_pixels=options.max_megapixels * 1_000_000,
+def create_guarded_app(
+    *, max_bytes: int, host: str = "127.0.0.1", allowed_hosts: Sequence[str] = (), **settings: Any
+) -> FastAPI:
+    """Return an application without pages that answers errors in one sentence; see `Guard`. settings: FastAPI's."""
+    app = FastAPI(
+        title="Legenda", version=__version__, docs_url=None, redoc_url=None, telemetry=_NO_TELEMETRY, **settings
     )
-    scenes = any(loaded.extractor.name == "scenes" for loaded in models.values())
-    with exit_on_sigterm(), tempfile.TemporaryDirectory(prefix="legenda-samples-") as folder:
-        samples = sample_images(Path(folder), photographs, scenes=scenes)
-        app = create_app(models, samples, limits, options.select())
-        run_server(app, options.host, options.port, ", ".join(models), announce)
+    app.add_middleware(Guard, max_bytes=max_bytes, host=host, allowed_hosts=allowed_hosts)
+
+    @app.exception_handler(LegendaError)
+    async def unprocessable(_: Request, error: Exception) -> Response:
+        return error_response(422, str(error))
+
+    @app.exception_handler(ImageTooLargeError)
+    async def too_large(_: Request, error: Exception) -> Response:
+        return error_response(413, str(error))
+
+    @app.exception_handler(BusyError)
+    async def busy(_: Request, error: Exception) -> Response:
+        return error_response(503, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        return error_response(422, f"{'.'.join(map(str, first['loc'][1:])) or 'request'}: {first['msg']}")
+
+    return app
 
 
-def _load_extractor(run: CaptionerRun, options: ServeOptions) -> Extractor:
-    """Return the extractor recorded in the run if it can be loaded, else the named one."""
+class Guard:
+    """Refuse requests for other hosts, posts of other sites, and bodies of more than `max_bytes`.
+
+    Bodies are counted as they arrive, whatever their Content-Length says; where a response is sent before the body has
+    arrived, the connection is closed.
+
+    host: the address to listen on. allowed_hosts: names in a Host header to answer to ("*": all) besides this
+    machine's and, at another address than a local one, IP addresses. Any other name may be that of a site whose
+    address has been changed to this one (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, max_bytes: int, host: str, allowed_hosts: Sequence[str]) -> None:
+        self.app, self.max_bytes = app, max_bytes
+        self.names = {*_LOCAL, host.lower(), *map(str.lower, allowed_hosts)}
+        self.is_local = host in _LOCAL
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        arrived = headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers
+        size, started = 0, False
+
+        async def receive_counted() -> Message:
+            nonlocal size, arrived
+            message = await receive()
+            size += len(message.get("body", b""))
+            arrived = not message.get("more_body", False)
+            if size > self.max_bytes:
+                raise HTTPException(413, self._too_large)
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                fields = MutableHeaders(scope=message)
+                fields.update(_HEADERS)
+                if not arrived:
+                    fields["Connection"] = "close"
+            await send(message)
+
+        refusal = self._find_refusal(scope["method"], headers)
+        try:
+            await (refusal or self.app)(scope, receive_counted, send_with_headers)
+        except asyncio.CancelledError:  # by Uvicorn at the end of _SHUTDOWN_S; it would send status 500
+            if started:
+                raise
+            await error_response(503, "the server is stopping")(scope, receive, send_with_headers)
+
+    @property
+    def _too_large(self) -> str:
+        return f"the image is too large; send one of at most {self.max_bytes / 1e6:g} MB"
+
+    def _find_refusal(self, method: str, headers: Headers) -> Response | None:
+        name = _host_of(f"//{headers.get('host', '')}")
+        if not (self.names & {name, "*"} or (not self.is_local and _is_address(name))):
+            return error_response(
+                400, "the server does not answer to this host name; start it with --allowed-host NAME"
+            )
+        if method != "POST":
+            return None
+        if _is_cross_site(headers):
+            return error_response(403, "the request was sent by another site; use the page of this server")
+        length = headers.get("content-length", "")
+        if not (length.isascii() and length.isdigit()):
+            return error_response(411, "the request has no Content-Length header; send one")
+        if len(length) > 18 or int(length) > self.max_bytes:
+            return error_response(413, self._too_large)
+        return None
+
+
+def error_response(code: int, sentence: str) -> JSONResponse:
+    """Return an error in one sentence."""
+    return JSONResponse({"detail": sentence}, code, {"Retry-After": "5"} if code == 503 else None)
+
+
+def run_server(
+    app: Any,
+    host: str,
+    port: int,
+    title: str,
+    announce: Callable[[str], None],
+    on_stop: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve an application until the process is stopped.
+
+    announce: called with title and address once connections are accepted. on_stop: called first when the server stops.
+    Raise ConfigError where the address cannot be used.
+    """
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+    )
+    name = f"[{host}]" if ":" in host else host
+    with _listen(host, port) as sock:
+        announce(f"{title} at http://{name}:{sock.getsockname()[1]} (stop with Ctrl+C)")
+        _Server(config, on_stop).run(sockets=[sock])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.on_stop()
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit meanwhile, so that temporary folders are removed; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
-        return run.resolve_extractor(None, options)
-    except LegendaError:
-        if options.extractor is None:
-            raise
-        return run.resolve_extractor(options.extractor, options)
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise ConfigError(
+            f"{host} port {port} cannot be listened on ({reason}); set another --port or --host"
+        ) from error
+
+
+def _is_cross_site(headers: Headers) -> bool:
+    """Return whether a browser sent the request from another origin; other programs send neither header."""
+    if (site := headers.get("sec-fetch-site")) is not None:
+        return site not in ("same-origin", "none")
+    origin = headers.get("origin")
+    if origin is None:
+        return False
+    try:
+        return urlsplit(origin).netloc != headers.get("host")
+    except ValueError:
+        return True
+
+
+def _host_of(address: str) -> str:
+    """Return the lower-case host of an address, without port and brackets; "" where there is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
