@@ -1,9 +1,8 @@
 """Scenes: the embedded data set, on which it shows what an attention can express and what it cannot."""
 
 from legenda.data.scenes.dataset import SceneCounts, SceneSplit, make_split
-from legenda.data.scenes.language import references
+from legenda.data.scenes.language import TRUTHS, Verdict, check_caption, references, truth_scores
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, extract, find_things
-from legenda.data.scenes.truth import TRUTHS, Verdict, check_caption, truth_scores
 from legenda.data.scenes.world import FAMILIES, Scene, Thing, make_scene, make_scenes
 
 __all__ = [
