@@ -13,9 +13,7 @@ from legenda.data.scenes import (
     SceneSplit,
     Thing,
     draw_scene,
-    extract,
     find_things,
-    make_scene,
     make_split,
 )
 from legenda.data.scenes.pixels import MAX_REGIONS, SIDE
@@ -94,14 +92,6 @@ def test_a_patch_is_exactly_the_same_at_every_size_that_scenes_have(shape):
         assert np.array_equal(patch(("blue", shape), pixels / SIDE, *place), usual), pixels
 
 
-@pytest.mark.parametrize("channel", range(3))
-def test_a_patch_does_not_tell_the_ground(channel):
-    for kind in KINDS:
-        for value in (225, 250):
-            ground = tuple(value if c == channel else 240 for c in range(3))
-            assert np.array_equal(patch(kind, 0.1, ground=ground), patch(kind, 0.1))
-
-
 def test_neighbors_do_not_leak_into_a_patch():
     """The box of the triangle holds a corner of its neighbor, which is blanked out."""
     triangle, square = Thing("triangle", "red", 0.5, 0.5, 0.14), Thing("square", "blue", 0.56, 0.44, 0.03)
@@ -165,12 +155,3 @@ def test_far_too_many_things_are_refused():
     assert len(find_things(with_dots(MAX_REGIONS - 1, 5))[0]) == MAX_REGIONS == 50
     with pytest.raises(DataError, match="shows 51 things on a plain ground, where 1 to 50 can be described"):
         find_things(with_dots(MAX_REGIONS, 5))
-
-
-def test_the_extractor_gives_each_image_its_own_regions():
-    images = [draw_scene(make_scene("test", index)) for index in range(3)]
-    for image, (features, boxes) in zip(images, extract(images), strict=True):
-        again = find_things(image)
-        assert boxes is not None
-        assert np.array_equal(features, again[0])
-        assert np.array_equal(boxes, again[1])

@@ -1,8 +1,13 @@
-"""Truth of hand-made scenes, counted by hand."""
+"""Truth of captions of hand-made scenes, and what the families absent and parity promise."""
 
+from collections import Counter
+
+import numpy as np
 import pytest
 
-from legenda.data.scenes import TRUTHS, Scene, Thing, check_caption, truth_scores
+from legenda.data.scenes import TRUTHS, Scene, Thing, check_caption, make_split, references, truth_scores
+from legenda.data.scenes.language import is_odd, of_shape
+from legenda.data.scenes.world import CHECKED, PARITY_SHAPES, WARM, make_scene
 
 WHITE = (240, 240, 240)
 
@@ -120,3 +125,95 @@ def test_a_share_of_nothing_is_none():
     assert truth_scores({}, {}) == dict.fromkeys(TRUTHS)
     scores = truth_scores({"near": "a red circle next to a blue square"}, {"near": NEAR})
     assert scores == {"truth": 1.0, "pair": 1.0, "axis": None, "size": None, "bind": None}
+
+
+WHITE = (240, 240, 240)
+ABSENT = Scene(
+    "absent", "absent", (Thing("circle", "pink", 0.2, 0.2, 0.1), Thing("ring", "red", 0.7, 0.2, 0.1)), (0, 1), WHITE
+)
+# warm and striped is even, cool and striped is odd
+PARITY = Scene(
+    "parity",
+    "parity",
+    (Thing("square", "blue", 0.2, 0.2, 0.1, striped=True), Thing("circle", "red", 0.7, 0.2, 0.1, striped=True)),
+    (1, 0),
+    WHITE,
+)
+
+
+@pytest.mark.parametrize(
+    ("caption", "true", "present", "absent"),
+    [
+        ("no star and red ring and no cross", True, 1.0, 1.0),
+        ("no star and blue ring and no cross", False, 0.0, 1.0),
+        ("pink star and red ring and no cross", False, 1.0, 0.5),
+        ("no star and no ring and no cross", False, 0.0, 1.0),
+        ("red ring and no star and no cross", False, 0.0, 0.0),
+        ("a red ring next to a pink circle", False, 0.0, 0.0),
+    ],
+)
+def test_captions_of_absent(caption, true, present, absent):
+    verdict = check_caption(caption, ABSENT)
+    assert (verdict.true, verdict.present, verdict.absent) == (true, present, absent)
+    assert bool(verdict.reason) != true
+
+
+@pytest.mark.parametrize(
+    ("caption", "true", "share"),
+    [
+        ("even circle and odd square", True, 1.0),
+        ("odd circle and odd square", False, 0.5),
+        ("odd circle and even square", False, 0.0),
+        ("odd square and even circle", False, 0.0),
+    ],
+)
+def test_captions_of_parity(caption, true, share):
+    verdict = check_caption(caption, PARITY)
+    assert (verdict.true, verdict.parity) == (true, share)
+
+
+@pytest.mark.parametrize("family", ["absent", "parity"])
+def test_references_are_true_and_scores_are_those_of_the_family(family):
+    scenes = {f"{i}": make_scene("train", i, families=(family,)) for i in range(40)}
+    captions = {key: references(scene)[0] for key, scene in scenes.items()}
+    names = {"absent": {"truth", "present", "absent"}, "parity": {"truth", "parity"}}[family]
+    assert truth_scores(captions, scenes) == dict.fromkeys(names, 1.0)
+
+
+def test_no_single_feature_reveals_the_parity():
+    things = [
+        thing
+        for index in range(1200)
+        for shape in PARITY_SHAPES
+        if (thing := of_shape(make_scene("train", index, families=("parity",)), shape))
+    ]
+    assert len(things) == 2400
+    for feature in (lambda t: t.color, lambda t: t.striped, lambda t: t.shape, lambda t: t.color in WARM):
+        counts = Counter((feature(thing), is_odd(thing)) for thing in things)
+        for value in {value for value, _ in counts}:
+            odd, even = counts[value, True], counts[value, False]
+            assert abs(odd - even) < 4 * (odd + even) ** 0.5
+
+
+def test_a_checked_shape_is_there_once_in_half_of_the_scenes_of_nine_things():
+    scenes = [make_scene("train", index, families=("absent",)) for index in range(600)]
+    assert {len(scene.things) for scene in scenes} == {9}
+    for shape in CHECKED:
+        counts = Counter(sum(thing.shape == shape for thing in scene.things) for scene in scenes)
+        assert set(counts) == {0, 1}
+        assert 240 < counts[1] < 360
+
+
+def test_every_thing_is_found_in_the_pixels_with_its_stripes(tmp_path):
+    split = make_split("val", 12, families=("absent", "parity"), cache=tmp_path)
+    assert split.mask.sum(axis=1).tolist() == [len(scene.things) for scene in split.scenes]
+    scene = split.scenes[1]
+    lines = split.features[1].reshape(-1, 8, 8, 3)[:, :, 4]  # a line of cells through the middle of each thing
+    for thing in (scene.first, scene.second):
+        x, y = thing.box[:2]
+        index = np.abs(split.boxes[1, :, :2] - (x, y)).sum(axis=1).argmin()
+        if thing.shape == "square":
+            assert bool(np.ptp(lines[index], axis=0).max() > 0.05) == thing.striped
+    again = make_split("val", 12, families=("absent", "parity"), cache=tmp_path)
+    assert np.array_equal(again.features, split.features)
+    assert again.scenes == split.scenes
