@@ -15,7 +15,8 @@ import legenda
 from legenda.cli.main import main
 from legenda.data.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import describe_data, load_captioner_run
-from legenda.extractors import extract_store, load_extractor
+from legenda.extractors import load_extractor
+from legenda.jobs import extract_store
 from legenda.recipes.recipe import Data
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
 from legenda.errors import CheckpointError, ConfigError, DataError
-from legenda.extractors.image_files import ImageFile
+from legenda.extractors.batches import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
 from legenda.regions import Memory, Regions
@@ -142,10 +142,10 @@ def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scenes, tmp_path, monkeypatch, batch_size):
-    files = [(f"{number}.png", tmp_path / f"{number}.png") for number in range(4)]
-    for (_, path), scene in zip(files, scenes, strict=False):
-        scene.save(path)
-    expected = list(pipeline.caption_files(files))
+    files = [f"{number}.png" for number in range(4)]
+    for name, scene in zip(files, scenes, strict=False):
+        scene.save(tmp_path / name)
+    expected = list(pipeline.caption_files(files, folder=tmp_path))
     encode, faulty = Captioner.encode, pipeline.extract(scenes[2]).features.sum()
 
     def overflow(model: Captioner, regions: Regions) -> Memory:
@@ -159,7 +159,7 @@ def test_an_image_without_finite_scores_does_not_affect_its_batch(pipeline, scen
     def keep(part: Sequence[ImageFile], *_: object) -> None:
         written.extend(file.name for file in part)
 
-    found = list(pipeline.caption_files(files, batch_size=batch_size, callback=keep))
+    found = list(pipeline.caption_files(files, folder=tmp_path, batch_size=batch_size, callback=keep))
     assert [image.error is None for image in found] == [True, True, False, True]
     assert "2.png: the scores of image 0 of the batch are NaN or infinite" in found[2].error
     for number in (0, 1, 3):  # the last digits of a score depend on the size of the batch

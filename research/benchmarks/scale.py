@@ -114,7 +114,7 @@ def one_process(run: Path, images: list[Path]) -> None:
     run_extractor(pipeline.extractor, read, images)
     took("one process: extracting regions", began, used)
     began, used = time.perf_counter(), time.process_time()
-    list(pipeline.caption_files([(str(path), path) for path in images]))
+    list(pipeline.caption_files([str(path) for path in images]))
     took("one process: these and captioning, beam 3", began, used)
 
 

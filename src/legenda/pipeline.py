@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_formats import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
-from legenda.extractors.image_files import ImageFile, extract_files
+from legenda.extractors.batches import ImageFile, extract_batch, read_batches
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
@@ -129,8 +130,8 @@ class Pipeline:
         captions: list[Any] = []
         for regions in self._batches(images, batch_size):
             output = self._search(regions, search_options, num_captions, generator, need_attention=True)
-            found = [extract_captions(output, regions, vocabulary, image) for image in range(len(regions))]
-            captions += found if num_captions > 1 else [best for best, *_ in found]
+            several = [extract_captions(output, regions, vocabulary, image) for image in range(len(regions))]
+            captions += several if num_captions > 1 else [best for best, *_ in several]
         return captions if isinstance(images, list | tuple) else captions[0]
 
     def extract(self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16) -> Regions:
@@ -139,9 +140,10 @@ class Pipeline:
 
     def caption_files(
         self,
-        files: Sequence[tuple[str, Path]],
+        names: Sequence[str],
         options: SearchOptions | None = None,
         *,
+        folder: Path = Path(),
         num_captions: int = 1,
         batch_size: int = 16,
         progress: Callable[[int, int], None] | None = None,
@@ -149,45 +151,49 @@ class Pipeline:
     ) -> Iterator[ImageCaptions]:
         """Yield the captions of each image, in order, or the error for one that cannot be read or extracted.
 
-        files: name and path of each image. options: of the search. An image on which the extractor fails, or whose
-        features do not fit the model or give no finite scores, does not affect its batch. progress: called with the
-        number of images done and in total. callback: called after each batch; attention is computed only for it.
+        names: paths relative to `folder`, or URLs, which are fetched. options: of the search. An image on which the
+        extractor fails, or whose features do not fit the model or give no finite scores, does not affect its batch.
+        progress: called with the number of images done and in total. callback: called after each batch; attention is
+        computed only for it.
         """
         vocabulary, options = self.vocabulary, options or SearchOptions()
         generator = seeded_generator(options, self.model.device)
+        run = partial(
+            self._search,
+            options=options,
+            count=num_captions,
+            generator=generator,
+            need_attention=callback is not None,
+        )
         done = 0
-        for batch in self._extracted_batches(files, batch_size):
+        for batch in self._extracted_batches(names, batch_size, folder):
             done += len(batch)
             readable = [file for file in batch if file.regions is not None]
-            found: dict[int, ImageCaptions] = {}
-            attend = callback is not None
-            run = partial(self._search, options=options, count=num_captions, generator=generator, need_attention=attend)
+            captioned: dict[int, ImageCaptions] = {}
             for part, regions, output in self._search_files(readable, run) if readable else ():
                 if callback is not None:
                     callback(part, regions, output)
                 for index, file in enumerate(part):
                     hypotheses = zip(output.tokens[index].tolist(), output.scores[index].tolist(), strict=True)
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
-                    found[id(file)] = ImageCaptions(file.name, tuple(captions))
+                    captioned[id(file)] = ImageCaptions(file.name, tuple(captions))
             for file in batch:
-                yield found.get(id(file)) or ImageCaptions(file.name, error=file.error)
+                yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
             if progress is not None:
-                progress(done, len(files))
+                progress(done, len(names))
 
-    def _extracted_batches(self, files: Sequence[tuple[str, Path]], batch_size: int) -> Iterator[list[ImageFile]]:
+    def _extracted_batches(self, names: Sequence[str], batch_size: int, folder: Path) -> Iterator[list[ImageFile]]:
         """Yield batches of images with their regions; a thread extracts the next one while the caller searches."""
 
-        def extract(start: int) -> list[ImageFile]:
-            batch = [ImageFile(name, path) for name, path in files[start : start + batch_size]]
-            extract_files(batch, self._run_extractor)
+        def extract_next() -> list[ImageFile]:
+            batch = next(batches, [])
+            extract_batch(batch, self._run_extractor)
             return batch
 
-        with ThreadPoolExecutor(1) as pool:
-            following = pool.submit(extract, 0)
-            for start in range(batch_size, len(files) + batch_size, batch_size):
-                batch = following.result()
-                if start < len(files):
-                    following = pool.submit(extract, start)
+        with closing(read_batches(names, batch_size, folder)) as batches, ThreadPoolExecutor(1) as pool:
+            following = pool.submit(extract_next)
+            while batch := following.result():
+                following = pool.submit(extract_next)
                 yield batch
 
     def _search_files(
@@ -200,12 +206,12 @@ class Pipeline:
         arrays = [Regions.from_numpy(*file.regions) for file in files if file.regions is not None]
         try:
             regions = Regions.stack(arrays).to(self.model.device)
-            found = [(files, regions, search(regions))]
+            parts = [(files, regions, search(regions))]
         except DataError as error:
-            found = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
+            parts = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
             if len(files) == 1:
                 files[0].fail(error)
-        yield from found
+        yield from parts
 
     def _search(
         self, regions: Regions, options: SearchOptions, count: int, generator: torch.Generator, *, need_attention: bool
@@ -232,13 +238,13 @@ class Pipeline:
         for start in range(0, len(several), batch_size):
             part = slice(start, start + batch_size)
             batch = [to_image(image, name) for image, name in zip(several[part], names[part], strict=True)]
-            extracted = self._run_extractor(batch, [Path(name) for name in names[part]])
+            extracted = self._run_extractor(batch, names[part])
             regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
             yield Regions.stack(regions).to(self.model.device)
 
-    def _run_extractor(self, images: list[Image.Image], paths: Sequence[Path]) -> list[Any]:
+    def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:
-            return run_extractor(self.extractor, images, paths)
+            return run_extractor(self.extractor, images, names)
 
 
 def _name(image: ImageInput, number: int) -> str:

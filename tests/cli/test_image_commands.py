@@ -19,6 +19,8 @@ from legenda.data.captions import ScenesData
 from legenda.data.features import PackedFeatureStore, write_store
 from legenda.data.features.readers import open_features
 from legenda.data.scenes import draw_scene, make_scene
+from legenda.errors import DataError
+from legenda.extractors.batches import read_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -162,12 +164,56 @@ def test_urls_are_fetched_only_when_allowed(run, images, run_command, server):
     url = f"{server}/COCO_val2014_000000000003.png"
     code, out, err = run_command(f"caption {url} --model {run}")
     assert (code, out) == (2, "")
-    assert f"{url} is a URL; add --allow-urls to download it" in err
+    assert f"{url} is a URL; add --allow-urls to fetch it" in err
     code, out, _ = run_command(f"caption {url} {server}/gone.png --model {run} --allow-urls")
     assert code == 2
     _, expected, _ = run_command(f"caption {images / Path(url).name} --model {run}")
     assert out == f"{url}: {expected.partition(': ')[2]}"
     assert "gone.png cannot be fetched" in run_command(f"caption {server}/gone.png --model {run} --allow-urls")[2]
+
+
+def test_a_url_with_a_space_is_fetched_and_a_broken_one_loses_no_other(run, images, server, capsys):
+    path = next(images.iterdir())
+    (images / "my photo.png").write_bytes(path.read_bytes())
+    names = [f"{server}/my photo.png", "http://[/a.png", f"{server}/{path.name}"]
+    with pytest.raises(SystemExit) as stop:
+        main(["caption", *names, "--model", str(run), "--allow-urls"])
+    (images / "my photo.png").unlink()
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2
+    assert [line.rpartition(": ")[0] for line in out.splitlines()] == [names[0], names[2]]
+    assert len({line.rpartition(": ")[2] for line in out.splitlines()}) == 1
+    assert "http://[/a.png cannot be fetched" in err
+
+
+def test_urls_are_fetched_at_the_same_time(monkeypatch):
+    together = threading.Barrier(3, timeout=20)
+
+    def fetch(url: str) -> bytes:
+        together.wait()
+        raise DataError(f"{url} cannot be fetched")
+
+    monkeypatch.setattr("legenda.extractors.batches.fetch", fetch)
+    (batch,) = read_batches([f"http://h/{number}.png" for number in range(3)], 3)
+    assert [file.error for file in batch] == [f"http://h/{number}.png cannot be fetched" for number in range(3)]
+
+
+def test_a_line_break_in_a_name_is_escaped_in_text(run, images, run_command, tmp_path):
+    path = tmp_path / "a\nb: c.png"
+    path.write_bytes(next(images.iterdir()).read_bytes())
+    code, out, _ = run_command(f"caption {tmp_path} --model {run}")
+    assert code == 0
+    assert out.startswith(f"{tmp_path}/a\\nb: c.png: ")
+    assert out.count("\n") == 1
+
+
+def test_two_images_of_one_coco_id_are_refused(run, images, run_command, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "1.png").write_bytes(next(images.iterdir()).read_bytes())
+    code, out, err = run_command(f"caption {tmp_path}/a {tmp_path}/b --model {run} --format coco")
+    assert (code, out) == (2, "")
+    assert f"{tmp_path}/a/1.png and {tmp_path}/b/1.png have the COCO id 1" in err
 
 
 def test_images_with_names_of_any_script(run, images, run_command, tmp_path):

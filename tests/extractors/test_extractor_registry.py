@@ -12,9 +12,10 @@ from torchvision.models import detection
 
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
-from legenda.extractors import extract_store, load_extractor
+from legenda.extractors import load_extractor
 from legenda.extractors.registry import absolute_name, is_registered, needs_no_file, split_name
 from legenda.extractors.torchvision import extract_regions
+from legenda.jobs import extract_store
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32

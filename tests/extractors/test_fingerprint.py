@@ -10,8 +10,9 @@ from PIL import Image
 
 from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.features.readers import open_features
-from legenda.extractors import Extractor, extract_store, load_extractor
+from legenda.extractors import Extractor, load_extractor
 from legenda.extractors.base import find_mismatch, fingerprint, identify
+from legenda.jobs import extract_store
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
 SCALED = SOURCE.replace("/ 255.0", "/ 255.0 * {factor}")

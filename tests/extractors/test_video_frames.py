@@ -13,23 +13,27 @@ from PIL import Image
 from legenda.data.captions import KarpathyData
 from legenda.data.features import open_features
 from legenda.errors import ConfigError, LegendaError
-from legenda.extractors import Extractor, FrameSampling, extract_store
+from legenda.extractors import Extractor, FrameSampling
 from legenda.extractors.video import extract_video, is_of_frames, read_frames
+from legenda.jobs import extract_store
 
 av = pytest.importorskip("av", reason="needs the extra video")
 RATE, STEP = 10, 8
 
 
-def write_video(path: Path, frames: int, size: int = 32) -> Path:
-    """Write a video of gray frames, 10 a second, each brighter by 8 than the one before."""
+def write_video(path: Path, frames: int, size: int = 32, codec: str = "mpeg4", *, noise: bool = False) -> Path:
+    """Write a video of gray frames, 10 a second, each brighter by 8 than the one before, or of noise, 25 a second."""
+    rate = 25 if noise else RATE
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=RATE)
+        stream = container.add_stream(codec, rate=rate)
         stream.width = stream.height = size
         stream.pix_fmt = "yuv420p"
         stream.bit_rate = 2_000_000
-        stream.time_base = Fraction(1, RATE)
+        stream.time_base = Fraction(1, rate)
         for number in range(frames):
             image = Image.new("RGB", (size, size), (number * STEP,) * 3)
+            if noise:
+                image = Image.effect_noise((size, size), 100).convert("RGB")
             container.mux(stream.encode(av.VideoFrame.from_image(image)))
         container.mux(stream.encode())
     return path
@@ -86,7 +90,7 @@ def test_a_store_of_videos_is_read_by_a_data_set_and_names_what_it_skips(tmp_pat
         [*paths, tmp_path / "text.mp4"], Extractor("gray", gray), out, sampling=FrameSampling(num_frames=4)
     )
     assert report.images == 2
-    assert [path.name for path, _ in report.skipped] == ["video1.mp4", "text.mp4"]
+    assert [Path(path).name for path, _ in report.skipped] == ["video1.mp4", "text.mp4"]
     assert all(f"{path} cannot be decoded (" in reason for path, reason in report.skipped)
     store = open_features(out)
     assert (store.ids, store.extractor, store.has_boxes) == (("video0", "video2"), "gray@4frames", False)
@@ -141,6 +145,28 @@ def test_a_playlist_fetches_nothing(tmp_path):
             server.accept()
 
 
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [
+        ("mkv", "mpeg4"),
+        ("webm", "libvpx"),
+        ("avi", "mpeg4"),
+        ("mpg", "mpeg1video"),
+        ("mpeg", "mpeg2video"),
+        ("mov", "mpeg4"),
+    ],
+)
+def test_truncated_videos_are_refused(tmp_path, suffix, codec):
+    path = write_video(tmp_path / f"v.{suffix}", 60, 64, codec, noise=True)
+    content = path.read_bytes()
+    for sampling in (FrameSampling(num_frames=4), FrameSampling(frame_rate=2)):
+        assert len(list(read_frames(content, sampling, "v"))) in (4, 5)
+        for share in (0.3, 0.5, 0.7, 0.9):
+            path.write_bytes(content[: int(share * len(content))])
+            with pytest.raises(LegendaError, match=rf"v\.{suffix} cannot be decoded"):
+                list(read_frames(path, sampling))
+
+
 def test_audio_has_no_video(tmp_path):
     path = tmp_path / "a.mp4"
     with av.open(str(path), "w") as container:
@@ -158,7 +184,8 @@ def test_audio_has_no_video(tmp_path):
     [
         ((None, None), "either --num-frames or --frame-rate"),
         ((2, 2.0), "either --num-frames or --frame-rate"),
-        ((0, None), "--num-frames must be at least 1, not 0"),
+        ((0, None), "--num-frames must lie between 1 and 10000, not 0"),
+        ((2**63 - 1, None), "--num-frames must lie between 1 and 10000, not 9223372036854775807"),
         ((None, 0.0), "--frame-rate must be above 0, not 0"),
         ((None, float("nan")), "--frame-rate must be above 0, not nan"),
     ],

@@ -142,18 +142,18 @@ def remaining(root: Path) -> list[Subject]:
     parts.mkdir()
     found = [
         Subject("more.parts", root / "parts", (".out.safetensors.parts/*",), (
-            "extract {0}/0.png {0}/1.png --extractor scenes --out {0}/out.safetensors",
+            "extract {0}/0.png {0}/1.png --extractor scenes --shard-size 1 --out {0}/out.safetensors",
         )),
     ]  # fmt: skip
-    from legenda.extractors.resume import ShardCache
+    from legenda.extractors import load_extractor
+    from legenda.jobs.features import FeatureTask
+    from legenda.jobs.job import digest_files, open_job
+    from legenda.jobs.shards import process_shard
 
-    call(f"extract {root}/parts/0.png --extractor scenes --out {root}/parts/whole.safetensors")
-    from legenda.data.features import PackedFeatureStore
-
-    store = PackedFeatureStore(root / "parts" / "whole.safetensors")
-    arrays = store.read(["0"])
-    cache = ShardCache(root / "parts" / "out.safetensors", store.extractor)
-    cache.add([("0", arrays.features[0].astype(np.float32), arrays.boxes[0])], [root / "parts" / "0.png"])
+    images = [root / "parts" / name for name in ("0.png", "1.png")]
+    settings = {"extractor": "scenes", "files": digest_files(images)}
+    job = open_job(parts, settings, kind="features", shard_size=1, names=[*map(str, images)])
+    process_shard(job, 0, FeatureTask(load_extractor("scenes"), "scenes"))
     folder = root / "words"
     call(
         f"train number_words.transformer --out {folder}/run {TINY} {SHORT} --data.train 20 --data.validation 3 "

@@ -1,63 +1,174 @@
-"""`legenda caption`: captions of image files."""
+"""`legenda caption`: captions of images, printed, in a file, or in the shards of a job."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
-from legenda.cli._caption_options import CaptionOptions
+import tyro
+
 from legenda.cli.options import parse
-from legenda.errors import DataError
-from legenda.evaluation.caption_formats import ImageCaptions, format_captions
-from legenda.io import check_output, write_text
-from legenda.terminal import escape_controls
+from legenda.compute import ExtractorOptions
+from legenda.config import Count, PositiveInt
+from legenda.errors import ConfigError, DataError
+from legenda.evaluation.caption_formats import Format, ImageCaptions, check_coco_names, format_captions
+from legenda.io import check_output, locked, write_text
+from legenda.jobs.engine import EngineName
+from legenda.pipeline import BatchCallback, Pipeline
+from legenda.pipeline import open as open_pipeline
+from legenda.search_options import RunSearchOptions
+from legenda.terminal import escape_controls, progress_bar
 
-if TYPE_CHECKING:
-    from legenda.pipeline import BatchCallback, Pipeline
+
+@dataclass(frozen=True)
+class CaptionOptions(RunSearchOptions, ExtractorOptions):
+    """Caption images with a trained model: one line each, file and caption.
+
+    Images that cannot be read are named on the standard error and skipped; the exit code is then 2.
+    """
+
+    images: tyro.conf.Positional[tuple[str, ...]]
+    """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input."""
+    model: str = "photo"
+    """A run folder, USER/MODEL of Hugging Face's hub, or photo, the packaged model of photographs."""
+    extractor: str | None = None
+    """The extractor the model was trained with, a Python file or a name as for legenda extract; not needed where it is
+    built in, as for scenes, or on this machine, as models of Hugging Face's hub that were fetched before."""
+    num_captions: Count = 1
+    """Captions of each image, best first with their scores, at most the beam size; or samples."""
+    output_format: Annotated[Format, tyro.conf.arg(name="format")] = "text"
+    """text; json; csv; or coco, the list of image_id and caption that COCO's server takes."""
+    out: Path | None = None
+    """A file for the captions instead of the standard output; or, without a suffix, a folder for a job that captions
+    any number of images into shards of JSON lines and resumes after a stop. @names.txt then names a listing of images;
+    see docs/guides/large-scale.md."""
+    batch_size: PositiveInt = 16
+    """Images of a batch."""
+    allow_urls: bool = False
+    """Fetch images that are named by URLs."""
+    save_attention: Path | None = None
+    """A folder for the attention of each word: a PNG for each image, one tile a word."""
+    head: int | None = None
+    """The attention head that is drawn, from 0; by default the mean of all."""
+    engine: EngineName = "local"
+    """What runs a job: local, this process; pool, several processes of this machine, which share its GPUs; ray, those
+    of Ray on this machine or on a cluster."""
+    workers: PositiveInt = 2
+    """Processes of pool and ray."""
+    shard_size: PositiveInt = 1000
+    """Images of a shard."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.reject_unused()
+        if self.num_captions > self.beam_size and not self.do_sample:
+            raise ConfigError(f"--num-captions must be at most --beam-size {self.beam_size}, not {self.num_captions}")
+        if self.output_format == "coco" and self.num_captions > 1:
+            raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
+        if self.head is not None and self.save_attention is None:
+            raise ConfigError("--head chooses what --save-attention FOLDER draws; name the folder too")
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Print captions, or write them to a file; raise DataError at the end where images were skipped."""
+    """Print captions, or write them to a file or a folder; raise DataError at the end where images were skipped."""
     options = parse(CaptionOptions, arguments, "caption")
-    if options.engine == "ray":
-        from legenda.cli._caption_ray import caption_with_ray
+    if options.out is not None and is_folder(options.out):
+        return _caption_job(options, options.out)
+    if options.engine != "local":
+        raise ConfigError(f"--engine {options.engine} writes many files; name a folder for them with --out")
+    return _caption(options)
 
-        return caption_with_ray(options)
-    from legenda.extractors.sources import open_image_sources
-    from legenda.pipeline import open as open_pipeline
-    from legenda.terminal import progress_bar
 
+def is_folder(out: Path) -> bool:
+    """Return whether an output is a folder of shards: an existing one, or a name without a suffix."""
+    return out.is_dir() or not (out.suffix or out.exists())
+
+
+def _caption(options: CaptionOptions) -> None:
+    """Caption in this process, and print each caption when it is there."""
+    from legenda.extractors.sources import find_names, is_url
+
+    names = find_names(options.images, allow_urls=options.allow_urls)
+    check_output(options.out, [name for name in names if not is_url(name)])
+    if options.output_format == "coco":
+        check_coco_names(names)
+    pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **_flags(options))
     errors: list[str] = []
-    with open_image_sources(options.images, errors, allow_urls=options.allow_urls) as files:
-        total = len(files) + len(errors)
-        check_output(options.out, [path for _, path in files])
-        flags = options.values_of("compile", "ignore_extractor_mismatch", "allow_download")
-        pipeline = open_pipeline(options.model, options.extractor, options.device, options.precision, **flags)
-        with progress_bar("captioning images") as update:
-            results = pipeline.caption_files(
-                files,
-                options.select(),
-                num_captions=options.num_captions,
-                batch_size=options.batch_size,
-                progress=update,
-                callback=_attention_sheets(options, pipeline),
+    with progress_bar("captioning images") as update:
+        results = pipeline.caption_files(
+            names,
+            options.select(),
+            num_captions=options.num_captions,
+            batch_size=options.batch_size,
+            progress=update,
+            callback=_attention_sheets(options, pipeline),
+        )
+        lines = format_captions(_without_errors(results, errors), options.output_format)
+        if options.out is None:
+            for line in lines:
+                print(line, flush=True)
+        else:
+            content = "\n".join([*lines, ""])
+            if len(errors) < len(names):
+                write_text(options.out, content)
+    _report(errors, len(names), f"; {options.out} was not written" if options.out and len(errors) == len(names) else "")
+
+
+def _caption_job(options: CaptionOptions, out: Path) -> None:
+    """Caption into the shards of a folder."""
+    if options.output_format != "text" or options.save_attention is not None:
+        raise ConfigError(f"{out} is a folder for JSON lines; leave out --format and --save-attention, or name a file")
+    from legenda.cli.extract import check_engine, describe_shards
+    from legenda.extractors.registry import absolute_name
+    from legenda.jobs.captions import CaptionTask, CaptionWork, fingerprint
+    from legenda.jobs.engine import LoadedWork, Work, run_job
+    from legenda.jobs.job import open_job
+    from legenda.models.location import find_model
+
+    check_engine(options.engine, options.device)
+    extractor = None if options.extractor is None else absolute_name(options.extractor)
+    folder, flags = find_model(options.model).resolve(), _flags(options)
+    limits = {"num_captions": options.num_captions, "batch_size": options.batch_size}
+    if options.engine == "local":
+        pipeline = open_pipeline(folder, extractor, options.device, options.precision, **flags)
+        work: Work = LoadedWork(CaptionTask(pipeline, options.select(), **limits))
+    else:
+        pipeline = open_pipeline(folder, extractor, "cpu", **flags | {"compile": False})  # raises what workers would
+        work = CaptionWork(
+            model=folder,
+            extractor=extractor,
+            device=options.device,
+            precision=options.precision,
+            search=options.select(),
+            options=flags,
+            **limits,
+        )
+    settings = {
+        "model": fingerprint(folder),
+        "extractor": pipeline.extractor.name,
+        "precision": options.precision,
+        **options.settings(),
+        **limits,  # the last digits of scores, and samples, depend on the size of batches
+    }
+    with locked(out):
+        with progress_bar("listing images"):
+            job = open_job(
+                out,
+                settings,
+                kind="captions",
+                shard_size=options.shard_size,
+                sources=options.images,
+                allow_urls=options.allow_urls,
             )
-            lines = format_captions(_without_errors(results, errors), options.output_format)
-            if options.out is None:
-                for line in lines:
-                    print(line, flush=True)
-            else:
-                content = "\n".join([*lines, ""])
-                if len(errors) < total:
-                    write_text(options.out, content)
-    _report(errors, total, "" if options.out is None or len(errors) < total else f"; {options.out} was not written")
+        with progress_bar("captioning images") as update:
+            stats = run_job(job, work, options.engine, options.workers, update)
+    describe_shards(stats, out, "images", "captioned")
 
 
-def _attention_sheets(options: CaptionOptions, pipeline: "Pipeline") -> "BatchCallback | None":
-    if options.save_attention is None:
-        return None
-    from legenda.report.overlay import AttentionSheets
-
-    return AttentionSheets(options.save_attention, pipeline.vocabulary, options.head)
+def _flags(options: CaptionOptions) -> dict[str, Any]:
+    """Return further arguments of `legenda.open`."""
+    return options.values_of("compile", "ignore_extractor_mismatch", "allow_download")
 
 
 def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iterator[ImageCaptions]:
@@ -67,6 +178,14 @@ def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iter
             yield result
         else:
             errors.append(result.error)
+
+
+def _attention_sheets(options: CaptionOptions, pipeline: Pipeline) -> BatchCallback | None:
+    if options.save_attention is None:
+        return None
+    from legenda.report.overlay import AttentionSheets
+
+    return AttentionSheets(options.save_attention, pipeline.vocabulary, options.head)
 
 
 def _report(errors: Sequence[str], total: int, note: str) -> None:

@@ -93,7 +93,7 @@ def _caption_new_image(path: Path, folder: Path) -> None:
     """Draw a scene that is in no split, and caption its file as `legenda caption` does."""
     with atomic_write(path) as partial:
         draw_scene(make_scene("fresh", 0)).save(partial, format="PNG")
-    for result in open_pipeline(folder).caption_files([(str(path), path)]):
+    for result in open_pipeline(folder).caption_files([str(path)]):
         print(f"\na new image, {result.image}: {result.error or result.captions[0][0]}")
     script = Path(sys.argv[0])
     program = script if script.name == "legenda" else "python -m legenda"

@@ -2,63 +2,154 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
-from legenda.cli._extract_options import ExtractOptions
+import torch
+import tyro
+
+from legenda.cli.caption import is_folder
 from legenda.cli.options import parse
-from legenda.errors import import_extra
-from legenda.terminal import escape_controls
+from legenda.compute import ComputeOptions
+from legenda.config import Bounded, PositiveFloat, PositiveInt
+from legenda.errors import ConfigError, DataError, import_extra
+from legenda.extractors import FrameSampling, load_extractor
+from legenda.extractors.registry import absolute_name
+from legenda.extractors.sources import Medium, find_names
+from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, require_ray
+from legenda.jobs.features import FeatureTask, FeatureWork, extract_file, extract_shards, sampled_identity
+from legenda.terminal import escape_controls, progress_bar
 
-if TYPE_CHECKING:
-    from legenda.extractors import FrameSampling
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractOptions(ComputeOptions):
+    """Extract features of images, or of frames of videos, into a file or a folder that `legenda train` reads.
+
+    Named extractors, of the extra "vision": hf:MODEL, a backbone (DINOv2, CLIP, SigLIP, ViT, ResNet ...: a grid)
+    or a DETR (regions) of Hugging Face's hub or in a folder; torchvision:fasterrcnn_resnet50_fpn_v2 and the other
+    detectors of torchvision, torchvision:resnext101_32x8d and its other ResNets (a grid of 7 x 7 cells), with :FILE for
+    other weights; bottom-up:FILE, the Visual Genome detector of the papers with its public weights.
+
+    A user-defined extractor is a Python file with one function, extract(images), that gets a list of RGB PIL images and
+    returns for each a pair of NumPy arrays: features (regions, channels) and boxes (regions, 4) as x1 y1 x2 y2 relative
+    to the image, in 0..1, or None for the boxes. Image ids are file names without suffix. Images that cannot be read
+    or extracted are named and skipped; the exit code is then 2. Called again after a stop, it resumes.
+    """
+
+    section: ClassVar[str] = "--"
+
+    images: tyro.conf.Positional[tuple[str, ...]]
+    """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input; of videos with
+    --num-frames or --frame-rate."""
+    extractor: str
+    """The Python file of an extractor, a name, or "scenes" for images of colored things on a plain ground."""
+    out: Path = Path("features.safetensors")
+    """The file to write; or, without a suffix, a folder of shards for any number of images, which is read like a file.
+    @names.txt then names a listing of images; see docs/guides/extraction.md."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU. Several with
+    commas between, such as cuda:0,cuda:1, are those of a pool of one process each."""
+    num_regions: PositiveInt | None = None
+    """A fixed number of regions of each image, such as 36, for detectors; by default 10 to 100, by their confidence."""
+    num_frames: PositiveInt | None = None
+    """Frames of each video, evenly spread; each is stored as the mean of its regions."""
+    frame_rate: PositiveFloat | None = None
+    """Frames of each second of a video."""
+    batch_size: PositiveInt = 32
+    """Images, or frames of one video, of a batch."""
+    engine: EngineName = "local"
+    """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
+    machine or on a cluster. The output is the same."""
+    workers: PositiveInt = 2
+    """Processes of pool and ray."""
+    shard_size: PositiveInt = 1000
+    """Images of a shard, which a stop may cost."""
+    allow_urls: bool = False
+    """Fetch images that are named by URLs."""
+
+    def __post_init__(self) -> None:
+        Bounded.__post_init__(self)
+        self.computes()
+
+    def computes(self) -> list[ComputeOptions]:
+        """Return each of the devices with the precision; raise ConfigError for a name that no machine has."""
+        return [ComputeOptions(device=device, precision=self.precision) for device in self.device.split(",")]
+
+    def resolve(self) -> torch.device:
+        """Return the first device; raise ConfigError where this machine does not have one of them."""
+        first, *_ = [compute.resolve() for compute in self.computes()]
+        return first
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Write the features and print how many images there are."""
+    """Write the features and print how many images there are; raise DataError at the end where images were skipped."""
     options = parse(ExtractOptions, arguments, "extract")
-    from legenda.extractors import FrameSampling
-
-    sampling = None
+    sampling: FrameSampling | None = None
+    medium: Medium = "image"
     if options.num_frames is not None or options.frame_rate is not None:
-        sampling = FrameSampling(options.num_frames, options.frame_rate)
+        sampling, medium = FrameSampling(options.num_frames, options.frame_rate), "video"
         import_extra("av", "video")
-    if options.engine == "ray":
-        from legenda.cli._extract_ray import extract_with_ray
-
-        return extract_with_ray(options, sampling)
-    return _extract(options, sampling)
-
-
-def _extract(options: ExtractOptions, sampling: "FrameSampling | None") -> None:
-    """Write one file, with a process for each device where there are several."""
-    from legenda.extractors import ExtractorProcesses, extract_store, find_images, load_extractor
-    from legenda.io import locked
-    from legenda.terminal import progress_bar
-
-    out, computes = options.out or Path("features.safetensors"), options.computes()
-    medium = "image" if sampling is None else "video"
-    images = find_images(options.images, medium)
-    if len(computes) > 1:
-        opened = ExtractorProcesses(options.extractor, computes, options.num_regions)
-    else:
-        opened = nullcontext(load_extractor(options.extractor, computes[0], options.num_regions))
-    with opened as extractor, locked(out), progress_bar(f"extracting with {extractor.name}") as update:
-        report = extract_store(
-            images,
-            extractor,
-            out,
+    engine, workers = options.engine, options.workers
+    if engine == "local" and len(options.computes()) > 1:
+        engine, workers = "pool", len(options.computes())
+    check_engine(engine, options.device)
+    name = absolute_name(options.extractor)
+    compute = options.computes()[0] if engine == "local" else ComputeOptions(device="cpu", precision=options.precision)
+    extractor = load_extractor(name, compute, options.num_regions)
+    identity = sampled_identity(extractor, sampling)
+    work: Work = LoadedWork(FeatureTask(extractor, identity, sampling, options.batch_size))
+    if engine != "local":
+        work = FeatureWork(
+            extractor=name,
+            identity=identity,
+            device=options.device,
+            precision=options.precision,
+            num_regions=options.num_regions,
             sampling=sampling,
             batch_size=options.batch_size,
-            workers=options.workers,
-            progress=update,
         )
-    for path, reason in report.skipped:
-        print(escape_controls(f"skipped {path}: {reason}"), file=sys.stderr)
+    how: dict[str, Any] = {"engine": engine, "workers": workers, "shard_size": options.shard_size}
+    title = f"extracting with {extractor.name}"
+    if is_folder(options.out):
+        how |= {"medium": medium, "allow_urls": options.allow_urls}
+        with progress_bar(title) as update:
+            stats = extract_shards(options.images, work, identity, options.out, progress=update, **how)
+        return describe_shards(stats, options.out, f"{medium}s", "extracted")
+    names = find_names(options.images, medium, allow_urls=options.allow_urls)
+    with progress_bar(title) as update:
+        report = extract_file(names, work, identity, options.out, progress=update, **how)
+    for image, reason in report.skipped:
+        print(escape_controls(f"skipped {image}: {reason}"), file=sys.stderr)
     rate = (report.images - report.cached) / max(report.seconds, 1e-9)
     cached = f", {report.cached} of them by earlier calls" if report.cached else ""
     print(
-        f"{out}: {report.images} {medium}s by {extractor.name}{cached}, {rate:.1f} {medium}s/s, "
+        f"{options.out}: {report.images} {medium}s by {extractor.name}{cached}, {rate:.1f} {medium}s/s, "
         f"{len(report.skipped)} skipped"
     )
+    if report.skipped:
+        raise DataError(
+            f"{len(report.skipped)} of {len(names)} {medium}s were skipped; repair or leave out those named above"
+        )
+
+
+def check_engine(engine: EngineName, device: str) -> None:
+    """Raise ConfigError where Ray is not installed, or is asked for numbered devices."""
+    if engine == "ray":
+        if ":" in device or "," in device:
+            raise ConfigError(f"--engine ray assigns the GPUs itself; use --device cuda, not {device}")
+        require_ray()
+
+
+def describe_shards(stats: JobStats, out: Path, images: str, done: str) -> None:
+    """Print what a job has done; raise DataError where images failed."""
+    by_call = stats.images - stats.cached
+    rate = by_call / max(stats.seconds, 1e-9)
+    print(
+        f"{stats.images} {images} in {stats.shards} shards of {out}, {stats.failed} of them failed; {by_call} by this "
+        f"call in {stats.seconds:.0f} s, {rate:.1f} {images}/s"
+    )
+    if stats.failed:
+        raise DataError(
+            f"{stats.failed} of {stats.images} {images} could not be {done}; see the lines with an error in {out}"
+        )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from legenda.errors import ConfigError
+from legenda.terminal import escape_controls
 
 Format = Literal["text", "json", "csv", "coco"]
 
@@ -25,7 +26,8 @@ class ImageCaptions:
 def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:
     """Yield the lines of an output, without line ends, each as soon as its image is captioned.
 
-    text: image and caption, with the score where an image has several; json: a list of objects with `image` and
+    text: image, its control characters and line feeds as escapes, and caption, with the score where an image has
+    several; json: a list of objects with `image` and
     `captions`; csv: image, rank, score and caption, with a header; coco: a list of objects with `image_id` and
     `caption`. Raise ConfigError for an image whose name is not one of COCO's.
     """
@@ -39,9 +41,10 @@ def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> 
 
 def _text_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
     for result in results:
+        name = escape_controls(result.image).replace("\n", "\\n")
         for caption, score in result.captions:
             prefix = f"{score:.3f} " if len(result.captions) > 1 else ""
-            yield f"{result.image}: {prefix}{caption}"
+            yield f"{name}: {prefix}{caption}"
 
 
 def _csv_lines(results: Iterable[ImageCaptions]) -> Iterator[str]:
@@ -69,10 +72,25 @@ def json_entry(result: ImageCaptions) -> dict[str, object]:
     return {"image": result.image, "captions": captions}
 
 
-def _coco_entry(result: ImageCaptions) -> dict[str, object]:
+def check_coco_names(names: Iterable[str]) -> None:
+    """Raise ConfigError unless all file names are those of COCO images, each with its own id."""
+    images: dict[int, str] = {}
+    for name in names:
+        first = images.setdefault(_coco_id(name), name)
+        if first is not name:
+            raise ConfigError(
+                f"{first} and {name} have the COCO id {_coco_id(name)}; leave one of them out, or use --format json"
+            )
+
+
+def _coco_id(name: str) -> int:
     from legenda.evaluation.submission import coco_id
 
-    image_id = coco_id(Path(result.image).stem)
+    image_id = coco_id(Path(name).stem)
     if image_id is None:
-        raise ConfigError(f"{result.image} is not the name of a COCO image, which ends in its id; use --format json")
-    return {"image_id": image_id, "caption": result.captions[0][0]}
+        raise ConfigError(f"{name} is not the name of a COCO image, which ends in its id; use --format json")
+    return image_id
+
+
+def _coco_entry(result: ImageCaptions) -> dict[str, object]:
+    return {"image_id": _coco_id(result.image), "caption": result.captions[0][0]}

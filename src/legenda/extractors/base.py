@@ -41,35 +41,36 @@ _PROJECTIONS = 2
 DOWNLOAD_HINT = "add --allow-download (in Python, allow_download=True) to fetch it, or name it with --extractor"
 
 
-def run_extractor(extractor: Extractor, images: list[Image.Image], paths: Sequence[Path]) -> list[ImageRegions]:
+def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequence[str | Path]) -> list[ImageRegions]:
     """Call the extractor on a batch and check types, shapes and values of the result.
 
-    `paths` name the images in errors. Raises DataError when the extractor fails, with the message of its own
-    LegendaError, or returns anything but regions. Warns of images unlike those that its models are trained on.
+    names: paths or URLs, for messages. Raise DataError when the extractor fails, with the message of its own
+    LegendaError, or returns anything but regions. Warn of images unlike those that its models are trained on.
     """
-    where = f"the extractor {extractor.name}, called with {len(images)} images ({paths[0].name} to {paths[-1].name}),"
+    first, last = Path(names[0]).name, Path(names[-1]).name
+    where = f"the extractor {extractor.name}, called with {len(images)} images ({first} to {last}),"
     try:
         regions = extractor.extract(images)
     except LegendaError as error:
-        names = f"{paths[0]}" if len(images) == 1 else f"{paths[0]} to {paths[-1]}"
-        raise DataError(f"{names}: {error}") from error
+        subject = f"{names[0]}" if len(images) == 1 else f"{names[0]} to {names[-1]}"
+        raise DataError(f"{subject}: {error}") from error
     except Exception as error:
         raise DataError(f"{where} failed ({reason_of(error)}); correct it") from error
     if not isinstance(regions, list) or len(regions) != len(images):
         count = f" of {len(regions)}" if isinstance(regions, list | tuple) else ""
         found = f"{type(regions).__name__}{count}"
         raise DataError(f"{where} returned a {found}; it must return a list with one entry per image")
-    for path, entry in zip(paths, regions, strict=True):
+    for name, entry in zip(names, regions, strict=True):
         types = [type(part).__name__ for part in entry] if isinstance(entry, tuple | list) else [type(entry).__name__]
         if types not in (["ndarray", "ndarray"], ["ndarray", "NoneType"]):
             raise DataError(
-                f"{where} returned ({', '.join(types)}) for {path.name}; "
+                f"{where} returned ({', '.join(types)}) for {Path(name).name}; "
                 "it must return a pair of NumPy arrays: features (n, D) and boxes (n, 4) or None"
             )
         fault = validate_regions(*entry)
         if fault is not None:
-            raise DataError(f"{where} returned {fault} for {path.name}; correct it")
-    named = zip(map(str, paths), (boxes for _, boxes in regions), strict=True)
+            raise DataError(f"{where} returned {fault} for {Path(name).name}; correct it")
+    named = zip(map(str, names), (boxes for _, boxes in regions), strict=True)
     warning = describe_unfamiliar(find_unfamiliar(extractor.name, named))
     if warning is not None:
         _LOG.warning(warning)
@@ -84,7 +85,7 @@ def identify(extractor: Extractor) -> ExtractorIdentity:
     identity = ExtractorIdentity(extractor.name, extractor.version)
     if identity.base_name != identity.name:
         with suppress(LegendaError):
-            (regions,) = run_extractor(extractor, [draw_test_image()], [Path("test image")])
+            (regions,) = run_extractor(extractor, [draw_test_image()], ["test image"])
             width, values = regions[0].shape[1], fingerprint(*regions)
             return ExtractorIdentity(extractor.name, extractor.version, width, values)
     return identity

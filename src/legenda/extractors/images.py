@@ -1,26 +1,17 @@
-"""Image files: finding them, and reading any of them as upright 8-bit RGB."""
+"""Image files and uploads, read as upright 8-bit RGB within limits of pixels and of decoding time."""
 
-import glob
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import numpy as np
 from PIL import Image, ImageOps
 from PIL.JpegImagePlugin import JpegImageFile
 
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError
 from legenda.io import verified
 
-Medium = Literal["image", "video"]
-SUFFIXES: dict[Medium, frozenset[str]] = {
-    "image": frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}),
-    "video": frozenset({".mp4", ".m4v", ".mkv", ".webm", ".avi", ".mov", ".mpg", ".mpeg"}),
-}
-"""What is taken of folders and patterns."""
 UPLOAD_FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """What is read of strangers; Pillow starts a program for EPS."""
 _MAX_SCANS = 50
@@ -28,81 +19,6 @@ _MAX_SCANS = 50
 _MARKER = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]")
 """A marker of JPEG that begins a segment, or ends the image (ITU-T T.81, table B.1)."""
 _HINT = "save it again as JPEG or PNG, or leave it out"
-
-
-def find_images(paths: Sequence[str | Path], medium: Medium = "image") -> list[Path]:
-    """Return the images among files, folders (recursively, sorted) and patterns such as `photos/*.jpg`, each once.
-
-    A file is taken with any suffix; folders and patterns select those in SUFFIXES, of images or of videos.
-    Raises ConfigError when `paths` is empty, and DataError for a path that does not exist or holds no image.
-    """
-    if not paths:
-        raise ConfigError(f"name at least one {medium}, folder or pattern")
-    sources = (sorted(map(Path, iterate_images(str(path), medium))) for path in paths)
-    return list(dict.fromkeys(image for images in sources for image in images))
-
-
-def image_id(name: str | Path) -> str:
-    """Return the id of an image, a video or a URL in feature stores: its file name without suffix."""
-    return Path(str(name).partition("?")[0] if "://" in str(name) else name).stem
-
-
-def check_ids(names: Iterable[str | Path]) -> None:
-    """Raise DataError where two of the images have one id."""
-    seen: dict[str, str | Path] = {}
-    for name in names:
-        first = seen.setdefault(image_id(name), name)
-        if first is not name:
-            raise DataError(f"{first} and {name} would share the id '{image_id(name)}'; rename one of them")
-
-
-def iterate_images(source: str, medium: Medium = "image") -> Iterator[str]:
-    """Yield the images of one file, folder or pattern as `find_images` does, in no order, possibly repeated.
-
-    The names of a folder are not held in memory. Raise DataError for a source that does not exist or holds no image.
-    """
-    if Path(source).is_file():
-        yield source
-    elif Path(source).is_dir():
-        yield from require_images(source, _in_folder(source, medium), medium)
-    elif glob.has_magic(source):
-        names = glob.iglob(source, recursive=True)  # noqa: PTH207 - takes absolute patterns too
-        files = (name for name in names if is_image_name(name, medium) and Path(name).is_file())
-        yield from require_images(source, files, medium)
-    else:
-        example = "*.jpg" if medium == "image" else "*.mp4"
-        raise DataError(f"{source} does not exist; name files, folders of {medium}s or a pattern such as '{example}'")
-
-
-def require_images(source: str, images: Iterator[str], medium: Medium = "image") -> Iterator[str]:
-    """Return the images; raise DataError where there is none."""
-    first = next(images, None)
-    if first is None:
-        raise DataError(f"{source} holds no {medium}; name files of these types: {', '.join(sorted(SUFFIXES[medium]))}")
-    return chain([first], images)
-
-
-def is_image_name(name: str, medium: Medium = "image") -> bool:
-    """Return whether a file name is of an image or video; a leading dot marks metadata of other programs (._a.jpg)."""
-    path = Path(name)
-    return path.suffix.lower() in SUFFIXES[medium] and not path.name.startswith(".")
-
-
-def _in_folder(folder: str, medium: Medium) -> Iterator[str]:
-    pending = [folder]
-    while pending:
-        current = pending.pop()
-        try:
-            with os.scandir(current) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    elif is_image_name(entry.name, medium) and entry.is_file():
-                        yield entry.path
-        except OSError as error:
-            raise DataError(
-                f"{current} cannot be listed ({error.strerror}); check the permission to read it"
-            ) from error
 
 
 class ImageTooLargeError(DataError):

@@ -8,8 +8,8 @@ from pathlib import Path
 from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import KarpathyData
 from legenda.data.features.base import FeatureStore
-from legenda.extractors.extraction import extract_store
 from legenda.extractors.registry import load_extractor
+from legenda.jobs.features import extract_store
 
 _SUFFIX = ".photo.safetensors"
 _VALIDATION = 10

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from legenda.config import Bounded, PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions, run_extractor
 
+MAX_FRAMES = 10_000
+"""The largest number of frames that are taken of a video."""
+_LAST_PACKETS = 8
+"""FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
 _ENDING = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
@@ -25,23 +30,24 @@ class UnreadableVideoError(DataError):
 
 
 @dataclass(frozen=True)
-class FrameSampling(Bounded):
+class FrameSampling:
     """Which frames of a video are taken: `num_frames` of them, or `frame_rate` in each second.
 
     Of n frames, number k of `num_frames` N is floor((k + 0.5) n / N), so a shorter video repeats frames. By rate, the
     first frame at or after each multiple of 1 / frame_rate seconds is taken, each once. Raise ConfigError unless
-    exactly one of them is given and positive.
+    exactly one of them is given, positive, and at most MAX_FRAMES frames are asked for.
     """
 
-    section: ClassVar[str] = "--"
-
-    num_frames: PositiveInt | None = None
-    frame_rate: PositiveFloat | None = None
+    num_frames: int | None = None
+    frame_rate: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (self.num_frames is None) == (self.frame_rate is None):
             raise ConfigError("give either --num-frames or --frame-rate for videos, not both")
+        if self.num_frames is not None and not 1 <= self.num_frames <= MAX_FRAMES:
+            raise ConfigError(f"--num-frames must lie between 1 and {MAX_FRAMES}, not {self.num_frames}")
+        if self.frame_rate is not None and not 0 < self.frame_rate < math.inf:
+            raise ConfigError(f"--frame-rate must be above 0, not {self.frame_rate}")
 
     @property
     def ending(self) -> str:
@@ -54,27 +60,35 @@ def is_of_frames(extractor: str) -> bool:
     return _ENDING.search(extractor) is not None
 
 
-def extract_video(extractor: Extractor, path: Path, sampling: FrameSampling, batch_size: int) -> ImageRegions:
+def extract_video(
+    extractor: Extractor, source: Path | bytes, sampling: FrameSampling, batch_size: int, name: str | None = None
+) -> ImageRegions:
     """Return features (frames, D), of each frame the mean of its regions, and no boxes.
 
-    batch_size: frames that the extractor gets at once. Raise UnreadableVideoError, naming the file, where it cannot be
-    decoded, DataError where the extractor fails, and ConfigError without PyAV.
+    source: a path, or the content of a file, with its `name`. batch_size: frames that the extractor gets at once.
+    Raise UnreadableVideoError, naming the file, where it is truncated or cannot be decoded, DataError where the
+    extractor fails, and ConfigError without PyAV.
     """
-    frames = read_frames(path, sampling)
+    name = name or str(source)
+    frames = read_frames(source, sampling, name)
     means: list[np.ndarray] = []
     while batch := list(islice(frames, batch_size)):
-        regions = run_extractor(extractor, batch, [path] * len(batch))
+        regions = run_extractor(extractor, batch, [name] * len(batch))
         means += [features.mean(axis=0, dtype=np.float32) for features, _ in regions]
     return np.stack(means), None
 
 
-def read_frames(path: Path, sampling: FrameSampling) -> Iterator[Image.Image]:
-    """Yield the sampled frames of a video in their order, as RGB; see `extract_video` for errors."""
+def read_frames(source: Path | bytes, sampling: FrameSampling, name: str | None = None) -> Iterator[Image.Image]:
+    """Yield the sampled frames of a video in their order, as RGB; see `extract_video` for arguments and errors."""
     av = import_extra("av", "video")
+
+    def open_container() -> Any:
+        return av.open(BytesIO(source) if isinstance(source, bytes) else str(source))
+
     try:
-        with av.open(str(path)) as container:
-            count = _count_frames(container) if sampling.num_frames else 0
-        with av.open(str(path)) as container:
+        with open_container() as container:
+            count = _count_frames(container)
+        with open_container() as container:
             container.streams.video[0].thread_type = "AUTO"
             if sampling.num_frames:
                 chosen = _by_number(container, count, sampling.num_frames)
@@ -88,11 +102,39 @@ def read_frames(path: Path, sampling: FrameSampling) -> Iterator[Image.Image]:
                 raise ValueError("it has no frames")
     except Exception as error:  # FFmpeg and PyAV raise exceptions of many types
         reason = "it has no video" if isinstance(error, IndexError) else getattr(error, "strerror", None) or error
-        raise UnreadableVideoError(f"{path} cannot be decoded ({reason}); convert it to MP4 or leave it out") from error
+        raise UnreadableVideoError(
+            f"{name or source} cannot be decoded ({reason}); convert it to MP4 or leave it out"
+        ) from error
 
 
 def _count_frames(container: Any) -> int:
-    return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
+    """Return the number of frames; raise ValueError for a file that ends too early.
+
+    FFmpeg reads what is there of a truncated file. It then has fewer frames than AVI and MP4 declare, or ends earlier
+    than the duration in the header of Matroska and WebM. MPEG declares nothing: its last packet is
+    cut or its last frame is decoded in part.
+    """
+    stream = container.streams.video[0]
+    is_mpeg = container.format.name.startswith("mpeg")
+    packets, frames, end, is_cut = 0, 0, 0.0, False
+    last: deque[bool] = deque(maxlen=_LAST_PACKETS)
+    for packet in container.demux():
+        time = packet.dts if packet.pts is None else packet.pts
+        if time is not None:
+            end = max(end, float((time + (packet.duration or 0)) * packet.time_base))
+        last.append(packet.is_corrupt)
+        if packet.stream is not stream:
+            continue
+        packets += time is not None
+        frames += packet.size > 0
+        for frame in packet.decode() if is_mpeg else ():
+            is_cut = frame.is_corrupt
+    if "matroska" in container.format.name and container.duration:
+        seconds = container.duration / 1e6
+        is_cut = end < 0.99 * seconds - 2 / float(stream.average_rate or 25)
+    if is_cut or any(last) or packets < 0.99 * stream.frames - 1:
+        raise ValueError("it is truncated")
+    return frames
 
 
 def _by_number(container: Any, count: int, wanted: int) -> Iterator[Any]:

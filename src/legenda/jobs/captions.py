@@ -1,55 +1,72 @@
-"""Captions of the images of a shard."""
+"""Captions of the images of a job."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from legenda.evaluation.caption_formats import ImageCaptions, json_entry
-from legenda.jobs.ray_engine import Work
+from legenda.compute import Precision
+from legenda.evaluation.caption_formats import json_entry
 from legenda.jobs.shards import ImageResult, failure
+from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
 from legenda.search_options import SearchOptions
 
-CaptionFiles = Callable[[Sequence[tuple[str, Path]]], Iterable[ImageCaptions]]
-"""Returns captions, or an error, for each image, given by name and path."""
+if TYPE_CHECKING:
+    from legenda.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
 class CaptionTask:
-    """Captions the images of a shard; all is in its lines."""
+    """Captions images; all is in the lines."""
 
-    caption_files: CaptionFiles
+    pipeline: Pipeline
+    search: SearchOptions
+    num_captions: int = 1
+    batch_size: int = 16
 
-    def process(self, files: Sequence[tuple[str, Path]]) -> Iterator[ImageResult]:
+    def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the captions of each image, or the error."""
-        for result in self.caption_files(files):
+        for result in self.pipeline.caption_files(
+            names, self.search, folder=folder, num_captions=self.num_captions, batch_size=self.batch_size
+        ):
             if result.error is None:
-                yield ImageResult(result.image, json_entry(result))
+                yield ImageResult(json_entry(result))
             else:
                 yield failure(result.image, result.error)
 
-    def save(self, results: Iterator[ImageResult], path: Path) -> None:  # noqa: ARG002 - no other file
-        """Take all results, whose lines hold the captions."""
-        deque(results, maxlen=0)
+    def save(self, results: Sequence[ImageResult], path: Path) -> None:
+        """Write no other file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionWork(Work):
-    """What a worker needs to caption shards; flags: further arguments of `legenda.open`."""
+class CaptionWork:
+    """What workers caption with; options: further arguments of `legenda.open`."""
 
-    run: Path
+    model: Path
     extractor: str | None
+    device: str
+    precision: Precision
     search: SearchOptions
     num_captions: int
-    flags: Mapping[str, bool]
+    batch_size: int
+    options: Mapping[str, Any]
 
-    def load(self) -> CaptionTask:
+    def load(self, device: str) -> CaptionTask:
         """Load the model."""
         from legenda.pipeline import open as open_pipeline
 
-        pipeline = open_pipeline(self.run, self.extractor, self.device, self.precision, **self.flags)
-        options = {"num_captions": self.num_captions, "batch_size": self.batch_size}
-        return CaptionTask(partial(pipeline.caption_files, options=self.search, **options))
+        pipeline = open_pipeline(self.model, self.extractor, device, self.precision, **self.options)
+        return CaptionTask(pipeline, self.search, self.num_captions, self.batch_size)
+
+
+def fingerprint(run: Path) -> str:
+    """Return the SHA-256 of a run's model: its weights, vocabulary and configuration."""
+    digest = hashlib.sha256()
+    for path in sorted(run / name for name in (CONFIG, WEIGHTS, VOCABULARY)):
+        if path.is_file():
+            with path.open("rb") as file:
+                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

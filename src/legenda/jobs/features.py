@@ -1,26 +1,35 @@
-"""Features of the images of a shard, or of the frames of its videos."""
+"""Features of the images of a job, or of the frames of its videos, in shards and in a single file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from legenda.compute import ComputeOptions
-from legenda.data.features.base import find_unstorable
-from legenda.data.features.packed import write_store
-from legenda.errors import DataError
-from legenda.extractors.base import Extractor, run_extractor
-from legenda.extractors.image_files import ImageFile, extract_files
-from legenda.extractors.images import check_ids, image_id
+import numpy as np
+
+from legenda.compute import ComputeOptions, Precision
+from legenda.data.features import open_features, write_store
+from legenda.data.features.base import as_floats, find_unstorable
+from legenda.data.features.identity import extractor_name
+from legenda.errors import ConfigError, DataError, LegendaError
+from legenda.extractors.base import Extractor, identify, run_extractor
+from legenda.extractors.batches import ImageFile, extract_batch, read_batches
 from legenda.extractors.registry import load_extractor
+from legenda.extractors.sources import Medium, check_ids, image_id, is_url
 from legenda.extractors.video import FrameSampling, extract_video
-from legenda.jobs.job import INDEX, Job
-from legenda.jobs.listing import names_of_shard
-from legenda.jobs.ray_engine import Work
+from legenda.io import check_output, locked
+from legenda.jobs.engine import EngineName, JobStats, LoadedWork, Work, run_job
+from legenda.jobs.job import Job, digest_files, open_job
 from legenda.jobs.shards import ImageResult, failure
+
+Progress = Callable[[int, int], object]
+StoredImage = tuple[str, np.ndarray, np.ndarray | None]
+_STORE = ".safetensors"
 
 
 @dataclass(frozen=True)
@@ -35,51 +44,174 @@ class FeatureTask:
     sampling: FrameSampling | None = None
     batch_size: int = 32
 
-    def process(self, files: Sequence[tuple[str, Path]]) -> Iterator[ImageResult]:
+    def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the regions of each image or video, or the error."""
-        batch = [ImageFile(*file) for file in files]
+        run = partial(run_extractor, self.extractor)
         if self.sampling is None:
-            extract_files(batch, partial(run_extractor, self.extractor))
-        else:
-            for file in batch:
-                try:
-                    file.regions = extract_video(self.extractor, file.path, self.sampling, self.batch_size)
-                except DataError as error:
-                    file.fail(error)
-        for file in batch:
-            fault = file.error
-            if file.regions is not None:
-                reason = find_unstorable(file.regions[0])
-                fault = reason and f"{file.name} has {reason}; correct the extractor or leave it out"
-            if fault is not None or file.regions is None:
-                yield failure(file.name, str(fault))
-            else:
-                yield ImageResult(file.name, {"image": file.name, "regions": len(file.regions[0])}, file.regions)
+            for batch in read_batches(names, self.batch_size, folder):
+                extract_batch(batch, run)
+                yield from map(self._result, batch)
+            return
+        for file in (ImageFile(name, folder) for name in names):
+            try:
+                file.regions = extract_video(self.extractor, file.source, self.sampling, self.batch_size, file.name)
+            except DataError as error:
+                file.fail(error)
+            yield self._result(file)
 
-    def save(self, results: Iterator[ImageResult], path: Path) -> None:
-        """Write the store of the shard, unless all its images failed."""
-        stored = ((image_id(result.image), *result.regions) for result in results if result.regions is not None)
-        first = next(stored, None)
-        if first is not None:
-            write_store(path, chain([first], stored), extractor=self.identity, sync=True)
+    def _result(self, file: ImageFile) -> ImageResult:
+        if file.regions is None:
+            return failure(file.name, str(file.error))
+        features, boxes = file.regions
+        fault = find_unstorable(features)
+        if fault is not None:
+            return failure(file.name, f"{file.name} has {fault}; correct the extractor or leave it out")
+        line = {"image": file.name, "regions": len(features)}
+        return ImageResult(line, (as_floats(features).astype(np.float16), boxes))
+
+    def save(self, results: Sequence[ImageResult], path: Path) -> None:
+        """Write the store of a shard, unless all its images failed."""
+        stored = [(image_id(result.line["image"]), *result.regions) for result in results if result.regions is not None]
+        if stored:
+            write_store(path, stored, extractor=self.identity, sync=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureWork(Work):
-    """What a worker needs to extract shards."""
+class FeatureWork:
+    """What workers extract with, by names: for a pool and for Ray."""
 
     extractor: str
     identity: str
+    device: str
+    precision: Precision = "float32"
     num_regions: int | None = None
     sampling: FrameSampling | None = None
+    batch_size: int = 32
 
-    def load(self) -> FeatureTask:
+    def load(self, device: str) -> FeatureTask:
         """Load the extractor."""
-        compute = ComputeOptions(device=self.device, precision=self.precision)
+        compute = ComputeOptions(device=device, precision=self.precision)
         extractor = load_extractor(self.extractor, compute, self.num_regions)
         return FeatureTask(extractor, self.identity, self.sampling, self.batch_size)
 
 
-def check_job_ids(job: Job) -> None:
-    """Raise DataError where two images of the job would share an id."""
-    check_ids(chain.from_iterable(names_of_shard(job.listing, job.folder / INDEX, n) for n in range(job.shards)))
+@dataclass(frozen=True)
+class ExtractionReport:
+    """The result of an extraction into one file.
+
+    images: how many the store holds; cached: how many of all images an earlier, stopped call had processed; skipped:
+    the images without features, with the reason; seconds: the wall time.
+    """
+
+    images: int
+    skipped: tuple[tuple[str, str], ...]
+    seconds: float
+    cached: int = 0
+
+
+def extract_store(
+    images: Sequence[str | Path],
+    extractor: Extractor,
+    out: str | Path,
+    *,
+    sampling: FrameSampling | None = None,
+    batch_size: int = 32,
+    shard_size: int = 1000,
+    progress: Progress = lambda *_: None,
+) -> ExtractionReport:
+    """Run an extractor over images, or videos by a sampling of their frames, and write the feature store `out`.
+
+    The id of an image is its file name without suffix. Images that cannot be read or extracted are skipped and
+    reported. The store is the merge of the shards of a job in a hidden folder next to `out`, which is resumed when it
+    is called again after a stop, and removed at the end; for a moment the disk holds both. shard_size: images that a
+    stop may cost. progress: called with the number of images done and of all.
+    Raise DataError when two images share an id or none has features; `out` is not written then. Raise ConfigError
+    where the folder holds shards of other images, of images that have changed, or of another extractor.
+    """
+    for name, value in (("batch_size", batch_size), ("shard_size", shard_size)):
+        if value < 1:
+            raise ConfigError(f"{name} is {value}; it must be at least 1")
+    identity = sampled_identity(extractor, sampling)
+    work = LoadedWork(FeatureTask(extractor, identity, sampling, batch_size))
+    return extract_file([*map(str, images)], work, identity, Path(out), shard_size=shard_size, progress=progress)
+
+
+def extract_file(
+    names: Sequence[str],
+    work: Work,
+    identity: str,
+    out: Path,
+    *,
+    shard_size: int = 1000,
+    engine: EngineName = "local",
+    workers: int = 1,
+    progress: Progress = lambda *_: None,
+) -> ExtractionReport:
+    """Write the features of images into one store, by any engine; see `extract_store`.
+
+    identity: of the extractor, with the sampling of frames, as `sampled_identity` returns it.
+    """
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder; name the feature file to write")
+    check_ids(names)
+    files = [Path(name) for name in names if not is_url(name)]
+    check_output(out, files)
+    start = time.monotonic()
+    folder = out.with_name(f".{out.name}.parts")
+    settings = {"extractor": extractor_name(identity), "files": digest_files(files)}
+    with locked(out):
+        try:
+            job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
+            stats = run_job(job, work, engine, workers, progress)
+            skipped = tuple((line["image"], line["error"]) for line in job.lines() if "error" in line)
+            if stats.failed == stats.images:
+                raise DataError(f"{out} is not written: no image of {stats.images} has features; {skipped[0][1]}")
+            write_store(out, _stored(job), extractor=identity)
+        except LegendaError:
+            if not list(folder.glob("*.safetensors")):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        # a folder that is not whole has no name that a later call would look for
+        shutil.rmtree(folder.replace(folder.with_name(f"{folder.name}.done")), ignore_errors=True)
+    return ExtractionReport(stats.images - stats.failed, skipped, time.monotonic() - start, stats.cached)
+
+
+def extract_shards(
+    sources: Sequence[str],
+    work: Work,
+    identity: str,
+    out: Path,
+    *,
+    medium: Medium = "image",
+    shard_size: int = 1000,
+    allow_urls: bool = False,
+    engine: EngineName = "local",
+    workers: int = 1,
+    progress: Progress = lambda *_: None,
+) -> JobStats:
+    """Write the features of the images of sources into a folder of shards, by any engine; see `open_job`."""
+    # the fingerprint may differ a little between processors; the name has the digests of all files
+    settings = {"extractor": extractor_name(identity)}
+    with locked(out):
+        job = open_job(
+            out, settings, kind="features", shard_size=shard_size, sources=sources, medium=medium, allow_urls=allow_urls
+        )
+        check_ids(chain.from_iterable(map(job.names, range(job.shards))))
+        return run_job(job, work, engine, workers, progress)
+
+
+def sampled_identity(extractor: Extractor, sampling: FrameSampling | None = None) -> str:
+    """Return the identity that is stored with the features; that of frames ends in their sampling."""
+    identity = identify(extractor)
+    return str(identity if sampling is None else replace(identity, name=identity.name + sampling.ending))
+
+
+def _stored(job: Job) -> Iterator[StoredImage]:
+    """Yield what the stores of a job's shards hold."""
+    for number in range(job.shards):
+        path = job.shard(number).with_suffix(_STORE)
+        if path.exists():
+            store = open_features(path)
+            for image in store.ids:
+                arrays = store.read([image])
+                yield image, arrays.features[0], None if arrays.boxes is None else arrays.boxes[0]

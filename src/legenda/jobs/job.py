@@ -8,20 +8,20 @@ when its .jsonl file, which is written last, exists, so a stopped job resumes wh
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Literal
 
 from legenda.data.features.packed import MANIFEST
-from legenda.errors import ConfigError, DataError
-from legenda.extractors.images import Medium
+from legenda.errors import ConfigError, LegendaError
+from legenda.extractors.sources import Medium, is_url, list_images, reject_url
 from legenda.io import atomic_write, read_json, write_json
-from legenda.jobs.listing import index_listing, is_url, list_images, reject_url, write_sorted
-from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
+from legenda.jobs.listing import index_listing, names_of_shard, write_names, write_sorted
 
 Kind = Literal["captions", "features"]
 """What a job makes of images."""
@@ -44,74 +44,69 @@ class Job:
         """Return the file with the lines of a shard."""
         return self.folder / f"{self.kind}-{number:08d}.jsonl"
 
+    def names(self, number: int) -> list[str]:
+        """Return the names of the images of a shard."""
+        return names_of_shard(self.listing, self.folder / INDEX, number)
 
-@dataclass(frozen=True)
-class ShardResult:
-    """A complete shard: its images, how many of them failed, and whether an earlier call completed it."""
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines of all shards, in the order of the listing."""
+        for number in range(self.shards):
+            with self.shard(number).open(encoding="utf-8") as lines:
+                yield from map(json.loads, lines)
 
-    shard: int
-    images: int
-    failed: int
-    cached: bool
-
-
-@dataclass(frozen=True)
-class JobStats:
-    """Sums over complete shards; cached: images of shards that an earlier call completed."""
-
-    shards: int = 0
-    images: int = 0
-    failed: int = 0
-    cached: int = 0
-
-
-def fingerprint(run: Path) -> str:
-    """Return the SHA-256 of a run's model: its weights, vocabulary and configuration."""
-    digest = hashlib.sha256()
-    for path in sorted(run / name for name in (CONFIG, WEIGHTS, VOCABULARY)):
-        if path.is_file():
-            with path.open("rb") as file:
-                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    def clean(self) -> None:
+        """Delete temporary files of killed workers."""
+        for path in self.folder.glob(f".{self.kind}-*"):
+            path.unlink(missing_ok=True)
+        for path in self.folder.glob(".sorting-*"):
+            rmtree(path, ignore_errors=True)
 
 
 def open_job(
     folder: Path,
-    sources: Sequence[str],
     settings: Mapping[str, Any],
     *,
+    kind: Kind,
     shard_size: int,
-    allow_urls: bool,
-    kind: Kind = "captions",
+    sources: Sequence[str] = (),
+    names: Sequence[str] | None = None,
     medium: Medium = "image",
+    allow_urls: bool = False,
 ) -> Job:
     """Start a job in a folder, or resume it.
 
-    sources: files, folders, patterns, URLs and "-", whose images are listed, sorted, once, when the job starts; or one
-    "@names.txt", a listing with one image a line, which is not copied or sorted. settings: what the output depends on,
-    JSON values by name. medium: whether folders are searched for images or for videos, which then are what is listed.
-    Raise ConfigError when the folder holds a job of other images, settings or shards.
+    settings: what the output depends on, JSON values by name. sources: files, folders, patterns, URLs and "-", whose
+    images, or videos by the `medium`, are listed, sorted, once, when the job starts; or one "@names.txt", a listing
+    with one image a line, which is not copied or sorted. names: the images themselves, in place of sources.
+    Raise ConfigError when the folder holds complete shards of other images, settings or shards.
     """
     folder, cwd = folder.resolve(), Path.cwd()
     user_listing = _user_listing(sources)
-    if not allow_urls:
-        for source in sources:
-            reject_url(source)
+    for source in () if allow_urls else (*sources, *(names or ())):
+        reject_url(source)
     resolved = [source if source == "-" or is_url(source) else _absolute(source, cwd) for source in sources]
     expected = {"kind": kind, "sources": resolved, "shard_size": shard_size, **settings}
     manifest: dict[str, Any] | None = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None
+    has_shards = next(folder.glob(f"{kind}-*.jsonl"), None) is not None
+    if manifest is None and has_shards:
+        raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")
+    if manifest is not None and not has_shards and manifest.get("kind") == kind:
+        manifest = None  # it has not written anything that another job could mistake for its own
     if manifest is not None:
         _check_manifest(folder, manifest, expected)
     listing = folder / LISTING if user_listing is None else cwd / user_listing
-    # A folder is listed once; a listing or the standard input is read in every call and must not have changed.
-    if manifest is None or user_listing is not None or "-" in sources:
-        with ExitStack() as files:
+    # A folder is listed once; what is read in every call must not have changed.
+    if manifest is None or user_listing is not None or names is not None or "-" in sources:
+        with _remove_if_empty(folder), ExitStack() as files:
             index = files.enter_context(atomic_write(folder / INDEX))
-            names = listing
+            listed = listing
             if user_listing is None:
-                names = files.enter_context(atomic_write(listing))
-                write_sorted(list_images(sources, allow_urls=allow_urls, medium=medium), names, folder)
-            counts = asdict(index_listing(names, index, shard_size, allow_urls=allow_urls))
+                listed = files.enter_context(atomic_write(listing))
+                if names is None:
+                    write_sorted(list_images(sources, medium, allow_urls=allow_urls), listed, folder)
+                else:
+                    write_names(names, listed)
+            counts = asdict(index_listing(listed, index, shard_size, allow_urls=allow_urls))
             if manifest is not None:
                 _check_manifest(folder, manifest, counts)
         if manifest is None:
@@ -121,30 +116,24 @@ def open_job(
     return Job(folder, listing, Path(manifest["base"]), images, -(-images // shard_size), kind)
 
 
-def collect_stats(job: Job, results: Iterable[ShardResult], progress: Callable[[int, int], None]) -> JobStats:
-    """Add up the shards as they are completed; `progress` gets the number of images done and in total.
+@contextmanager
+def _remove_if_empty(folder: Path) -> Iterator[None]:
+    """Where the block fails, remove a folder that it has made."""
+    try:
+        yield
+    except LegendaError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
-    Delete temporary files of killed workers at the end. Raise DataError when shards are missing.
-    """
-    stats = JobStats()
-    for result in results:
-        stats = JobStats(
-            stats.shards + 1,
-            stats.images + result.images,
-            stats.failed + result.failed,
-            stats.cached + result.cached * result.images,
-        )
-        progress(stats.images, job.images)
-    if (stats.shards, stats.images) != (job.shards, job.images):
-        raise DataError(
-            f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
-            "the same command again, or name another folder if the files were changed"
-        )
-    for path in job.folder.glob(f".{job.kind}-*"):
-        path.unlink(missing_ok=True)
-    for path in job.folder.glob(".sorting-*"):
-        rmtree(path, ignore_errors=True)
-    return stats
+
+def digest_files(paths: Sequence[Path]) -> str:
+    """Return a digest of the sizes and modification times of files, so that changed ones are noticed."""
+    digest = hashlib.sha256()
+    for path in paths:
+        stat = path.stat() if path.exists() else None
+        digest.update(f"{stat and (stat.st_size, stat.st_mtime_ns)}\n".encode())
+    return digest.hexdigest()
 
 
 def _user_listing(sources: Sequence[str]) -> Path | None:
@@ -165,6 +154,6 @@ def _check_manifest(folder: Path, manifest: Mapping[str, Any], expected: Mapping
     for name, value in expected.items():
         if manifest.get(name) != value:
             raise ConfigError(
-                f"{folder} holds {manifest.get('kind')} made with {name} {manifest.get(name)}, not {value}; name "
-                "another folder for --out"
+                f"{folder} holds {manifest.get('kind')} made with {name} {manifest.get(name)}, not {value}; remove it "
+                "or name another output"
             )

@@ -2,95 +2,118 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from time import sleep
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
-from legenda.errors import DataError, LegendaError
 from legenda.extractors.base import ImageRegions
+from legenda.extractors.batches import order_by_size
 from legenda.io import atomic_write
-from legenda.jobs.job import INDEX, Job, ShardResult
-from legenda.jobs.listing import is_url, names_of_shard
+from legenda.jobs.job import Job
 
-MAX_DOWNLOAD_BYTES = 64 << 20
-MAX_DOWNLOAD_ATTEMPTS = 3
-MAX_BATCHED_ATTEMPTS = 2
-"""Attempts at a shard with whole batches; later attempts process single images, to find what kills a worker."""
+MAX_ATTEMPTS = 2
+"""Times that a shard, a batch or an image may end its worker before what ends it is searched for in smaller parts."""
 
 
 @dataclass(frozen=True)
 class ImageResult:
     """What a shard holds of an image: its line, with an "error" where it failed, and the regions of features."""
 
-    image: str
     line: Mapping[str, Any]
     regions: ImageRegions | None = None
 
 
-class ShardTask(Protocol):
+def failure(name: str, error: str) -> ImageResult:
+    """Return the result of an image that failed."""
+    return ImageResult({"image": name, "error": error})
+
+
+class Task(Protocol):
     """What is made of images."""
 
-    def process(self, files: Sequence[tuple[str, Path]]) -> Iterable[ImageResult]:
-        """Return a result for each image, given by name and path."""
+    @property
+    def batch_size(self) -> int:
+        """Return how many are processed at once."""
         ...
 
-    def save(self, results: Iterator[ImageResult], path: Path) -> None:
-        """Write what the lines do not hold to `path`; the lines are written as the results are taken, all of them."""
+    def process(self, names: Sequence[str], folder: Path) -> Iterable[ImageResult]:
+        """Yield the result of each image, given by URL or path relative to the folder, in order and in batches."""
+        ...
+
+    def save(self, results: Sequence[ImageResult], path: Path) -> None:
+        """Write what the lines do not hold to `path`."""
         ...
 
 
-def process_shard(job: Job, shard: int, task: ShardTask, batch_size: int) -> ShardResult:
-    """Process the images of a shard and write its files, unless they exist.
+@dataclass(frozen=True)
+class ShardResult:
+    """A complete shard: its images, how many of them failed, and whether an earlier call completed it."""
 
-    A shard whose worker was killed is repeated from its first image. After `MAX_BATCHED_ATTEMPTS` its images are
-    processed one at a time, and an image at which two workers were killed gets an error.
+    shard: int
+    images: int
+    failed: int
+    cached: bool
+
+
+def process_shard(job: Job, shard: int, task: Task, advance: Callable[[], object] = lambda: None) -> ShardResult:
+    """Process the images of a shard and write its files, unless they exist; `advance` is called after each image.
+
+    Batches are made of images in the order of their sizes. A shard whose worker was killed is repeated from its first
+    image, in the same batches, so that its files are the same; an image at which two workers were killed while it was
+    alone gets an error.
     """
     path = job.shard(shard)
     if path.exists():
-        return _read_result(path, shard, cached=True)
-    names = names_of_shard(job.listing, job.folder / INDEX, shard)
+        return read_result(job, shard, cached=True)
+    names = job.names(shard)
+    order = order_by_size(names, job.base)
+    ordered = [names[position] for position in order]
     attempts = _AttemptLog(job.folder / f".{path.stem}.attempts")
-    if attempts.count < MAX_BATCHED_ATTEMPTS:
-        batches = (names[start : start + batch_size] for start in range(0, len(names), batch_size))
-        results = (result for batch in batches for result in _process_batch(job, batch, task))
+    if attempts.count < MAX_ATTEMPTS:
+        processed = task.process(ordered, job.base)
     else:
-        results = _process_singly(job, names, task, attempts)
-    with atomic_write(path, sync=True) as partial, partial.open("w", encoding="utf-8") as lines:
-        task.save(_write_lines(results, lines), path.with_suffix(".safetensors"))
+        processed = _process_carefully(task, ordered, job.base, attempts)
+    results: dict[int, ImageResult] = {}
+    for position, result in zip(order, processed, strict=True):
+        results[position] = result
+        advance()
+    in_order = [results[position] for position in range(len(names))]
+    with atomic_write(path, sync=True) as partial:
+        task.save(in_order, path.with_suffix(".safetensors"))
+        partial.write_text("".join(json.dumps(result.line) + "\n" for result in in_order), encoding="utf-8")
     attempts.delete()
-    return _read_result(path, shard, cached=False)
+    return read_result(job, shard, cached=False)
 
 
-def _write_lines(results: Iterable[ImageResult], lines: TextIO) -> Iterator[ImageResult]:
-    for result in results:
-        lines.write(json.dumps(result.line) + "\n")
-        yield result
-
-
-def _read_result(path: Path, shard: int, *, cached: bool) -> ShardResult:
-    with path.open(encoding="utf-8") as lines:
+def read_result(job: Job, shard: int, *, cached: bool) -> ShardResult:
+    """Return the counts of a complete shard."""
+    with job.shard(shard).open(encoding="utf-8") as lines:
         failed = Counter("error" in json.loads(line) for line in lines)
     return ShardResult(shard, failed.total(), failed[True], cached)
 
 
 class _AttemptLog:
-    """The attempts at a shard, and the images at which attempts of single images ended.
+    """The attempts at a shard, and the step at which each of them ended.
 
-    The file has a line "start" for each attempt and, before an image is processed singly, a line with its index.
+    The file has a line "start" for each attempt and, where a shard is processed carefully, a line before each step.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         attempts = path.read_text(encoding="utf-8").split("start\n")[1:] if path.exists() else []
         self.count = len(attempts)
-        last_items = Counter(int(attempt.split()[-1]) for attempt in attempts if attempt)
-        self.failed_items = {index for index, times in last_items.items() if times > 1}
-        self.append("start")
+        self._ends = Counter(attempt.splitlines()[-1] for attempt in attempts if attempt)
+        self._append("start")
 
-    def append(self, line: str) -> None:
+    def begin(self, step: str) -> bool:
+        """Note that a step begins and return True, or return False where it has ended MAX_ATTEMPTS workers."""
+        if self._ends[step] >= MAX_ATTEMPTS:
+            return False
+        self._append(step)
+        return True
+
+    def _append(self, line: str) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"{line}\n")
 
@@ -98,55 +121,24 @@ class _AttemptLog:
         self._path.unlink(missing_ok=True)
 
 
-def _process_singly(job: Job, names: Sequence[str], task: ShardTask, attempts: _AttemptLog) -> Iterator[ImageResult]:
-    for index, name in enumerate(names):
-        if index in attempts.failed_items:
-            yield failure(name, f"{name} has killed its worker more than once; check it or leave it out")
+def _process_carefully(task: Task, names: Sequence[str], folder: Path, attempts: _AttemptLog) -> Iterator[ImageResult]:
+    """Yield the results of all images; of a batch that ends its worker, first try each image alone.
+
+    The batch is then repeated without those that end their worker, or, where it still ends it, left at single images.
+    """
+    for start in range(0, len(names), task.batch_size):
+        batch = names[start : start + task.batch_size]
+        if attempts.begin(f"batch {start}"):
+            yield from task.process(batch, folder)
             continue
-        attempts.append(str(index))
-        yield from _process_batch(job, [name], task)
-
-
-def _process_batch(job: Job, names: Sequence[str], task: ShardTask) -> Iterator[ImageResult]:
-    """Yield one result for each name, in order."""
-    paths: dict[str, Path] = {}
-    results: dict[str, ImageResult] = {}
-    with TemporaryDirectory(prefix="legenda-") as folder:
-        for index, name in enumerate(names):
-            try:
-                paths[name] = _download(name, Path(folder, str(index))) if is_url(name) else job.base / name
-            except LegendaError as error:
-                results[name] = failure(name, str(error))
-        results |= {result.image: result for result in task.process(list(paths.items()))}
-    yield from (results[name] for name in names)
-
-
-def failure(name: str, error: str) -> ImageResult:
-    """Return the result of an image that failed."""
-    return ImageResult(name, {"image": name, "error": error})
-
-
-def _download(url: str, path: Path) -> Path:
-    """Write the content of a URL to `path`; an attempt that fails is repeated after a pause."""
-    import fsspec
-
-    content = b""
-    for attempt in range(1, MAX_DOWNLOAD_ATTEMPTS + 1):
-        try:
-            system, name = fsspec.core.url_to_fs(url)
-            with system.open(name, "rb") as file:
-                content = file.read(MAX_DOWNLOAD_BYTES + 1)
-            break
-        except FileNotFoundError as error:
-            raise DataError(f"{url} does not exist; leave it out") from error
-        except Exception as error:  # fsspec's stores have no common base class of errors
-            if attempt == MAX_DOWNLOAD_ATTEMPTS:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                raise DataError(
-                    f"{url} cannot be fetched ({reason}); check the address and your credentials"
-                ) from error
-            sleep(2.0**attempt)
-    if len(content) > MAX_DOWNLOAD_BYTES:
-        raise DataError(f"{url} is larger than {MAX_DOWNLOAD_BYTES >> 20} MiB; scale it down or leave it out")
-    path.write_bytes(content)
-    return path
+        alone: list[ImageResult | None] = []
+        for position, name in enumerate(batch, start):
+            alone += task.process([name], folder) if attempts.begin(f"image {position}") else [None]
+        harmless = [name for name, result in zip(batch, alone, strict=True) if result is not None]
+        together = attempts.begin(f"rest of {start}")
+        results = iter(task.process(harmless, folder) if together else filter(None, alone))
+        for name, result in zip(batch, alone, strict=True):
+            deadly = result is None
+            yield (
+                failure(name, f"{name} has killed its worker more than once; leave it out") if deadly else next(results)
+            )

@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
-from legenda.extractors.image_files import ImageFile
+from legenda.extractors.batches import ImageFile
 from legenda.io import atomic_write
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
@@ -197,7 +197,7 @@ class AttentionSheets:
             assert file.image is not None
             captions = extract_captions(output, regions, self.vocabulary, index)
             sheet = draw_caption_attention(file.image, captions, title=file.name, head=self.head)
-            name = safe_file_name(file.path.name)
+            name = safe_file_name(Path(file.name).name)
             self._written[name] += 1
             count = self._written[name]
             write_sheet(sheet, self.folder, name if count == 1 else f"{name}.{count}")

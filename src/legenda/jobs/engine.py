@@ -1,0 +1,320 @@
+"""Run a job: the same worker in this process, in a pool of processes, or in processes of Ray.
+
+A job's files are the same in all three, byte for byte where they compute with the same kernels and number of threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+
+from legenda.errors import ConfigError, DataError, LegendaError, import_extra
+from legenda.jobs.job import Job
+from legenda.jobs.shards import ShardResult, Task, process_shard, read_result
+from legenda.plugins import load_plugin, plugin_files
+
+EngineName = Literal["local", "pool", "ray"]
+"""This process; a pool of processes of this machine; processes that Ray runs on this machine or on a cluster."""
+MAX_RESTARTS = 20
+"""Times that a pool is started again without completing a shard."""
+MAX_CHUNKS = 256
+CHUNKS_PER_WORKER = 8
+"""Ray gets the shards in at most this many chunks, so that the memory of its driver does not grow with the images."""
+MAX_START_ATTEMPTS = 3
+"""On a busy machine the first start may exceed Ray's time limit of half a minute."""
+_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DATA_LOG_LEVEL": "ERROR"}
+"""Set for Ray unless the user's environment sets them."""
+
+
+class Work(Protocol):
+    """What workers make of images; picklable for a pool and for Ray, with absolute paths."""
+
+    @property
+    def device(self) -> str:
+        """Return auto, cpu, cuda, cuda:N or mps, or several with commas between, for the processes of a pool."""
+        ...
+
+    def load(self, device: str) -> Task:
+        """Load the models."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadedWork:
+    """What is loaded already, for this process alone."""
+
+    task: Task
+    device: str = "cpu"
+
+    def load(self, device: str) -> Task:  # noqa: ARG002 - it is there already
+        """Return the task."""
+        return self.task
+
+
+@dataclass(frozen=True)
+class JobStats:
+    """Sums over complete shards.
+
+    cached: images of shards that an earlier call completed. seconds: wall time of this call.
+    """
+
+    shards: int = 0
+    images: int = 0
+    failed: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+
+
+def run_job(
+    job: Job,
+    work: Work,
+    engine: EngineName = "local",
+    workers: int = 1,
+    progress: Callable[[int, int], object] = lambda *_: None,
+) -> JobStats:
+    """Process all shards; those of earlier calls are not repeated. `progress` gets the images done and in total.
+
+    Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
+    """
+    start, stats, done = time.monotonic(), JobStats(), 0
+
+    def advance(images: int = 1) -> None:
+        nonlocal done
+        done += images
+        progress(done, job.images)
+
+    if all(job.shard(number).exists() for number in range(job.shards)):
+        results = (read_result(job, number, cached=True) for number in range(job.shards))
+    elif engine == "local":
+        results = _run_here(job, work, advance)
+    else:
+        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, work, workers)
+    for result in results:
+        stats = JobStats(
+            stats.shards + 1,
+            stats.images + result.images,
+            stats.failed + result.failed,
+            stats.cached + result.cached * result.images,
+        )
+        advance(stats.images - done)
+    if (stats.shards, stats.images) != (job.shards, job.images):
+        raise DataError(
+            f"{job.folder} holds {stats.images} of {job.images} images in {stats.shards} of {job.shards} shards; call "
+            "the same command again, or name another folder if the files were changed"
+        )
+    job.clean()
+    return replace(stats, seconds=time.monotonic() - start)
+
+
+class Worker:
+    """Loads plugins and models once, and processes shards; threads: of torch, by default as many as it has."""
+
+    def __init__(
+        self, job: Job, work: Work, device: str, plugins: Sequence[Path] = (), threads: int | None = None
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        for file in plugins:
+            load_plugin(file)
+        self._job, self._task = job, work.load(device)
+
+    def process(self, shard: int, advance: Callable[[], object] = lambda: None) -> ShardResult:
+        """Process a shard; see `process_shard`."""
+        return process_shard(self._job, shard, self._task, advance)
+
+
+def _run_here(job: Job, work: Work, advance: Callable[[], object]) -> Iterator[ShardResult]:
+    worker = Worker(job, work, work.device)
+    for number in range(job.shards):
+        yield worker.process(number, advance)
+
+
+def _run_in_pool(job: Job, work: Work, workers: int) -> Iterator[ShardResult]:
+    """Yield the results of shards from processes; where one of them is killed, they are started again."""
+    remaining, restarts = deque(range(job.shards)), 0
+    threads = max(1, torch.get_num_threads() // workers)
+    while remaining:
+        try:
+            with _start_pool(job, work, workers, threads) as pool:
+                shards = iter(tuple(remaining))
+                pending = deque(pool.submit(_process_in_pool, number) for number in islice(shards, 2 * workers))
+                while pending:
+                    result = pending.popleft().result()
+                    pending.extend(pool.submit(_process_in_pool, number) for number in islice(shards, 1))
+                    remaining.popleft()
+                    restarts = 0
+                    yield result
+        except BrokenProcessPool as error:
+            restarts += 1
+            if restarts > MAX_RESTARTS:
+                raise LegendaError(
+                    f"the processes were killed {restarts} times at shard {remaining[0]} of {job.folder}; check the "
+                    "memory of this machine and call the same command again to resume"
+                ) from error
+
+
+@contextmanager
+def _start_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that end when this one does, however it ends, or leaves the block by an error."""
+    context = get_context("spawn")
+    devices = context.SimpleQueue()
+    for device in _assign_devices(work.device, workers):
+        devices.put(device)
+    alive, here = context.Pipe(duplex=False)
+    arguments = (alive, devices, job, work, plugin_files(), threads)
+    pool = ProcessPoolExecutor(workers, context, _start_process, arguments)
+    try:
+        yield pool
+    except BaseException:
+        here.close()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        here.close()
+        alive.close()
+
+
+def _assign_devices(device: str, workers: int) -> list[str]:
+    """Return the device of each process: those that are named, or all CUDA devices, in turn."""
+    names = device.split(",")
+    count = torch.cuda.device_count()
+    if device in ("auto", "cuda") and count:
+        names = [f"cuda:{number}" for number in range(count)]
+    return [names[number % len(names)] for number in range(workers)]
+
+
+_load: Callable[[], Worker]
+"""Returns the worker of this process of a pool, made by the first shard so that its errors reach the caller."""
+
+
+def _start_process(
+    alive: Connection, devices: Any, job: Job, work: Work, plugins: Sequence[Path], threads: int
+) -> None:
+    global _load
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes
+    threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
+    device = devices.get()
+    _load = cache(lambda: Worker(job, work, device, plugins, threads))
+
+
+def _exit_with_parent(alive: Connection) -> None:
+    """End this process when its parent closes the other end or is killed, which would leave it on the device."""
+    alive.poll(None)
+    os._exit(1)
+
+
+def _process_in_pool(shard: int) -> ShardResult:
+    return _load().process(shard)
+
+
+def require_ray() -> None:
+    """Import Ray with its settings; raise ConfigError where the extra is not installed."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import_extra("ray.data", "ray")
+
+
+@contextmanager
+def ray_cluster(workers: int) -> Iterator[None]:
+    """Use the cluster of this process or that of RAY_ADDRESS, else run one on this machine.
+
+    Raise ConfigError where it does not start.
+    """
+    require_ray()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    local: dict[str, Any] = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers, "include_dashboard": False}
+    for attempt in range(1, MAX_START_ATTEMPTS + 1):
+        try:
+            ray.init(logging_level=logging.ERROR, log_to_driver=False, **local)
+            break
+        except Exception as error:  # Ray raises errors of many classes
+            ray.shutdown()
+            if attempt == MAX_START_ATTEMPTS:
+                raise ConfigError(
+                    f"Ray does not start ({error}); check RAY_ADDRESS and the load of the machine"
+                ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _run_with_ray(job: Job, work: Work, workers: int) -> Iterator[ShardResult]:
+    """Yield the results of shards from Ray's processes.
+
+    A worker that dies is restarted and repeats its chunk without the complete shards.
+    """
+    with ray_cluster(workers):
+        import ray
+        from ray.data import ActorPoolStrategy, DataContext
+
+        resources = ray.cluster_resources()
+        if resources.get("CPU", 0) < workers:
+            raise ConfigError(f"--workers is {workers}, but Ray has {resources.get('CPU', 0):.0f} CPUs; ask for fewer")
+        gpus = 0 if work.device in ("cpu", "mps") else int(resources.get("GPU", 0))
+        context = DataContext.get_current()
+        context.enable_progress_bars = False
+        context.print_on_execution_start = False
+        chunks = min(job.shards, max(MAX_CHUNKS, CHUNKS_PER_WORKER * workers))
+        workers = min(workers, chunks)
+        results = ray.data.from_numpy(np.array_split(np.arange(job.shards), chunks)).map_batches(
+            _RayWorker,
+            batch_size=1,
+            compute=ActorPoolStrategy(size=workers),
+            fn_constructor_args=(job, work, work.device, plugin_files(), 1),
+            num_cpus=1,
+            num_gpus=1 / -(-workers // gpus) if gpus else None,
+        )
+        try:
+            for row in results.iter_rows():
+                if isinstance(row["result"], LegendaError):
+                    raise row["result"]
+                yield row["result"]
+        except ray.exceptions.RayError as error:
+            raise LegendaError(f"Ray stopped ({error}); call the same command again to resume") from error
+
+
+class _RayWorker:
+    """A worker of Ray, by default on the GPU that Ray assigns.
+
+    Returns a LegendaError as a result, as Ray prints tracebacks of those that are raised.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        try:
+            self._worker: Worker | LegendaError = Worker(*arguments)
+        except LegendaError as error:
+            self._worker = error
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, list[ShardResult | LegendaError]]:
+        results: list[ShardResult | LegendaError] = []
+        for shard in batch["data"]:
+            try:
+                results.append(self._worker.process(int(shard)) if isinstance(self._worker, Worker) else self._worker)
+            except LegendaError as error:
+                results.append(error)
+            if isinstance(results[-1], LegendaError):
+                break
+        return {"result": results}

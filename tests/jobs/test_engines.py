@@ -1,0 +1,175 @@
+"""One job in this process, in a pool and by Ray: equal files, and what is killed or fails is repeated or reported."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legenda.data.captions import ScenesData
+from legenda.data.scenes import draw_scene, make_scene
+from legenda.extractors import load_extractor
+from legenda.jobs.engine import ray_cluster
+
+EXTRACTOR = '''
+"""The extractor of scenes; the first call with the narrow image kills its process."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from legenda.data.scenes import extract as extract_scenes
+
+HERE = Path(__file__).parent
+
+def extract(images):
+    with (HERE / "calls.txt").open("a") as calls:
+        calls.write(f"{os.getpid()}\\n")
+    if (HERE / "slow").exists():
+        time.sleep(0.3)
+    if (HERE / "deadly").exists() and any(image.width < 320 for image in images):
+        (HERE / "deadly").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return extract_scenes(images)
+'''
+IMAGES = 12
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """Ray with two CPUs of this machine; workers run at normal priority."""
+    pytest.importorskip("ray", reason="needs the extra ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")
+        with ray_cluster(2):
+            yield
+
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    """A folder of images, one of them narrower than the rest and one damaged; writes the extractor's file, too."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number in range(IMAGES):
+        side = 160 if number == 5 else 320
+        draw_scene(make_scene("fresh", number)).resize((side, side)).save(folder / f"{number:02d}.png")
+    (folder / "08.png").write_text("not an image")
+    (tmp_path / "mine.py").write_text(EXTRACTOR)
+    return folder
+
+
+@pytest.fixture
+def commands(images, make_run, tmp_path) -> dict[str, str]:
+    """The commands of both kinds of jobs."""
+    options = f"--extractor {tmp_path / 'mine.py'} --device cpu --workers 2 --shard-size 3 --batch-size 2"
+    run = make_run("ngsan", ScenesData(train=40, validation=2), extractor=load_extractor(tmp_path / "mine.py").name)
+    return {"captions": f"caption {images} --model {run} {options}", "features": f"extract {images} {options}"}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("kind", ["captions", "features"])
+def test_the_three_engines_write_the_same_files(commands, run_command, tmp_path, kind):
+    folders = {engine: tmp_path / engine for engine in ("local", "pool", "ray")}
+    for engine, out in folders.items():
+        code, output, err = run_command(f"{commands[kind]} --engine {engine} --out {out}")
+        assert code == 2
+        assert "12 images in 4 shards" in output
+        assert "1 of 12 images could not be" in err
+    found = [contents(out) for out in folders.values()]
+    assert len([name for name in found[0] if name.startswith(f"{kind}-")]) == (4 if kind == "captions" else 8)
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("engine", ["pool", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_worker_that_is_killed_is_replaced(commands, run_command, tmp_path, engine):
+    run_command(f"{commands['features']} --out {tmp_path / 'expected.safetensors'}")
+    (tmp_path / "deadly").touch()
+    (tmp_path / "calls.txt").unlink()
+    code, out, _ = run_command(f"{commands['features']} --engine {engine} --out {tmp_path / 'f.safetensors'}")
+    assert not (tmp_path / "deadly").exists()  # it was killed
+    assert len(set((tmp_path / "calls.txt").read_text().split()) - {str(os.getpid())}) >= 2
+    assert code == 2
+    assert "f.safetensors: 11 images by mine-" in out
+    assert (tmp_path / "f.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("engine", ["local", "pool", "ray"])
+def test_a_killed_driver_is_resumed_and_its_workers_end(commands, run_command, tmp_path, engine):
+    import ray
+
+    run_command(f"{commands['features']} --out {tmp_path / 'expected'}")
+    (tmp_path / "calls.txt").unlink()
+    (tmp_path / "slow").touch()
+    out, command = tmp_path / "out", f"{commands['features']} --engine {engine} --out {tmp_path / 'out'}"
+    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "legenda", *command.split()], env=environment, stderr=subprocess.PIPE, text=True
+    )
+    while not list(out.glob("features-*.jsonl")):
+        assert driver.poll() is None, driver.communicate()
+        time.sleep(0.05)
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    if engine == "pool":
+        workers = {Path(f"/proc/{process}") for process in (tmp_path / "calls.txt").read_text().split()}
+        deadline = time.monotonic() + 20
+        while any(process.exists() for process in workers - {Path(f"/proc/{os.getpid()}")}):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    (tmp_path / "slow").unlink()
+    complete = {path: path.stat().st_ino for path in out.glob("features-*.jsonl")}
+    assert 0 < len(complete) < 4
+    assert run_command(command)[0] == 2
+    assert {path: path.stat().st_ino for path in complete} == complete  # not written again
+    assert contents(out) == contents(tmp_path / "expected")
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("engine", ["pool", pytest.param("ray", marks=pytest.mark.slow)])
+def test_an_error_of_a_worker_reaches_the_caller(commands, run_command, tmp_path, engine):
+    """bf16 is computed with packed weights on a CPU, which are not compiled."""
+    command = f"{commands['captions']} --engine {engine} --out {tmp_path / 'out'} --precision bf16 --compile"
+    code, out, err = run_command(command)
+    assert (code, out) == (2, "")
+    assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("extract {0} --extractor scenes --engine ray --device cpu,cpu --out {0}/o", "ray assigns the GPUs itself"),
+        ("extract {0} --extractor scenes --device cpu,gpu", "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'"),
+        ("extract {0} --extractor scenes --device cpu,cuda:99", "the device cuda:99 does not exist"),
+        ("extract {0} --extractor scenes --num-regions 36", "the extractor scenes has no choice of 36 regions"),
+        ("caption {0} --model none --engine pool", "name a folder for them with --out"),
+        ("caption {0} --model none --engine pool --out {0}/c.txt", "name a folder for them with --out"),
+        ("caption {0} --model none --format json --out {0}/o", "leave out --format"),
+        ("caption {0} --model none --workers 0 --out {0}/o", "--workers must be at least 1, not 0"),
+    ],
+)
+def test_impossible_options_are_refused(run_command, tmp_path, options, message):
+    (tmp_path / "a.png").touch()
+    code, out, err = run_command(options.format(tmp_path))
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_without_ray_the_extra_is_named(run_command, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    for command in (f"caption {tmp_path} --model none", f"extract {tmp_path} --extractor scenes"):
+        code, _, err = run_command(f"{command} --engine ray --out {tmp_path / 'out'}")
+        assert code == 2
+        assert "pip install '.[ray]'" in err
