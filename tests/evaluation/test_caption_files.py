@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,12 @@ def test_missing_file_is_named(tmp_path):
     for read in (read_predictions, read_references):
         with pytest.raises(LegendaError, match=r"nothing\.json cannot be read"):
             read(tmp_path / "nothing.json")
+
+
+def test_repeated_keys_take_linear_time(tmp_path):
+    path = tmp_path / "captions.json"
+    path.write_text("{" + ",".join(f'"{i:06d}": "a"' for i in range(200_000)) + ',"199999": "b"}')
+    started = time.process_time()
+    with pytest.raises(LegendaError, match="199999"):
+        read_predictions(path)
+    assert time.process_time() - started < 10  # quadratic time is minutes

@@ -84,12 +84,12 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
 def _content(path: Path, hint: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Return a JSON object as a dict; raise DataError for a repeated key, which `json` itself ignores."""
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise DataError(f"{path} cannot be read ({twice} occurs twice); {hint}")
-        return found
+        content: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in content:
+                raise DataError(f"{path} cannot be read ({key} occurs twice); {hint}")
+            content[key] = value
+        return content
 
     return parse_json(read_text(path, hint), path, hint, object_pairs_hook=unique)
 
