@@ -22,7 +22,7 @@ from PIL import Image
 import legenda
 from legenda.evaluation.submission import IMAGE_COUNTS
 from legenda.extractors import bottom_up
-from legenda.metrics.spice_jars import VARIABLE
+from legenda.metrics.spice import JARS_VARIABLE
 from legenda.recipes import get_recipe
 from legenda.recipes.tables import get_table
 from test_docs import PAGES, ROOT
@@ -218,11 +218,11 @@ def test_all_commands_of_the_guide_run_in_order(sized, run_command, monkeypatch)
     def link_jars(folder: Path, **_: object) -> list[Path]:
         """Stand for the download of SPICE's jars, which are used where they are."""
         if has_jars:
-            folder.symlink_to(os.environ[VARIABLE])
+            folder.symlink_to(os.environ[JARS_VARIABLE])
         return [folder]
 
-    has_jars = bool(os.environ.get(VARIABLE))
-    monkeypatch.setattr("legenda.metrics.spice_jars.download_jars", link_jars)
+    has_jars = bool(os.environ.get(JARS_VARIABLE))
+    monkeypatch.setattr("legenda.metrics.spice.download_jars", link_jars)
     printed = [(words, execute(words, sized, run_command, monkeypatch)) for words in COMMANDS]
 
     images = {"convert": f"{len(TRAIN) + len(VAL)} images", "extract": f"{len(TRAIN) + len(VAL)} images"}

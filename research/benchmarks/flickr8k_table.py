@@ -20,8 +20,9 @@ import numpy as np
 
 from legenda.evaluation.caption_files import read_references, read_single_predictions
 from legenda.io import write_json
-from legenda.metrics import WITHOUT_JAVA, Difference, Scores, Spice, compare, evaluate, holm, intervals
+from legenda.metrics import WITHOUT_JAVA, Difference, Scores, compare, evaluate, holm, intervals
 from legenda.recipes import all_recipes
+from legenda.metrics.spice import spice
 from legenda.text import ptb_tokenize
 
 sys.path.append(str(Path(__file__).parents[1] / "figures"))
@@ -99,7 +100,7 @@ def score_spice(texts: Iterable[Captions], references: Mapping[str, Sequence[str
     for pairs in (firsts, sorted(set(new) - set(firsts))):
         if pairs:
             tokens = [[" ".join(ptb_tokenize(text)) for text in references[image]] for image, _ in pairs]
-            found = Spice(cache=kept / "parsed").score([" ".join(ptb_tokenize(text)) for _, text in pairs], tokens)
+            found = spice([" ".join(ptb_tokenize(text)) for _, text in pairs], tokens, cache=kept / "parsed")
             for (image, text), value in zip(pairs, found.per_image, strict=True):
                 known.setdefault(image, {})[text] = value
             write_json(file, known)

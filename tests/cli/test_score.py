@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from legenda.metrics import WITHOUT_JAVA, compare, evaluate, intervals, measure_diversity
-from legenda.metrics.spice_jars import CORENLP
+from legenda.metrics.spice import JARS
 
 REFERENCES = {
     "1": ["A goat climbs a wall.", "The goat's on a wall."],
@@ -72,7 +71,7 @@ def test_scores_and_intervals_are_printed_and_written(score):
 
 
 def test_missing_programs_give_null_and_a_notice(score, monkeypatch):
-    monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
+    monkeypatch.setattr("legenda.metrics.spice.find_spec", lambda _: None)
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
     monkeypatch.setenv("LEGENDA_JAVA", "/bin/sh")
     code, out, err = score(
@@ -202,22 +201,6 @@ INVALID = [
 ]
 
 
-def test_spice_refuses_another_corenlp_and_a_machine_without_java(score, monkeypatch, tmp_path):
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    for version, reason in (("4.5.4", "is CoreNLP 4.5.4, but SPICE needs 3.6.0; download"), ("3.6.0", "need Java; ")):
-        for name in CORENLP:
-            with zipfile.ZipFile(jars / name, "w") as jar:
-                jar.writestr("META-INF/MANIFEST.MF", f"Manifest-Version: 1.0\nImplementation-Version: {version}\n")
-        monkeypatch.delenv("LEGENDA_JAVA", raising=False)
-        monkeypatch.setenv("PATH", str(tmp_path))
-        monkeypatch.setattr("legenda.metrics.spice.find_program", lambda _, file: Path(file))
-        monkeypatch.setattr("legenda.metrics.java.find_spec", lambda _: None)
-        code, out, err = score(f"predictions.json references.json --metrics SPICE --spice-jars {jars}")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert reason in err
-
-
 @pytest.mark.parametrize(("content", "options", "message"), INVALID)
 def test_invalid_input_gives_one_sentence_and_writes_nothing(score, content, options, message):
     write("odd.json", content)
@@ -233,19 +216,19 @@ def test_invalid_input_gives_one_sentence_and_writes_nothing(score, content, opt
 
 
 def test_download_spice(score, monkeypatch):
-    digests = {}
-    for name in CORENLP:
+    digests, names = {}, [Path(name).name for name in JARS][:2]
+    for name in names:
         path = Path("maven", name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(name)
         digests[name] = hashlib.sha256(name.encode()).hexdigest()
     defaults = {"url": Path("maven").resolve().as_uri(), "jars": digests}
-    monkeypatch.setattr("legenda.metrics.spice_jars.download_jars.__kwdefaults__", defaults)
+    monkeypatch.setattr("legenda.metrics.spice.download_jars.__kwdefaults__", defaults)
     code, out, err = score("--download-spice jars")
     assert (code, err) == (0, "")
-    assert out.splitlines()[:2] == [f"jars/{name}" for name in CORENLP]
+    assert out.splitlines()[:2] == [f"jars/{name}" for name in names]
     assert "export LEGENDA_SPICE_JARS=jars" in out
-    Path("maven", CORENLP[0]).unlink()
+    Path("maven", names[0]).unlink()
     code, out, err = score("--download-spice more")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "cannot be downloaded" in err

@@ -4,11 +4,12 @@ import json
 import warnings
 from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import METRICS, WITHOUT_JAVA, DocumentFrequencies, MeteorScores, Scores, SpiceScores
+from legenda.metrics import METRICS, WITHOUT_JAVA, DocumentFrequencies, MeteorScores, Scores, SpiceScores, evaluation
 from legenda.metrics import evaluate as evaluate_all
 
 
@@ -111,31 +112,21 @@ def test_mistakes_are_named(predictions, references, message):
 def programs(monkeypatch) -> Callable[..., None]:
     """Says what METEOR and SPICE answer: their scores, or the complaint with which they fail."""
 
-    def prepare(meteor: str | MeteorScores, spice: str | SpiceScores) -> None:
-        def program(answer: str | MeteorScores | SpiceScores) -> type:
-            class Program:
-                def __init__(self, *_: object) -> None: ...
+    def prepare(**answers: str | MeteorScores | SpiceScores) -> None:
+        for name, answer in answers.items():
 
-                def __enter__(self) -> "Program":
-                    return self
+            def program(*_: object, answer: Any = answer) -> Any:
+                if isinstance(answer, str):
+                    raise LegendaError(answer)
+                return answer
 
-                def __exit__(self, *_: object) -> None: ...
-
-                def score(self, *_: object) -> MeteorScores | SpiceScores:
-                    if isinstance(answer, str):
-                        raise LegendaError(answer)
-                    return answer
-
-            return Program
-
-        monkeypatch.setattr("legenda.metrics.evaluation.Meteor", program(meteor))
-        monkeypatch.setattr("legenda.metrics.evaluation.Spice", program(spice))
+            monkeypatch.setattr(evaluation, name, program)
 
     return prepare
 
 
 def test_auto_leaves_out_what_is_missing_as_none_with_one_notice(programs):
-    programs("install the extra", "fetch the jars")
+    programs(meteor="install the extra", spice="fetch the jars")
     with pytest.warns(UserWarning, match="^no METEOR: install the extra; no SPICE: fetch the jars$") as warned:
         scores = evaluate_all(PREDICTIONS, REFERENCES)
     assert len(warned) == 1
@@ -149,7 +140,7 @@ def test_auto_leaves_out_what_is_missing_as_none_with_one_notice(programs):
 
 def test_auto_has_what_is_there(programs):
     meteor = MeteorScores(0.25, [0.5, 0.25, 0.0], [(1.0,), (2.0,), (3.0,)])
-    programs(meteor, SpiceScores(0.125, [0.25, None, 0.0], {}))
+    programs(meteor=meteor, spice=SpiceScores(0.125, [0.25, None, 0.0], {}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         scores = evaluate_all(PREDICTIONS, REFERENCES)
@@ -160,7 +151,7 @@ def test_auto_has_what_is_there(programs):
 
 @pytest.mark.parametrize("name", ["METEOR", "SPICE"])
 def test_a_missing_program_asked_for_by_name_is_a_mistake(programs, name):
-    programs("install the extra", "install the extra")
+    programs(meteor="install the extra", spice="install the extra")
     with pytest.raises(LegendaError, match=r"^install the extra$"):
         evaluate(PREDICTIONS, REFERENCES, metrics=["BLEU-1", name])
 

