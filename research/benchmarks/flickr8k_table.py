@@ -21,8 +21,8 @@ import numpy as np
 from legenda.evaluation.caption_files import read_references, read_single_predictions
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Difference, Scores, compare, evaluate, holm, intervals
-from legenda.recipes import all_recipes
 from legenda.metrics.spice import spice
+from legenda.recipes import all_recipes
 from legenda.text import ptb_tokenize
 
 sys.path.append(str(Path(__file__).parents[1] / "figures"))
