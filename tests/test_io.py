@@ -1,9 +1,12 @@
-"""Atomic writes, reading with errors of one sentence, pickles of plain data."""
+"""Atomic writes, locks, and reading with errors of one sentence."""
 
 import gzip
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -43,15 +46,6 @@ def test_the_file_is_replaced_on_exit_only(tmp_path):
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert names(tmp_path) == ["a.txt"]
-
-
-def test_an_open_reader_keeps_the_old_content(tmp_path):
-    path = tmp_path / "a.txt"
-    write_text(path, "old")
-    with path.open() as reader:
-        write_text(path, "new")
-        assert reader.read() == "old"  # the file was replaced, not overwritten
-    assert path.read_text() == "new"
 
 
 @pytest.mark.parametrize("failure", [ValueError("a bug"), KeyboardInterrupt(), DataError("a mistake")])
@@ -126,12 +120,6 @@ def test_a_folder_instead_of_the_file_raises(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_values_without_json_form_write_nothing(tmp_path):
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "a.json", {"a": object()})
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -161,11 +149,6 @@ def test_damaged_json_raises_with_the_hint(tmp_path, content, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_zero_byte_in_a_path_is_one_sentence():
-    with pytest.raises(DataError, match=r"cannot be read \(embedded null byte\); write it again"):
-        read_json("a\0.json", "write it again")
-
-
 def test_characters_in_two_halves(tmp_path):
     (tmp_path / "a.json").write_bytes(rb'["\ud83d\ude00", "\\ud800"]')
     assert read_json(tmp_path / "a.json") == ["\U0001f600", r"\ud800"]
@@ -185,10 +168,6 @@ def test_verified_wraps_exceptions(failure, message):
 
     with pytest.raises(DataError, match=f"^{message}$"):
         verified(read, "x.bin", "copy it")
-
-
-def test_verified_returns_the_value():
-    assert verified(lambda: json.loads("[1]"), "x.bin", "copy it") == [1]
 
 
 def test_names_of_files_that_are_not_utf_8_are_written_as_escapes(tmp_path):
@@ -227,3 +206,64 @@ def test_a_file_that_is_read_is_not_written(tmp_path):
             check_output(out, [tmp_path / "gone", tmp_path / "a"])
     check_output(None, [tmp_path / "a"])
     check_output(tmp_path / "b", [tmp_path / "a", "b"])
+
+
+HOLD = """
+import sys, time
+from legenda.io import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("path", [".", ""])
+def test_a_path_without_a_name_is_locked(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with locked(path):
+        assert len([*tmp_path.iterdir()]) == 1
+
+
+@pytest.mark.usefixtures("holder")
+def test_one_process_writes_at_a_time(tmp_path):
+    with pytest.raises(DataError, match="run is being written by another process"), locked(tmp_path / "run"):
+        raise AssertionError
+    with locked(tmp_path / "other"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_does_not_count(holder, tmp_path):
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / ".run.lock").exists()
+    with locked(tmp_path / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_cannot_take_a_lock_twice(tmp_path):
+    with locked(tmp_path / "run"):
+        with pytest.raises(DataError, match="another process"), locked(tmp_path / "run"):
+            raise AssertionError
+        assert (tmp_path / ".run.lock").exists()
+    with locked(tmp_path / "run"):
+        pass
+
+
+def test_only_leftovers_of_the_same_name_are_removed(tmp_path):
+    mine, others = tmp_path / ".run.abcd1234.partial", tmp_path / ".run.json.abcd1234.partial"
+    mine.touch()
+    others.touch()
+    with locked(tmp_path / "run"):
+        assert not mine.exists()
+        assert others.exists()

@@ -1,14 +1,17 @@
-"""Annotations of every layout, their splits, and errors for damaged ones."""
+"""Captioned images and videos of every layout, their splits, and errors for damaged ones."""
 
 import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from legenda.data import CaptionedImage, read_karpathy
 from legenda.data.annotations import read_annotations
+from legenda.data.captions import KarpathyData
 from legenda.errors import DataError
 
 COCO = {
@@ -174,3 +177,170 @@ def test_a_folder_without_captions_and_a_missing_file_are_named(tmp_path):
         read_annotations(tmp_path)
     with pytest.raises(DataError, match=r"gone\.csv cannot be read"):
         read_annotations(tmp_path / "gone.csv")
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    sentences = [{"raw": "A dog runs.", "tokens": ["a", "dog", "runs"]}, {"raw": "The dog.", "tokens": ["the", "dog"]}]
+    whole = {"filename": "12_ab.jpg", "imgid": 0, "split": "train", "sentences": sentences, **changes}
+    return {key: value for key, value in whole.items() if value is not None}
+
+
+def write_images(path: Path, *images: Any) -> Path:
+    text = json.dumps({"images": images, "dataset": "tiny"})
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "dataset.json.gz"])
+def test_an_image_keeps_its_captions_verbatim_and_its_file_name_as_id(tmp_path, name):
+    read = read_karpathy(write_images(tmp_path / name, entry()))
+    assert read == [
+        CaptionedImage(
+            "12_ab", "12_ab.jpg", ("A dog runs.", "The dog."), "train", (("a", "dog", "runs"), ("the", "dog"))
+        )
+    ]
+
+
+def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
+    name = "COCO_val2014_000000000042.jpg"
+    path = write_images(
+        tmp_path / "dataset_coco.json", entry(filename=name, filepath="val2014", cocoid=42, split="val")
+    )
+    (image,) = read_karpathy(path)
+    assert (image.id, image.file, image.split) == ("42", f"val2014/{name}", "val")
+
+
+def test_an_image_whose_captions_are_withheld_is_kept(tmp_path):
+    (image,) = read_karpathy(write_images(tmp_path / "d.json", entry(sentences=[], split="test")))
+    assert image.captions == ()
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([entry(filename=None)], r"images\[0\] has no 'filename'"),
+        ([entry(), entry(filename="b.jpg", split=None)], r"images\[1\] has no 'split'"),
+        ([entry(sentences=None)], r"images\[0\] has no 'sentences'"),
+        ([entry(sentences=[{"raw": "A cat."}, {"tokens": ["a"]}])], r"images\[0\].sentences\[1\] has no 'raw'"),
+        (
+            [entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])],
+            r"has tokens that are not all text",
+        ),
+        (
+            [entry(sentences=[{"raw": "A cat.", "tokens": "a"}])],
+            r"sentences.0. is of type str, not list",
+        ),
+        ([entry(sentences="A cat.")], "images.0. is of type str, not list"),
+        ([entry(sentences=["A cat."])], r"sentences\[0\] has no 'raw'"),
+        ([7], r"images\[0\] has no 'filename'"),
+        ([entry(cocoid=True)], r"images\[0\] is of type bool"),
+        ([entry(cocoid={})], r"images\[0\] is of type dict"),
+        ([entry(), entry()], r"share the id '12_ab'"),
+        ([entry(filename="a.jpg", cocoid=5), entry(filename="b.jpg", cocoid=5)], "'a.jpg'.*'b.jpg'.*share the id '5'"),
+        ([entry(cocoid=1), entry(cocoid=2, split="val")], "split train.*split val.*share the file '12_ab.jpg'"),
+        ([entry(), entry(filename="12_ab.png", split="val")], "split train.*split val.*share the id"),
+    ],
+)
+def test_faults_of_karpathys_layout_are_named_with_the_file_and_the_key(tmp_path, images, message):
+    path = write_images(tmp_path / "faulty.json", *images)
+    with pytest.raises(DataError, match=rf"faulty\.json.*{message}"):
+        read_karpathy(path)
+
+
+def test_flickr8k_has_its_published_layout(shared):
+    images = read_karpathy(shared / "data/flickr8k/dataset_flickr8k.json.gz")
+    assert Counter(image.split for image in images) == {"train": 5999, "val": 1000, "test": 1000}
+    assert all(len(image.captions) == (0 if image.split == "test" else 5) for image in images)
+    assert images[0].id == "1000268201_693b08cb0e"
+
+
+def test_coco_ids_are_numbers(shared):
+    images = read_karpathy(shared / "data/coco_mini/dataset_coco_mini.json")
+    assert len(images) == 531
+    assert (images[0].id, images[0].file) == ("9", "images/000000000009.jpg")
+
+
+VATEX = [{"videoID": "-ab_000001_000011", "enCap": ["A man runs.", "He runs."], "chCap": ["x"]}]
+MSRVTT = {
+    "info": {},
+    "videos": [
+        {"id": 0, "video_id": "video0", "category": 1, "split": "train"},
+        {"id": 1, "video_id": "video1", "category": 2, "split": "validate"},
+    ],
+    "sentences": [
+        {"sen_id": 0, "video_id": "video0", "caption": "a man sings"},
+        {"sen_id": 1, "video_id": "video1", "caption": "a dog barks"},
+        {"sen_id": 2, "video_id": "video0", "caption": "someone is singing"},
+    ],
+}
+
+
+def written(folder: Path, **files: object) -> Path:
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def read_videos(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
+    return {image.id: (image.split, image.captions) for image in read_annotations(path)}
+
+
+def test_a_folder_of_vatex_has_its_splits_in_the_names(tmp_path):
+    rest = [[{"videoID": name, "enCap": [name]}] for name in ("b", "c")]
+    folder = written(
+        tmp_path, **{"vatex_training_v1": VATEX, "vatex_validation_v1": rest[0], "vatex_public_test_v1": rest[1]}
+    )
+    assert read_videos(folder) == {
+        "-ab_000001_000011": ("train", ("A man runs.", "He runs.")),
+        "b": ("val", ("b",)),
+        "c": ("test", ("c",)),
+    }
+
+
+def test_msrvtt_in_one_file_or_two(tmp_path):
+    test = {"videos": [{"video_id": "video2", "split": "test"}], "sentences": []}
+    folder = written(tmp_path, train_val_videodatainfo=MSRVTT, test_videodatainfo=test)
+    both = {
+        "video0": ("train", ("a man sings", "someone is singing")),
+        "video1": ("val", ("a dog barks",)),
+    }
+    assert read_videos(tmp_path / "train_val_videodatainfo.json") == both
+    assert read_videos(folder) == {"video2": ("test", ()), **both}
+
+
+def test_videos_are_data_like_images(tmp_path):
+    """Frames as VATEX's I3D files have them, (1, T, D), of different lengths."""
+    written(tmp_path, train_val_videodatainfo=MSRVTT)
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for name, length in (("video0", 3), ("video1", 2)):
+        np.save(frames / f"{name}.npy", np.arange(length * 4, dtype=np.float32).reshape(1, length, 4))
+    data = KarpathyData(annotations=tmp_path / "train_val_videodatainfo.json", features=frames, min_count=1)
+    opened = data.open(lambda _: None)
+    assert opened.feature_dim == 4
+    regions = opened.train.read(np.array([0]))
+    assert regions.features[0].tolist() == np.arange(12.0).reshape(3, 4).tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([{"videoID": "a", "enCap": [3]}], "entry 0 lacks videoID, or its enCap are no texts"),
+        ([{"videoID": "a"}, "b"], "entry 1 lacks videoID"),
+        ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its 'videos'"),
+        (
+            {**MSRVTT, "videos": [{"video_id": "video0", "split": "dev"}]},
+            r"videos\[0\] lacks video_id, or its split is",
+        ),
+        ({**MSRVTT, "sentences": [{"video_id": "video0"}]}, r"sentences\[0\] lacks video_id or a text as caption"),
+        ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] lacks video_id"),
+        ({**MSRVTT, "sentences": [{"video_id": {}, "caption": "a"}]}, r"sentences\[0\] lacks video_id"),
+        ([*VATEX, *VATEX], "000011"),
+        ([{"videoID": "a", "enCap": "text"}], "entry 0 lacks videoID, or its enCap are no texts"),
+        ({**MSRVTT, "sentences": 5}, "'sentences' of .* is of type int, not list"),
+        ({**MSRVTT, "videos": {"a": 1}}, "'videos' of .* is of type dict, not list"),
+    ],
+)
+def test_what_is_broken_in_videos_is_named(tmp_path, content, message):
+    with pytest.raises(DataError, match=message):
+        read_annotations(written(tmp_path, vatex_training=content) / "vatex_training.json")

@@ -43,11 +43,6 @@ def test_captions_begin_and_end_with_the_end_id_and_are_padded_with_minus_one():
     assert encoded.tokens.tolist() == [[[0, 2, 3, 0, -1, -1], [0, 4, 0, -1, -1, -1]], [[0, 5, 6, 1, 2, 0], pad]]
 
 
-def test_long_captions_are_cut_at_max_words_and_still_end():
-    encoded = EncodedCaptions.of(captions(("a b c d e",), ("a",)), LETTERS, max_caption_length=3)
-    assert encoded.tokens.tolist() == [[[0, 2, 3, 4, 0]], [[0, 2, 0, -1, -1]]]
-
-
 def test_a_caption_without_words_is_left_out_and_an_image_without_any_is_named():
     encoded = EncodedCaptions.of(captions(("...", "a"), ("b", "")), LETTERS, max_caption_length=3)
     assert encoded.counts.tolist() == [1, 1]
@@ -76,19 +71,6 @@ def test_rows_are_repeated_evenly_when_there_are_fewer():
         counted = sorted([row[1] for row in two].count(word) for word in (2, 3))
         assert counted == [2, 3]
         assert len({row[1] for row in five}) == 5
-
-
-def test_rows_are_as_long_as_the_longest_that_was_chosen_and_follow_the_order_asked_for():
-    encoded = EncodedCaptions.of(captions(("a",), ("a b c d e",), ("b",)), LETTERS, max_caption_length=9)
-    assert rows_of(encoded, [2, 0], 1) == [[[0, 3, 0]], [[0, 2, 0]]]
-    assert rows_of(encoded, [0, 1], 1) == [[[0, 2, 0, -1, -1, -1, -1]], [[0, 2, 3, 4, 5, 6, 0]]]
-
-
-def test_the_same_generator_draws_the_same_rows():
-    encoded = EncodedCaptions.of(captions(*[("a", "b", "c", "d", "e")] * 20), LETTERS, max_caption_length=3)
-    images = list(range(20))
-    assert rows_of(encoded, images, 2, seed=7) == rows_of(encoded, images, 2, seed=7)
-    assert rows_of(encoded, images, 2, seed=7) != rows_of(encoded, images, 2, seed=8)
 
 
 def write_karpathy(folder, *, boxes: bool = True, leave_out: tuple[str, ...] = ()) -> KarpathyData:
@@ -124,21 +106,11 @@ def test_karpathy_data_pairs_captions_with_the_features_of_the_same_image(tmp_pa
     assert opened.train.source.endswith("features.safetensors")
 
 
-def test_karpathy_data_without_boxes_says_so(tmp_path):
-    opened = write_karpathy(tmp_path, boxes=False).open(nothing)
-    assert not opened.has_boxes
-    assert opened.train.read(np.array([0])).boxes is None
-
-
 def test_a_captioned_image_without_features_is_named(tmp_path):
     data = write_karpathy(tmp_path, leave_out=("1", "2"))
     with pytest.raises(DataError, match=r"features\.safetensors lacks 2 of the images, such as 1; extract features"):
         data.open(nothing)
     assert len(data.split("val")) == 1  # another split is whole
-
-
-def test_an_image_without_captions_needs_no_features(tmp_path):
-    assert len(write_karpathy(tmp_path, leave_out=("3",)).open(nothing).train) == 3
 
 
 def test_a_split_that_is_not_there_is_named(tmp_path):
@@ -162,15 +134,6 @@ def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp
         data.open(nothing)
     with pytest.raises(DataError, match="image 0 has no caption with a word in it; take it out of the training split"):
         EncodedCaptions.of(captions((), ("a",)), LETTERS, max_caption_length=3)
-
-
-@pytest.mark.parametrize("name", ["annotations", "features"])
-def test_a_missing_file_is_named(tmp_path, name):
-    data = write_karpathy(tmp_path)
-    path = getattr(data, name)
-    path.unlink()
-    with pytest.raises(DataError, match=path.name):
-        data.open(nothing)
 
 
 def test_nan_in_the_features_is_found_when_training_opens_them_or_the_image_is_read(tmp_path):
@@ -237,19 +200,6 @@ def test_images_are_found_under_the_names_of_their_files(tmp_path):
     assert opened.train.read(np.array([0])).features.tolist() == [[[7.0, 7.0]]]
 
 
-def test_captions_are_tokenized_once(tmp_path, monkeypatch):
-    tokenized: list[str] = []
-
-    def tokenize(text):
-        tokenized.append(text)
-        return ptb_tokenize(text)
-
-    monkeypatch.setattr("legenda.data.captions.create_tokenizer", lambda _: tokenize)
-    opened = write_karpathy(tmp_path).open(nothing)
-    EncodedCaptions.of(opened.train, opened.vocabulary, max_caption_length=9)
-    assert len(tokenized) == sum(map(len, opened.train.references))
-
-
 def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
     data = write_karpathy(tmp_path)
     content = json.loads(data.annotations.read_text())
@@ -292,8 +242,3 @@ def test_rows_are_what_the_vocabulary_makes_of_each_caption(references, max_capt
             whole = [0, *ids[:max_caption_length], 0]
             assert row == whole + [-1] * (len(row) - len(whole))
         assert all(row == [-1] * len(row) for row in image_rows[count:])
-
-
-def test_regions_of_half_precision_are_read_as_float32(tmp_path):
-    regions = write_karpathy(tmp_path).split("train").read(np.array([1]))
-    assert regions.features.dtype == torch.float32

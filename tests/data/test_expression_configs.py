@@ -169,12 +169,6 @@ def test_faults_in_detections_are_named(tmp_path, changes, problem):
         DetectionStore(detections(tmp_path, **changes))
 
 
-def test_an_npz_of_something_else_is_named(tmp_path):
-    np.savez(tmp_path / "other.npz", x=np.ones(3))
-    with pytest.raises(DataError, match=r"other\.npz has no array 'filenames'"):
-        DetectionStore(tmp_path / "other.npz")
-
-
 def test_real_phrases_choose_among_real_detections(shared):
     """Of the phrases, 62.9 % have a detection that overlaps their box by half: no choice can score more."""
     folder = shared / "data/flickr8k"

@@ -104,12 +104,6 @@ def test_splits_share_no_number_and_do_not_depend_on_each_others_size():
     assert large.split("test").ids[:1_000] == small.split("test").ids
 
 
-def test_the_seed_decides_which_numbers():
-    one, same, other = (NumberWordsData(seed=seed).split("test") for seed in (1, 1, 2))
-    assert one.sentences == same.sentences
-    assert one.sentences != other.sentences
-
-
 def test_every_word_is_known_and_gives_the_sentence_back():
     opened = NumberWordsData(train=3_000).open(lambda _: None)
     longest = 0

@@ -1,9 +1,7 @@
 """Parallel text files."""
 
 import gzip
-from dataclasses import fields, replace
-from pathlib import Path
-from typing import get_type_hints
+from dataclasses import replace
 
 import pytest
 
@@ -44,13 +42,6 @@ def test_several_references(folder):
     (folder / "other.de").write_text("\n".join(reversed(DE)), encoding="utf-8")
     split = read_parallel(folder / "val.en", folder / "val.de.gz", folder / "other.de")
     assert split.references == ((DE[0], DE[2]), (DE[1], DE[1]), (DE[2], DE[0]))
-
-
-def test_some_pairs_of_a_split(data):
-    part = data.split("val").at([2, 0])
-    assert part.ids == ("3", "1")
-    assert part.sentences == (EN[2], EN[0])
-    assert part.references == ((DE[2],), (DE[0],))
 
 
 def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
@@ -110,11 +101,6 @@ def test_bad_lines_are_named(folder, data, content, message):
         data.open(lambda _: None)
 
 
-def test_a_plain_file_goes_before_the_gzipped_one(folder, data):
-    (folder / "val.de").write_text("1\n2\n3\n", encoding="utf-8")
-    assert data.split("val").references == (("1",), ("2",), ("3",))
-
-
 def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
     with pytest.raises(DataError, match=r"val\.fr cannot be read"):
         replace(data, target="fr").split("val")
@@ -152,8 +138,3 @@ def test_two_references_of_wmt22(shared):
     split = read_parallel(*(folder / f"{name}.{end}" for end in ("src.en", "ref.A.de", "ref.B.de")))
     assert len(split) == 2_037
     assert {len(references) for references in split.references} == {2}
-
-
-def test_settings_are_plain_so_that_a_run_can_keep_them():
-    hints = get_type_hints(ParallelData)
-    assert {hints[field.name] for field in fields(ParallelData)} <= {Path, Path | None, str, int}

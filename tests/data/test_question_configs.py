@@ -1,7 +1,6 @@
 """Settings open questions with the regions of their images, splits apart, targets as learned."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import torch
 
 from legenda.data.features.packed import write_store
 from legenda.data.question_configs import DaquarData, SceneQuestionsData, VqaData
-from legenda.data.questions import EncodedQuestions, QuestionDataset, question_rows
+from legenda.data.questions import EncodedQuestions, QuestionDataset
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.vqa import PEOPLE, Question
 from legenda.errors import DataError
 from legenda.metrics.vqa import Annotation
-from legenda.text.encoding import encode_tokens
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 DIM = 5
@@ -168,15 +166,6 @@ def test_questions_become_padded_rows_and_soft_targets():
     assert targets.tolist() == [pytest.approx(row) for row in ([0.0] * 4, expected, expected)]
 
 
-def test_rows_need_no_answers_but_targets_do():
-    split = a_set(asked(0, "is it", None))
-    vocabulary = QuestionVocabulary.build([["is"]])
-    assert question_rows(split.questions, vocabulary, 3).tolist() == [[2, 1, 0]]
-    assert encode_tokens([], vocabulary, 3).shape == (0, 3)
-    with pytest.raises(DataError, match="come without answers"):
-        EncodedQuestions.of(split, vocabulary, AnswerVocabulary(("yes",)), 3)
-
-
 def test_daquar_shares_no_image_between_splits(shared, tmp_path):
     folder = shared / "data/daquar"
     images = [name for part in ("train", "test") for name in (folder / f"{part}_images_list.txt").read_text().split()]
@@ -234,23 +223,3 @@ def test_questions_of_one_family_of_scenes(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(DataError, match="no questions about scenes of the family parity; choose near, size or bind"):
         replace(data, families=("parity",)).split("val")
-
-
-def test_the_words_and_answers_of_scenes_are_few():
-    opened = SceneQuestionsData(train=300, validation=1).open(lambda _: None)
-    assert len(opened.vocabulary) == 45
-    counts = Counter(annotation.answers[0] for annotation in opened.train.annotations.values())
-    assert set(counts) == set(opened.answers.tokens)
-    assert {"yes", "no", "side by side", "one above the other", "4", "7"} < set(counts)
-
-
-@pytest.mark.parametrize(
-    ("data", "name", "problem"),
-    [
-        (SceneQuestionsData(train=1), "dev", "no split 'dev' of scenes; choose from train, val, test"),
-        (SceneQuestionsData(train=0), "train", "the split train of scenes takes at least 1 example, not 0"),
-    ],
-)
-def test_splits_of_scenes_that_cannot_be(data, name, problem):
-    with pytest.raises(DataError, match=problem):
-        data.split(name)

@@ -159,10 +159,3 @@ def test_phrases_that_begin_at_one_word_and_captions_of_one_text_have_ids_of_the
 def test_faults_in_phrases_are_named(tmp_path, entry, problem):
     with pytest.raises(DataError, match=rf"phrases\.json.* {problem}"):
         read_entities(*entities(tmp_path, entry))
-
-
-def test_a_image_without_a_split_is_named(tmp_path):
-    path, dataset = entities(tmp_path, {**ENTRY, "captions": [CAPTION]})
-    dataset.write_text(json.dumps({"images": [{"filename": "b.jpg", "split": "val", "sentences": []}]}))
-    with pytest.raises(DataError, match=r"dataset\.json lacks 'a.jpg'"):
-        read_entities(path, dataset)

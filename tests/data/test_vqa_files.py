@@ -82,12 +82,6 @@ def test_faults_in_annotations_are_named(tmp_path, entries, problem):
         read_vqa(questions, written(tmp_path / "a.json", {"annotations": entries}))
 
 
-def test_a_main_answer_that_is_missing_is_named(tmp_path):
-    path = written(tmp_path / "a.json", {"annotations": [{"question_id": 3}]})
-    with pytest.raises(LegendaError, match=r"annotations\[0\] has no 'multiple_choice_answer'"):
-        read_main_answers(path)
-
-
 def test_daquar_by_hand(tmp_path):
     rows = 'question,answer,image_id\nHow many beds ,2,image1\nwhat is there,"garbage_bin, table",image2\n'
     first, second = read_daquar(written(tmp_path / "data.csv", rows))

@@ -58,15 +58,6 @@ def test_ids_may_be_names_of_files_that_are_no_text(tmp_path):
     assert {*open_features(paths[-1]).ids} == {"\udcff", "b"}
 
 
-@pytest.mark.parametrize("out", ["b.hdf5", "b"])
-def test_half_of_a_surrogate_pair_is_no_name(tmp_path, out):
-    source = make(tmp_path / "a.safetensors", ("\ud800", "b"))
-    assert convert([source], tmp_path / "c.safetensors").images == 2
-    with pytest.raises(DataError, match=r"image '\\ud800' has an id that is not a valid file name"):
-        convert([source], tmp_path / out)
-    assert not (tmp_path / out).exists()
-
-
 def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
     source = make(tmp_path / "a.safetensors", ("1", "2", "3"))
     outs = ("b.safetensors", "b.hdf5", "b")
@@ -100,15 +91,6 @@ def test_what_does_not_belong_together_is_refused(tmp_path, second, message):
     with pytest.raises(DataError, match=message):
         convert(parts, tmp_path / "all.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
-
-
-@pytest.mark.parametrize("out", ["all.hdf5", "all"])
-@pytest.mark.parametrize("second", [{"width": 6}, {"boxes": False}])
-def test_mixed_widths_are_refused_in_every_kind(tmp_path, out, second):
-    parts = [make(tmp_path / "a.safetensors"), make(tmp_path / "b.safetensors", ("7",), **second)]
-    with pytest.raises(DataError, match="image '7'"):
-        convert(parts, tmp_path / out)
-    assert not (tmp_path / out).exists()
 
 
 def test_an_unnamed_extractor_can_be_named_once(tmp_path):

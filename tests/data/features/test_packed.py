@@ -1,5 +1,6 @@
 """The packed feature store: what is written is read, in any order; what is faulty is named."""
 
+import json
 import pickle
 import re
 import tempfile
@@ -9,12 +10,32 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_files import BOXES, Image, make_images, write
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from legenda.data.features import PackedFeatureStore, write_store
 from legenda.data.features.base import validate_regions
 from legenda.errors import DataError
+
+Image = tuple[str, np.ndarray, np.ndarray | None]
+
+
+def make_images(counts: list[int], width: int, *, boxes: bool = True, seed: int = 0) -> list[Image]:
+    rng = np.random.default_rng(seed)
+    images: list[Image] = []
+    for number, count in enumerate(counts):
+        corner = rng.uniform(0, 0.5, (count, 2))
+        xyxy = np.concatenate([corner, corner + rng.uniform(0.1, 0.5, (count, 2))], 1).astype(np.float32)
+        features = rng.standard_normal((count, width)).astype(np.float32)
+        images.append((f"img{number}", features, xyxy if boxes else None))
+    return images
+
+
+def write(path: Path, images: list[Image], dtype: str = "float32") -> PackedFeatureStore:
+    write_store(path, images, extractor="ours-1", dtype=dtype)
+    return PackedFeatureStore(path)
+
+
+BOXES = np.array([[0, 0, 1, 1], [0.2, 0.2, 0.4, 0.6]], np.float32)
 
 
 def assert_holds(store: PackedFeatureStore, images: list[Image], order: list[int]) -> None:
@@ -60,12 +81,6 @@ def test_every_finite_float16_is_read_to_the_bit(tmp_path):
     np.testing.assert_array_equal(read.features[0, : len(halves) - 700].view(np.uint16), halves[700:].view(np.uint16))
 
 
-def test_float16_rounds_to_the_nearest(tmp_path):
-    images = make_images([3, 5], 8)
-    read = write(tmp_path / "f.safetensors", images, "float16").read([1])
-    np.testing.assert_allclose(read.features[0], images[1][1], rtol=2**-11, atol=2**-25)
-
-
 def test_the_file_is_an_ordinary_safetensors_file(tmp_path):
     images = make_images([2, 3], 4)
     write(tmp_path / "f.safetensors", images)
@@ -76,33 +91,12 @@ def test_the_file_is_an_ordinary_safetensors_file(tmp_path):
     np.testing.assert_array_equal(arrays["boxes"], np.concatenate(boxes))
 
 
-def test_properties_of_a_store(tmp_path):
-    store = write(tmp_path / "f.safetensors", make_images([2, 3], 4, boxes=False))
-    assert (len(store), store.feature_dim, store.has_boxes, store.extractor) == (2, 4, False, "ours-1")
-    assert store.index("img1") == 1
-    assert len(repr(store)) < 400
-
-
 def test_a_pickled_store_opens_the_file_anew(tmp_path):
     images = make_images([400, 600], 64)
     store = write(tmp_path / "f.safetensors", images)
     travelling = pickle.dumps(store)
     assert len(travelling) < 1000
     assert_holds(pickle.loads(travelling), images, [1, 0])
-
-
-def test_reading_leaves_the_store_untouched(tmp_path):
-    images = make_images([2], 4)
-    store = write(tmp_path / "f.safetensors", images)
-    store.read([0]).features[:] = 9
-    assert_holds(store, images, [0])
-
-
-@pytest.mark.parametrize("wanted", [["img0", "nobody"], [2], [-1]])
-def test_an_image_that_is_not_there_is_refused(tmp_path, wanted):
-    store = write(tmp_path / "f.safetensors", make_images([2, 3], 4))
-    with pytest.raises(DataError, match=r"f\.safetensors (holds no features of image 'nobody'|has 2 images)"):
-        store.read(wanted)
 
 
 def test_boxes_barely_outside_are_cut_to_the_image(tmp_path):
@@ -120,22 +114,14 @@ ONE = np.ones((2, 3), np.float32)
     ("images", "message"),
     [
         ([("a", ONE, None), ("b", np.array([[1, np.nan, 2]]), None)], "'b'.*NaN or infinite"),
-        ([("a", np.array([[1, -np.inf, 2]]), None)], "'a'.*NaN or infinite"),
-        ([("a", np.array([[1, 1e300, 2]]), None)], "'a'.*NaN or infinite"),
         ([("a", ONE + 1j, None)], "'a'.*values of type complex64, where real numbers are needed"),
-        ([("a", ONE.astype(str), None)], "'a'.*values of type <U32, where real numbers"),
-        ([("a", ONE.astype(int).astype("M8[D]"), None)], "'a'.*values of type datetime64.D., where real numbers"),
         ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where the limit is 65504"),
         ([("a", ONE, None), ("b", np.ones((1, 4)), None)], "'b'.*width 4, those before 3"),
         ([("a", np.ones((0, 3)), None)], "'a'.*at least one region"),
-        ([("a", np.ones(3), None)], "'a'.*shape"),
         ([("a", ONE, BOXES[:1])], "'a'.*boxes of shape .1, 4. for 2 regions"),
         ([("a", ONE, BOXES * 224)], "'a'.*leaves 0..1"),
-        ([("a", ONE, BOXES * np.nan)], "'a'.*leaves 0..1"),
         ([("a", ONE, BOXES[:, [2, 1, 0, 3]])], "'a'.*is empty"),
-        ([("a", ONE, BOXES * [1, 0, 1, 0])], "'a'.*is empty"),
         ([("a", ONE, BOXES), ("b", ONE, None)], "'b'.*no boxes, unlike those before"),
-        ([("a", ONE, None), ("b", ONE, BOXES)], "'b'.* has boxes, unlike those before"),
         ([("a", ONE, None), ("a", ONE, None)], "'a'.*id of an earlier image"),
         ([], "no image to store"),
     ],
@@ -144,14 +130,6 @@ def test_what_no_model_could_use_is_not_written(tmp_path, images, message):
     with pytest.raises(DataError, match=rf"f\.safetensors.*{message}"):
         write_store(tmp_path / "f.safetensors", images, extractor="ours-1")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_failed_writing_keeps_the_older_file(tmp_path):
-    images = make_images([2], 4)
-    write(tmp_path / "f.safetensors", images)
-    with pytest.raises(DataError, match="no image"):
-        write_store(tmp_path / "f.safetensors", [], extractor="ours-1")
-    assert_holds(PackedFeatureStore(tmp_path / "f.safetensors"), images, [0])
 
 
 def test_a_folder_is_no_place_for_a_store(tmp_path):
@@ -170,21 +148,127 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
         (np.full((1, 3), 1e8, np.float32), BOX, None),  # float32 holds it, though no store of float16
         (np.full((1, 3), 1e30, np.float32), BOX, r"features as large as 1e\+30, where the limit is 1e\+09"),
         (np.ones((1, 3)) + 1j, BOX, "values of type complex128, where real numbers are needed"),
-        (np.ones((1, 3)), BOX.astype(str), "values of type <U32, where real numbers are needed"),
         (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the image
         (np.ones(3), None, r"features of shape \(3,\)"),
-        (np.ones((0, 3)), np.ones((0, 4)), r"features of shape \(0, 3\), .* at least one region"),
-        (np.ones((2, 0)), None, r"features of shape \(2, 0\)"),
         (np.ones((2, 3)), BOX, r"boxes of shape \(1, 4\) for 2 regions"),
         (np.full((1, 3), np.nan), BOX, "features that are NaN or infinite"),
-        (np.full((1, 3), -np.inf), None, "features that are NaN or infinite"),
         (np.ones((1, 3)), BOX * np.nan, "which leaves 0..1"),
         (np.ones((1, 3)), BOX * 640, "which leaves 0..1"),
-        (np.ones((1, 3)), -BOX, "which leaves 0..1"),
         (np.ones((1, 3)), BOX[:, [2, 1, 0, 3]], "which is empty"),
-        (np.ones((1, 3)), BOX[:, [0, 1, 2, 1]], "which is empty"),
     ],
 )
 def test_regions_are_validated(features, boxes, message):
     fault = validate_regions(features, boxes)
     assert fault is None if message is None else re.search(message, str(fault))
+
+
+def write_foreign(path: Path, changes: dict[str, np.ndarray | None], metadata: dict[str, str | None]) -> Path:
+    """A store of three images as another program would write it, with some arrays or entries changed or left out."""
+    features, boxes = np.ones((6, 3), np.float16), np.tile(BOXES, (3, 1))
+    arrays = {"features": features, "boxes": boxes, "offsets": np.array([0, 2, 4, 6]), **changes}
+    entries = {
+        "format": "legenda.features.1",
+        "ids": json.dumps(["a", "b", "c"]),
+        "extractor": "other",
+        **metadata,
+    }
+    kept = {name: array for name, array in arrays.items() if array is not None}
+    save_file(kept, path, {key: value for key, value in entries.items() if value is not None})
+    return path
+
+
+def changed(array: np.ndarray, row: int, value: float) -> np.ndarray:
+    copy = array.copy()
+    copy[row, 1] = value
+    return copy
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, value, dtype):
+    path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
+    store = PackedFeatureStore(path)
+    store.read(["a", "c"])
+    with pytest.raises(DataError, match="'b' has features that are NaN or infinite"):
+        store.read(["c", "b", "a"])
+    with pytest.raises(DataError, match="'b'"):
+        store.check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "metadata", "message"),
+    [
+        ({}, {"format": None}, "not a feature store"),
+        ({}, {"ids": None}, "'ids'"),
+        ({}, {"ids": "{"}, "cannot be read"),
+        ({}, {"ids": '["a", "b", "a"]'}, "twice"),
+        ({}, {"ids": '["a", "b"]'}, "'offsets'.*2 images"),
+        ({"offsets": None}, {}, "no array 'offsets'"),
+        ({"features": None}, {}, "no array 'features'"),
+        ({"offsets": np.array([0, 2, 2, 6])}, {}, "'offsets'"),
+        ({"offsets": np.array([0, 2, 4, 7])}, {}, "'offsets'"),
+        ({"offsets": np.array([0, 2, 4, 6], np.int32)}, {}, "'offsets' of .*I32, not I64"),
+        ({"features": np.ones((6, 3), np.float64)}, {}, "'features' of .*F64, not F16 or F32"),
+        ({"features": np.ones((3, 2, 3), np.float16)}, {}, "'features' of .* has the shape"),
+        ({"boxes": BOXES}, {}, "'boxes' of .* has the shape"),
+    ],
+)
+def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metadata, message):
+    with pytest.raises(DataError, match=message) as error:
+        PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", changes, metadata))
+    assert "f.safetensors" in str(error.value)
+
+
+def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
+    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
+    store.check()
+    assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("other", False, 6)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):
+    whole = tmp_path / "whole.safetensors"
+    write(whole, make_images([2, 3], 4))
+    content = whole.read_bytes()
+    for length in {*range(0, len(content), 7), 8, len(content) - 1}:
+        (tmp_path / "cut.safetensors").write_bytes(content[:length])
+        with pytest.raises(DataError, match=r"cut\.safetensors"):
+            PackedFeatureStore(tmp_path / "cut.safetensors")
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_changed_bit_is_found_by_the_checksum_of_its_image(tmp_path, boxes, dtype):
+    path = tmp_path / "f.safetensors"
+    images = make_images([2, 3, 1], 4, boxes=boxes)
+    store = write(path, images, dtype)
+    for position in range(3):
+        store.verify(position)
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    changed = [content.index(b"img1") + 3, start + 8 * (4 + 1)]  # a digit of the id, and the checksum
+    for array in ("boxes", "features")[not boxes :]:
+        begin, end = json.loads(content[8:start])[array]["data_offsets"]
+        changed.append(start + begin + (end - begin) * 2 // 6)  # the first row of the second image
+    for byte in changed:
+        damaged = bytearray(content)
+        damaged[byte] ^= 1 << 2
+        path.write_bytes(damaged)
+        store = PackedFeatureStore(path)
+        store.read([1])
+        with pytest.raises(
+            DataError, match=r"f\.safetensors: image 'img.' differs from its checksum; extract it again"
+        ):
+            store.verify(1)
+        store.verify(0)
+        store.verify(2)
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {}, {}))
+    store.read([0])
+    store.verify(0)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.safetensors does not exist"):
+        PackedFeatureStore(tmp_path / "absent.safetensors")

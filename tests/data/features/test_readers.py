@@ -1,0 +1,434 @@
+"""Stores in the formats of released features, valid and damaged."""
+
+import base64
+import json
+import pickle
+from pathlib import Path
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+import torch
+
+from legenda.data.features import write_store
+from legenda.data.features.readers import open_features
+from legenda.errors import DataError
+
+WIDTH, HEIGHT = 640, 480
+
+
+PIXELS = np.array([[64, 48, 320, 240], [0, 0, 640, 480], [32, 0, 64, 480]], np.float32)
+"""Boxes of an image of 640 x 480."""
+
+SHARES = PIXELS / np.array([WIDTH, HEIGHT, WIDTH, HEIGHT])
+
+IDS = ("9", "25", "30")
+
+
+def features_of(image: str, count: int = 3, width: int = 8) -> np.ndarray:
+    return np.random.default_rng(int(image)).standard_normal((count, width)).astype(np.float32)
+
+
+def write_hdf5(path: Path, *, size: bool = True, boxes: bool = True) -> Path:
+    with h5py.File(path, "w") as file:
+        for image in IDS:
+            file[f"{image}_features"] = features_of(image)
+            if boxes:
+                file[f"{image}_boxes"] = PIXELS
+            if size:
+                file[f"{image}_size"] = np.array([HEIGHT, WIDTH])
+    return path
+
+
+def tsv_line(image: str, features: np.ndarray, boxes: np.ndarray = PIXELS) -> str:
+    packed = [base64.b64encode(np.ascontiguousarray(part, "<f4")).decode() for part in (boxes, features)]
+    return "\t".join([image, str(WIDTH), str(HEIGHT), str(len(boxes)), *packed])
+
+
+def write_tsv(path: Path) -> Path:
+    path.write_text("".join(tsv_line(image, features_of(image)) + "\n" for image in IDS))
+    return path
+
+
+def write_mcan(path: Path) -> Path:
+    path.mkdir()
+    for image in IDS:
+        arrays = {"x": features_of(image).T, "bbox": PIXELS, "image_w": WIDTH, "image_h": HEIGHT, "num_bbox": 3}
+        np.savez(path / f"{image}.jpg.npz", **arrays)
+    return path
+
+
+def write_sizes(folder: Path) -> Path:
+    images = [{"id": int(image), "file_name": f"COCO_{image}.jpg", "width": WIDTH, "height": HEIGHT} for image in IDS]
+    (folder / "captions.json").write_text(json.dumps({"images": images}))
+    return folder / "captions.json"
+
+
+def write_cocobu(folder: Path) -> Path:
+    for name in ("cocobu_att", "cocobu_box"):
+        (folder / name).mkdir()
+    for image in IDS:
+        np.savez(folder / "cocobu_att" / f"{image}.npz", feat=features_of(image))
+        np.save(folder / "cocobu_box" / f"{image}.npy", PIXELS)
+    return folder / "cocobu_att"
+
+
+def write_native(path: Path) -> Path:
+    write_store(path, [(i, features_of(i), SHARES) for i in IDS], extractor="ours-1", dtype="float32")
+    return path
+
+
+BOXED = {
+    "native": lambda folder: (write_native(folder / "f.safetensors"), None),
+    "hdf5": lambda folder: (write_hdf5(folder / "f.hdf5"), None),
+    "hdf5 without sizes": lambda folder: (write_hdf5(folder / "f.h5", size=False), write_sizes(folder)),
+    "tsv": lambda folder: (write_tsv(folder / "f.tsv"), None),
+    "tsv in parts": lambda folder: (write_tsv(folder / "f.tsv.0"), None),
+    "mcan": lambda folder: (write_mcan(folder / "mcan"), None),
+    "cocobu": lambda folder: (write_cocobu(folder), write_sizes(folder)),
+}
+
+
+def write_lmdb(path: Path, suffix: str = "") -> Path:
+    source = write_cocobu(path.parent)
+    base = lmdb.open(str(path), map_size=1 << 24)
+    with base.begin(write=True) as writing:
+        for image in IDS:
+            writing.put(f"{image}{suffix}".encode(), (source / f"{image}.npz").read_bytes())
+        writing.put(b"__len__", b"3")
+    base.close()
+    return path
+
+
+BARE = {
+    "hdf5 in pixels of unknown size": lambda folder: write_hdf5(folder / "f.hdf5", size=False),
+    "hdf5": lambda folder: write_hdf5(folder / "f.hdf5", size=False, boxes=False),
+    "cocobu": write_cocobu,
+    "lmdb": lambda folder: write_lmdb(folder / "cocobu_att_lmdb"),
+    "lmdb of files": lambda folder: write_lmdb(folder / "cocobu_att_lmdb", ".npz"),
+}
+
+
+@pytest.mark.parametrize("kind", BOXED)
+def test_every_kind_gives_the_same_regions_with_boxes(tmp_path, kind):
+    path, sizes = BOXED[kind](tmp_path)
+    store = open_features(path, sizes=sizes)
+    assert (sorted(store.ids), len(store), store.feature_dim, store.has_boxes) == (sorted(IDS), 3, 8, True)
+    assert "25" in store
+    assert "26" not in store
+    store.check()
+    for again in (store, pickle.loads(pickle.dumps(store))):
+        packed = again.read(["30", "9", "30"])
+        np.testing.assert_array_equal(packed.features, np.stack([features_of(image) for image in ("30", "9", "30")]))
+        assert packed.boxes is not None
+        np.testing.assert_allclose(packed.boxes, np.stack([SHARES] * 3), atol=1e-6)
+        assert packed.mask.all()
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_every_kind_gives_the_same_regions_without_boxes(tmp_path, kind):
+    store = open_features(BARE[kind](tmp_path))
+    assert (store.has_boxes, store.extractor) == (False, "unnamed")
+    np.testing.assert_array_equal(store.read(["25"]).features[0], features_of("25"))
+    np.testing.assert_array_equal(store.read([store.index("25")]).features[0], features_of("25"))
+
+
+class Reads(torch.utils.data.Dataset):
+    """The same images of several stores; top-level, for processes that are spawned."""
+
+    def __init__(self, stores):
+        self.stores = stores
+
+    def __len__(self):
+        return len(self.stores)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(self.stores[index].read(list(IDS)).features)
+
+
+def test_a_truncated_lmdb_is_refused(tmp_path):
+    base = write_lmdb(tmp_path / "cocobu_att_lmdb") / "data.mdb"
+    content = base.read_bytes()
+    for share in (0, 0.1, 0.5, 0.9):
+        (tmp_path / "cut.lmdb").write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DataError, match=r"cut\.lmdb cannot be read .*; name an LMDB data base"):
+            open_features(tmp_path / "cut.lmdb")
+
+
+def test_keys_of_an_lmdb_that_name_one_image_twice_are_refused(tmp_path):
+    with lmdb.open(str(tmp_path / "b"), map_size=1 << 20) as base, base.begin(write=True) as writing:
+        for key in (b"1", b"1.npy"):
+            writing.put(key, b"")
+    with pytest.raises(DataError, match=r"holds 1 and 1\.npy for one image"):
+        open_features(tmp_path / "b")
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_every_kind_is_opened_twice_and_read_in_processes_after_the_parent(tmp_path, method):
+    stores = []
+    for number, make in enumerate([*BOXED.values(), *BARE.values()]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path, sizes = found if isinstance(found := make(folder), tuple) else (found, None)
+        stores += [open_features(path, sizes=sizes), open_features(path, sizes=sizes)]
+    data = Reads(stores)
+    expected = [data[index] for index in range(len(data))]
+    workers = 2 if method == "fork" else 1
+    options = {"num_workers": workers, "multiprocessing_context": method, "timeout": 30}
+    loaded = list(torch.utils.data.DataLoader(data, batch_size=None, **options))
+    torch.testing.assert_close(loaded, expected, rtol=0, atol=0)
+
+
+def test_images_with_fewer_regions_are_padded_and_masked(tmp_path):
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file["1_features"], file["2_features"] = features_of("1", 2), features_of("2", 5)
+    packed = open_features(tmp_path / "f.hdf5").read(["1", "2"])
+    assert packed.mask.sum(1).tolist() == [2, 5]
+    assert not packed.features[0, 2:].any()
+    np.testing.assert_array_equal(packed.features[0, :2], features_of("1", 2))
+
+
+CORNERS = [[0, 0, 1 / 3, 0.5], [1 / 3, 0, 2 / 3, 0.5], [2 / 3, 0, 1, 0.5], [0, 0.5, 1 / 3, 1]]
+
+
+def test_grids_have_the_boxes_of_their_cells_line_by_line(tmp_path):
+    grid = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file["1_grids"] = grid
+    (tmp_path / "folder").mkdir()
+    np.savez(tmp_path / "folder" / "1.npz", feat=grid)
+    for path in (tmp_path / "f.hdf5", tmp_path / "folder"):
+        packed = open_features(path).read(["1"])
+        assert packed.boxes is not None
+        np.testing.assert_allclose(packed.boxes[0, :4], CORNERS, atol=1e-6)
+        np.testing.assert_array_equal(packed.features[0], grid.reshape(6, 4))
+
+
+@pytest.mark.parametrize("ending", ["grids", "features"])
+def test_49_cells_in_one_list_are_a_grid_of_7_by_7(tmp_path, ending):
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        for image in IDS:
+            file[f"{image}_{ending}"] = features_of(image, 49)
+    packed = open_features(tmp_path / "f.hdf5").read(["9"])
+    assert packed.boxes is not None
+    np.testing.assert_allclose(packed.boxes[0, 8], [1 / 7, 1 / 7, 2 / 7, 2 / 7], atol=1e-6)
+
+
+def test_a_file_with_grids_and_regions_is_chosen_from(tmp_path):
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file["1_grids"], file["1_features"] = features_of("1", 4), features_of("1", 3)
+    with pytest.raises(DataError, match=r"f\.hdf5 holds both.*f\.hdf5:grids or .*f\.hdf5:features"):
+        open_features(tmp_path / "f.hdf5")
+    assert open_features(f"{tmp_path}/f.hdf5:grids").read(["1"]).mask.sum() == 4
+    assert open_features(f"{tmp_path}/f.hdf5:features").read(["1"]).mask.sum() == 3
+    write_tsv(tmp_path / "f.tsv")
+    with pytest.raises(DataError, match="not an HDF5 file"):
+        open_features(f"{tmp_path}/f.tsv:grids")
+
+
+def test_an_hdf5_file_is_known_by_its_content(tmp_path):
+    assert len(open_features(write_hdf5(tmp_path / "features.dat"))) == 3
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_grids_of_grid_feats_vqa_are_pooled_to_7_by_7(tmp_path, zipped):
+    grids = torch.randn(2, 1, 5, 14, 21)
+    for image, grid in zip(IDS, grids, strict=False):
+        torch.save(grid, tmp_path / f"{image}.pth", _use_new_zipfile_serialization=zipped)
+    store = open_features(tmp_path)
+    read = store.read(IDS[:2])
+    expected = grids[:, 0].unflatten(2, (7, 2)).unflatten(4, (7, 3)).mean((3, 5)).flatten(2).transpose(1, 2)
+    np.testing.assert_allclose(read.features, expected, atol=1e-6)
+    np.testing.assert_allclose(read.boxes[0, 8], [1 / 7, 1 / 7, 2 / 7, 2 / 7], atol=1e-6)
+    torch.save({"model": grids[0]}, tmp_path / "9.pth")
+    with pytest.raises(DataError, match=r"image '9'.* a dict, where a grid of shape \(1, D, H, W\) is needed"):
+        open_features(tmp_path).read(["9"])
+
+
+def test_sizes_of_a_folder_of_annotations(tmp_path):
+    folder = write_cocobu(tmp_path)
+    (tmp_path / "annotations").mkdir()
+    write_sizes(tmp_path / "annotations").rename(tmp_path / "annotations" / "captions_val2014.json")
+    assert open_features(folder, sizes=tmp_path / "annotations").has_boxes
+    with pytest.raises(DataError, match=r"cocobu_box holds no captions_\*\.json"):
+        open_features(folder, sizes=tmp_path / "cocobu_box").read(["9"])
+
+
+def test_bottom_up_features_are_read_in_either_orientation(tmp_path):
+    """MCAN's files have the channels first, Rosita's the regions; boxes have another name there."""
+    for image, turned in zip(IDS, (True, False, False), strict=True):
+        features = features_of(image, width=2048)
+        boxes = {"bbox" if turned else "boxes": PIXELS}
+        np.savez(
+            tmp_path / f"{image}.npz", x=features.T if turned else features, image_w=WIDTH, image_h=HEIGHT, **boxes
+        )
+    store = open_features(tmp_path)
+    for image in IDS:
+        read = store.read([store.index(image)])
+        assert np.array_equal(read.features[0], features_of(image, width=2048))
+        assert read.boxes[0] == pytest.approx(SHARES)
+
+
+def test_the_folder_of_the_features_may_have_no_name(tmp_path, monkeypatch):
+    np.save(tmp_path / "1.npy", np.ones((2, 3)))
+    monkeypatch.chdir(tmp_path)
+    assert open_features("").ids == ("1",)
+
+
+def test_boxes_a_pixel_outside_are_cut_and_others_refused(tmp_path):
+    boxes = PIXELS.copy()
+    boxes[1, 2:] += 0.9
+    (tmp_path / "f.tsv").write_text(
+        tsv_line("1", features_of("1"), boxes) + "\n" + tsv_line("2", features_of("2"), PIXELS * 2) + "\n"
+    )
+    store = open_features(tmp_path / "f.tsv")
+    packed = store.read(["1"])
+    assert packed.boxes is not None
+    assert packed.boxes[0, 1].tolist() == [0, 0, 1, 1]
+    with pytest.raises(DataError, match=r"f\.tsv: image '2' has the box .* leaves 0\.\.1"):
+        store.read(["2"])
+
+
+def change(image: str, **arrays) -> dict[str, np.ndarray]:
+    return {f"{image}_{name}": array for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (change("30", features=np.full((3, 8), np.nan)), "image '30' has features that are NaN"),
+        (change("30", features=np.ones((3, 9))), "image '30' has features of width 9, but the first image 8"),
+        (change("30", boxes=PIXELS[:2]), "image '30' has boxes of shape .2, 4. for 3 regions"),
+        (change("30", boxes=PIXELS * 0), "image '30' has the box .* is empty"),
+        (change("30", boxes=PIXELS * 1j), "image '30' cannot be read .values of type complex64, where real"),
+        (change("30", size=np.zeros(2)), "image '30' cannot be read .an image of 0 x 0 pixels"),
+        (change("30", boxes=None), "image '30' has no boxes, unlike the first image"),
+        (change("30", grids=None, features=np.array([b"text"])), "image '30' cannot be read"),
+    ],
+)
+def test_what_no_model_can_use_is_named(tmp_path, changes, message):
+    path = write_hdf5(tmp_path / "f.hdf5")
+    with h5py.File(path, "a") as file, np.errstate(all="ignore"):
+        for name, array in changes.items():
+            if name in file:
+                del file[name]
+            if array is not None:
+                file[name] = array
+    store = open_features(path)
+    store.read(["9", "25"])
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
+        store.read(["9", "30"])
+    with np.errstate(all="ignore"), pytest.raises(DataError, match=rf"f\.hdf5: {message}"):
+        store.check()
+
+
+@pytest.mark.parametrize("kind", BOXED)
+def test_an_image_that_is_not_there_is_named_and_never_invented(tmp_path, kind):
+    path, sizes = BOXED[kind](tmp_path)
+    store = open_features(path, sizes=sizes)
+    with pytest.raises(DataError, match="holds no features of image '26'"):
+        store.read(["9", "26"])
+    with pytest.raises(DataError, match="has 3 images"):
+        store.read([3])
+
+
+def test_a_half_written_hdf5_file_is_refused(tmp_path):
+    content = write_hdf5(tmp_path / "f.hdf5").read_bytes()
+    for share in (0.0, 0.1, 0.5, 0.99):
+        (tmp_path / "cut.hdf5").write_bytes(content[: int(share * len(content))])
+        with pytest.raises(DataError, match=r"cut\.hdf5"):
+            open_features(tmp_path / "cut.hdf5").check()
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (-2, r"image '30' cannot be read"),
+        (-131, r"image '30' cannot be read \(its line has 5 columns"),
+        (-17, "image '30' has features of width 7, but the first image 8"),
+    ],
+)
+def test_a_truncated_tsv_names_the_image(tmp_path, cut, message):
+    path = write_tsv(tmp_path / "f.tsv")
+    path.write_bytes(path.read_bytes()[:cut])
+    store = open_features(path)
+    store.read(["9", "25"])
+    with pytest.raises(DataError, match=message):
+        store.read(["30"])
+
+
+def test_damaged_files_of_a_folder_are_named(tmp_path):
+    folder = write_cocobu(tmp_path)
+    whole = (folder / "25.npz").read_bytes()
+    store = open_features(folder)
+    for content in (b"", whole[: len(whole) // 2], b"no array at all", whole[:-40]):
+        (folder / "25.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"cocobu_att: image '25' cannot be read"):
+            store.read(["9", "25"])
+    np.savez(folder / "25.npz", allow_pickle=True, feat=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(DataError, match=r"'25' cannot be read .*allow_pickle=False"):
+        store.read(["25"])
+    np.savez(folder / "25.npz", one=np.ones(2), two=np.ones(2))
+    with pytest.raises(DataError, match=r"it holds one, two, and neither feat nor x"):
+        store.read(["25"])
+
+
+def test_a_box_or_size_that_is_missing_is_named(tmp_path):
+    folder, sizes = write_cocobu(tmp_path), write_sizes(tmp_path)
+    (tmp_path / "cocobu_box" / "25.npy").unlink()
+    with pytest.raises(DataError, match=r"image '25' cannot be read .*No such file"):
+        open_features(folder, sizes=sizes).read(["25"])
+    sizes.write_text(json.dumps({"images": []}))
+    with pytest.raises(DataError, match=r"captions\.json has no size for image '9'"):
+        open_features(folder, sizes=sizes).read(["9"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"images": [{"id": 1}]}', r"images\[0\] lacks"),
+        ("{", "JSON"),
+        ('{"images": [{"id": 1, "width": 1' + "0" * 400 + "}]}", "too many digits"),
+    ],
+)
+def test_a_file_without_sizes_is_named(tmp_path, content, message):
+    folder = write_cocobu(tmp_path)
+    (tmp_path / "captions.json").write_text(content)
+    with pytest.raises(DataError, match=rf"captions\.json.*{message}"):
+        open_features(folder, sizes=tmp_path / "captions.json").read(["9"])
+
+
+@pytest.mark.parametrize("name", ["f.tsv", "f.hdf5", "f.safetensors", "folder"])
+def test_a_missing_store_is_named(tmp_path, name):
+    with pytest.raises(DataError, match=f"{name} does not exist"):
+        open_features(tmp_path / name)
+
+
+def test_a_store_without_images_is_refused(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "f.tsv").write_text("")
+    with h5py.File(tmp_path / "f.hdf5", "w") as file:
+        file["something"] = np.ones(3)
+    for name in ("folder", "f.tsv", "f.hdf5"):
+        with pytest.raises(DataError, match=rf"{name} holds no features of any image; name "):
+            open_features(tmp_path / name)
+
+
+def test_an_image_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "f.tsv").write_text("".join(tsv_line("7", features_of("7")) + "\n" for _ in range(2)))
+    with pytest.raises(DataError, match="holds image '7' twice"):
+        open_features(tmp_path / "f.tsv")
+    folder = write_cocobu(tmp_path)
+    np.save(folder / "25.npy", features_of("25"))
+    with pytest.raises(DataError, match=r"25\.npy and 25\.npz for one image"):
+        open_features(folder)
+
+
+def test_a_heading_and_a_text_without_tabs(tmp_path):
+    heading = "image_id\timage_w\timage_h\tnum_boxes\tboxes\tfeatures\n"
+    (tmp_path / "f.tsv").write_text(heading + tsv_line("7", features_of("7")) + "\n\n")
+    assert open_features(tmp_path / "f.tsv").ids == ("7",)
+    (tmp_path / "f.tsv").write_text("a caption\n")
+    with pytest.raises(DataError, match="line 1 has no tabs"):
+        open_features(tmp_path / "f.tsv")
