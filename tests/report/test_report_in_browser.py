@@ -133,7 +133,7 @@ def test_differences_have_a_row_for_each_other_model_and_a_column_for_each_score
     ]
     assert table.locator("tbody th").all_text_contents() == [second.name]
     cells = table.locator("tbody td").all_text_contents()
-    assert cells[-1] == "\u22120.250\u22120.500 to +0.125, p 0.040"
+    assert cells[-1] == "\u22120.250\u22120.500 to +0.125p 0.040"
     assert set(cells[:-1]) == {"—"}
 
 
@@ -184,7 +184,7 @@ def test_hostile_text_is_displayed_literally(hostile_text, hostile_report, opene
         "h1",
         ".lead",
         "tbody th",
-        "dd",
+        ".explanations dd",
         ".example-id",
         ".kind",
         *viewer,

@@ -337,7 +337,7 @@ def _describe_run(run: Run) -> str:
     recipe = run.config.get("recipe")
     summary = describe_model(run.model.name).summary
     origin = f"recipe {recipe}" if recipe else "imported" if run.imported else "no recipe"
-    return f"{run.model.name}: {summary} ({origin})"
+    return f"{summary} ({run.model.name}, {origin})"
 
 
 def caption_card(

@@ -22,7 +22,7 @@
     return html("dl", { class: "models" }, ...runs.map((run, index) => {
       const node = html("div", {},
         html("dt", {}, html("span", { class: "swatch", "aria-hidden": "true" }), run.name),
-        html("dd", {}, run.description));
+        html("dd", {}, `${run.description}, ${describeSize(run)}`));
       node.style.setProperty("--model", colorOf(index));
       return node;
     }));
@@ -75,11 +75,15 @@
   }
 
   function readableTime(seconds) {
-    if (seconds === null) return DASH;
     if (seconds < 99.5) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
     const minutes = Math.floor(Math.round(seconds) / 60);
     if (minutes < 60) return `${minutes} min ${Math.round(seconds) % 60} s`;
     return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  }
+
+  function describeSize({ parameters, seconds }) {
+    const size = `${readableCount(parameters)} parameters`;
+    return seconds === null ? size : `${size}, trained in ${readableTime(seconds)}`;
   }
 
   function createModelHead(run, index) {
@@ -110,8 +114,9 @@
         const found = run.differences[column.key];
         if (found === undefined) return html("td", {}, DASH);
         const { difference, low, high, p } = found;
-        return html("td", {}, sign(difference, format(difference)), html("span", { class: "interval" },
-          `${sign(low, format(low)).replace(" %", "")} to ${sign(high, format(high))}, p ${p.toFixed(3)}`));
+        return html("td", {}, sign(difference, format(difference)),
+          html("span", { class: "interval" }, `${sign(low, format(low)).replace(" %", "")} to ${sign(high, format(high))}`),
+          html("span", { class: "interval" }, `p ${p.toFixed(3)}`));
       });
     });
     const rows = others.map((run, index) => html("tr", {}, html("th", { scope: "row" }, run.name),
@@ -135,13 +140,10 @@
     const scores = columns.map((column) => createScoreCells(column, runs));
     const table = html("table", { "aria-describedby": "explanations" },
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "Model"),
-        ...columns.map((column) => html("th", { scope: "col" }, column.label)),
-        html("th", { scope: "col" }, "parameters"), html("th", { scope: "col" }, "training"))),
+        ...columns.map((column) => html("th", { scope: "col" }, column.label)))),
       html("tbody", {}, ...runs.map((run, index) => (!hasScores(run) ? "" : html("tr", {},
         html("th", { scope: "row" }, run.name),
-        ...scores.map((cells) => cells[index]),
-        html("td", {}, readableCount(run.parameters)),
-        html("td", {}, readableTime(run.seconds)))))));
+        ...scores.map((cells) => cells[index]))))));
     section("scores").append(
       createModelList(runs),
       html("div", { class: "scroll", role: "region", "aria-labelledby": "scores-title", tabindex: 0 }, table),
