@@ -202,16 +202,16 @@ def _compare(parts: Sequence[_Part], exported: Sequence[Run], regions: NamedTens
     tokens = torch.full((len(regions["mask"]), 1), parts[0].model.generation_config.bos_token_id)
     for _ in range(max_length):
         expected = parts[1].run({"tokens": tokens, **past})
-        found = exported[1]({"tokens": tokens, **exported_past})
-        differences.append(_difference(expected, found))
+        actual = exported[1]({"tokens": tokens, **exported_past})
+        differences.append(_difference(expected, actual))
         past |= _next_state(expected)
-        exported_past |= _next_state(found)
+        exported_past |= _next_state(actual)
         tokens = expected["logits"].argmax(dim=-1)
     return float(torch.stack(differences).max())  # NaN if any is
 
 
-def _difference(expected: NamedTensors, found: NamedTensors) -> Tensor:
-    return torch.stack([(x.double() - found[name].double()).abs().max() for name, x in expected.items()]).max()
+def _difference(expected: NamedTensors, actual: NamedTensors) -> Tensor:
+    return torch.stack([(x.double() - actual[name].double()).abs().max() for name, x in expected.items()]).max()
 
 
 def _next_state(outputs: NamedTensors) -> NamedTensors:

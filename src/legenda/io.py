@@ -162,10 +162,10 @@ def read_bytes(path: str | Path, hint: str = "check the path") -> bytes:
 def _decompress(content: bytes) -> bytes:
     limit = decompression_limit(len(content))
     with gzip.open(BytesIO(content)) as file:
-        found = file.read(limit + 1)
-    if len(found) > limit:
+        data = file.read(limit + 1)
+    if len(data) > limit:
         raise ValueError(f"uncompressed it has over {limit / 2**20:,.0f} MiB, which is over {MAX_RATIO} times its size")
-    return found
+    return data
 
 
 def decompression_limit(size: int) -> int:

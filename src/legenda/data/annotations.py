@@ -83,8 +83,8 @@ def _read_json(path: Path) -> tuple[list[CaptionedImage], Mapping[str, str]]:
     """Images of one file, or of all captions_*.json in a folder, and for COCO's captions the images of their ids."""
     files = [path]
     if path.is_dir():
-        found = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
-        files = next((several for several in found if several), [])
+        candidates = (sorted(path.glob(pattern + end)) for pattern in _IN_FOLDERS for end in (".json", ".json.gz"))
+        files = next((several for several in candidates if several), [])
         if not files:
             raise DataError(f"{path} holds no captions_*.json; {_HINT}")
     images: list[CaptionedImage] = []
@@ -222,8 +222,8 @@ def _msrvtt_videos(content: Mapping[str, Any], path: Path) -> list[CaptionedImag
 
 def _split_in(path: Path) -> str:
     """Return the split that a file's name holds; train without one."""
-    found = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
-    return found[0] if found else "train"
+    splits = [split for word, split in _SPLIT_WORDS.items() if re.search(rf"(?:^|_){word}", path.name)]
+    return splits[0] if splits else "train"
 
 
 def _text(value: Any) -> str:
@@ -258,7 +258,7 @@ def _read_table(path: Path, kind: str) -> list[CaptionedImage]:
         if splits.setdefault(file, split) != split:
             raise DataError(f"{path}: '{file}' is in two splits, {splits[file]} and {split} ({where}); leave one")
         captions.setdefault(file, []).append(caption)
-    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(texts), splits[f]) for f, texts in captions.items()]
+    return [CaptionedImage(PurePosixPath(f).stem, f, tuple(sentences), splits[f]) for f, sentences in captions.items()]
 
 
 def _rows(path: Path, kind: str) -> Iterator[tuple[str, str, str, str]]:

@@ -53,9 +53,9 @@ class QuestionDataset:
     @cached_property
     def annotations(self) -> dict[str, Annotation]:
         """The human answers, by question; raise DataError where a question has none."""
-        found = {question.id: question.annotation for question in self.questions}
-        known = {name: annotation for name, annotation in found.items() if annotation is not None}
-        if len(known) != len(found):
+        annotations = {question.id: question.annotation for question in self.questions}
+        known = {name: annotation for name, annotation in annotations.items() if annotation is not None}
+        if len(known) != len(annotations):
             raise DataError("the questions of this split come without answers; use another split, or submit to EvalAI")
         return known
 

@@ -58,7 +58,7 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
     entries = read_pickle(path, _REFS)
     if not isinstance(entries, list):
         raise DataError(f"{path} holds no list of expressions; {_REFS}")
-    found: dict[str, list[Expression]] = {}
+    splits: dict[str, list[Expression]] = {}
     seen: set[str] = set()
     for number, entry in enumerate(entries):
         where = f"{path}: entry {number}"
@@ -67,7 +67,7 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
             raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
         if not (_is_box(boxes[box]) and _is_box((0.0, 0.0, *sizes[image]))):
             raise DataError(f"{where} names a box or an image without finite area in {sizes_path}; {_INSTANCES}")
-        split = found.setdefault(get_field(entry, "split", str, where, _REFS), [])
+        split = splits.setdefault(get_field(entry, "split", str, where, _REFS), [])
         for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
             inner = f"{where}, sentences[{index}]"
             name = str(get_field(sentence, "sent_id", int, inner, _REFS))
@@ -78,9 +78,9 @@ def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Express
                 raise DataError(f"{path} has the sentence {name} twice; leave one of them out")
             seen.add(name)
             split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
-    if not found:
+    if not splits:
         raise DataError(f"{path} holds no expressions; {_REFS}")
-    return {split: expressions for split, expressions in found.items() if expressions}
+    return {split: expressions for split, expressions in splits.items() if expressions}
 
 
 def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
@@ -119,7 +119,7 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no object with an image's file name as its key; {_ENTITIES}")
     splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}
-    found: dict[str, list[Expression]] = {}
+    by_split: dict[str, list[Expression]] = {}
     for file, entry in content.items():
         if file not in splits:
             raise DataError(
@@ -127,13 +127,13 @@ def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, lis
             )
         try:
             if "captions" in entry:
-                found.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
+                by_split.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
             reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"an invalid value: {error}"
             raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
-    if not any(found.values()):
+    if not any(by_split.values()):
         raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
-    return {split: expressions for split, expressions in found.items() if expressions}
+    return {split: expressions for split, expressions in by_split.items() if expressions}
 
 
 def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
@@ -141,15 +141,15 @@ def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
     if not _is_box((0.0, 0.0, *size)):
         raise ValueError(f"an image of {size[0]:g} x {size[1]:g} pixels")
     boxes = {chain: tuple(map(_box, corners)) for chain, corners in entry["boxes"].items()}
-    found = []
+    expressions = []
     for number, caption in enumerate(entry["captions"]):
         words = caption["text"].split()
         for index, (chain, types, first, count) in enumerate(caption["phrases"]):
             tokens = tuple(tokenize_question(" ".join(words[first : first + count])))
             if tokens and boxes.get(str(chain)):
                 name = f"{image}-{number}-{index}"  # two phrases may start at the same word
-                found.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
-    return found
+                expressions.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
+    return expressions
 
 
 def _box(values: Any) -> Box:

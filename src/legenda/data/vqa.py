@@ -46,19 +46,19 @@ def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> li
     """
     path = Path(questions)
     answered = {} if annotations is None else _read_annotations(Path(annotations))
-    found: dict[str, Question] = {}
+    by_id: dict[str, Question] = {}
     for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
         where = f"{path}: questions[{number}]"
         name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))
         text = get_field(entry, "question", str, where, _QUESTIONS)
-        if name in found:
+        if name in by_id:
             raise DataError(f"{path} has question {name} twice; leave one of them out")
         if annotations is not None and name not in answered:
             raise DataError(f"{annotations} has no annotation of question {name}; name the file of the same split")
-        found[name] = Question(name, image, text, answered.get(name))
-    if not found:
+        by_id[name] = Question(name, image, text, answered.get(name))
+    if not by_id:
         raise DataError(f"{path} holds no questions; {_QUESTIONS}")
-    return list(found.values())
+    return list(by_id.values())
 
 
 def read_main_answers(path: str | Path) -> list[str]:
@@ -73,15 +73,15 @@ def read_main_answers(path: str | Path) -> list[str]:
 
 
 def _read_annotations(path: Path) -> dict[str, Annotation]:
-    found: dict[str, Annotation] = {}
+    by_id: dict[str, Annotation] = {}
     for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
         where = f"{path}: annotations[{number}]"
         annotation = read_annotation(where, entry)
         name = str(get_field(entry, "question_id", int | str, where, _ANNOTATIONS))
-        if name in found:
+        if name in by_id:
             raise DataError(f"{path} annotates question {name} twice; leave one of them out")
-        found[name] = annotation
-    return found
+        by_id[name] = annotation
+    return by_id
 
 
 def _list(path: Path, key: str, hint: str) -> list[Any]:
@@ -99,7 +99,7 @@ def read_daquar(path: str | Path) -> list[Question]:
     text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     rows = verified(lambda: list(reader), path, "check its quotation marks")
-    found = []
+    questions = []
     for number, row in enumerate(rows):
         values = [row.get(name) for name in ("question", "answer", "image_id")]
         question, answer, image = (value.strip() if isinstance(value, str) else "" for value in values)
@@ -108,10 +108,10 @@ def read_daquar(path: str | Path) -> list[Question]:
         answer = normalize_answer(answer)
         answer_type = "number" if answer.isdecimal() else "other"
         annotation = Annotation((answer,) * PEOPLE, " ".join(question.lower().split()[:2]), answer_type)
-        found.append(Question(str(number), image, question, annotation))
-    if not found:
+        questions.append(Question(str(number), image, question, annotation))
+    if not questions:
         raise DataError(f"{path} holds no questions; name a CSV of DAQUAR")
-    return found
+    return questions
 
 
 _LITERALS = {"<pad>": "PAD", "<unk>": "UNK", "<cls>": "CLS"}

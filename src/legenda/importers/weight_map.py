@@ -62,11 +62,11 @@ class StateDictMapper:
 
         `count("encoder.layers.{}.")` is the number of layers. Raise CheckpointError for a gap.
         """
-        found = {int(match[1]) for name in self.tensors if (match := _pattern(pattern).match(name))}
-        if found and found != set(range(len(found))):
-            gap = min(set(range(max(found))) - found)
+        numbers = {int(match[1]) for name in self.tensors if (match := _pattern(pattern).match(name))}
+        if numbers and numbers != set(range(len(numbers))):
+            gap = min(set(range(max(numbers))) - numbers)
             raise CheckpointError(f"{self.source} lacks the tensors that begin with {pattern.format(gap)}")
-        return len(found)
+        return len(numbers)
 
     def ignore(self, *names: str) -> None:
         """Skip tensors that the model does not need, where they are present."""
@@ -82,8 +82,8 @@ class StateDictMapper:
         expected = model.state_dict()
         values: dict[str, Tensor] = {}
         for target_key in expected:
-            found = ((pattern.match(target_key), name) for pattern, name in patterns.items())
-            match, name = next(((match, name) for match, name in found if match), (None, ""))
+            matches = ((pattern.match(target_key), name) for pattern, name in patterns.items())
+            match, name = next(((match, name) for match, name in matches if match), (None, ""))
             if match is None:
                 raise CheckpointError(f"{self.source} has no {target_key}, which {model.name} has with these options")
             released, part = (name, slice(None)) if isinstance(name, str) else name

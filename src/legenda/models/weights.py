@@ -35,11 +35,11 @@ def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
     """Return a checksum of names, dtypes, shapes and values, which detects damage but no intent."""
-    found = 0
+    crc = 0
     for name, tensor in sorted(tensors.items()):
-        found = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(), found)
-        found = zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data, found)
-    return f"crc32:{found:08x}"
+        crc = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(), crc)
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data, crc)
+    return f"crc32:{crc:08x}"
 
 
 def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -128,10 +128,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
     state = model.state_dict()
     _check_shapes(state, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
     for name, tensor in state.items():
-        found = tensors[name]
-        if found.dtype != tensor.dtype and not (found.is_floating_point() and tensor.is_floating_point()):
-            raise CheckpointError(f"{path} holds {name} as {found.dtype}, where the model has {tensor.dtype}; {_HINT}")
-        tensors[name] = found.to(tensor.dtype)
+        stored = tensors[name]
+        if stored.dtype != tensor.dtype and not (stored.is_floating_point() and tensor.is_floating_point()):
+            raise CheckpointError(f"{path} holds {name} as {stored.dtype}, where the model has {tensor.dtype}; {_HINT}")
+        tensors[name] = stored.to(tensor.dtype)
     check_finite(tensors, path, _HINT)
     model.load_state_dict(tensors)
 
@@ -194,6 +194,6 @@ def _load_pickle(path: Path) -> Any:
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path, hint: str) -> None:
     """Raise CheckpointError where a tensor of a file has values that are NaN or infinite."""
-    for name, found in tensors.items():
-        if found.is_floating_point() and found.numel() and not torch.stack(torch.aminmax(found)).isfinite().all():
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and tensor.numel() and not torch.stack(torch.aminmax(tensor)).isfinite().all():
             raise CheckpointError(f"{path} holds {name} with values that are NaN or infinite; {hint}")

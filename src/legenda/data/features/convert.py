@@ -79,13 +79,13 @@ def convert(
     def read_back(partial: Path) -> None:
         """Compare what was written with what was read, before it gets its name."""
         nonlocal report
-        written, found = open_features(partial), _Digest(dtype)
+        written, read = open_features(partial), _Digest(dtype)
         for image, features, boxes in _each([written], out):
-            found.add(image, features, boxes)
-        if found.hexdigest != digest.hexdigest:
+            read.add(image, features, boxes)
+        if read.hexdigest != digest.hexdigest:
             raise DataError(f"{out} is not what was to be written to it; check the disk and convert again")
         report = ConversionReport(
-            len(written), found.regions, written.feature_dim, written.has_boxes, name, found.hexdigest,
+            len(written), read.regions, written.feature_dim, written.has_boxes, name, read.hexdigest,
             time.monotonic() - start,
         )  # fmt: skip
 

@@ -137,8 +137,8 @@ class PackedFeatureStore(FeatureStore):
 
 def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
     """Return the CRC-32 of an image's id, features and boxes as they are stored; it detects damage but no intent."""
-    found = zlib.crc32(features.tobytes(), zlib.crc32(image.encode("utf-8", "surrogatepass")))
-    return found if boxes is None else zlib.crc32(boxes.tobytes(), found)
+    crc = zlib.crc32(features.tobytes(), zlib.crc32(image.encode("utf-8", "surrogatepass")))
+    return crc if boxes is None else zlib.crc32(boxes.tobytes(), crc)
 
 
 class ShardedStore(FeatureStore):

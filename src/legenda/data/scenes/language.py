@@ -146,13 +146,13 @@ def is_odd(thing: Thing) -> bool:
 
 
 def _absent(scene: Scene) -> str:
-    found = [of_shape(scene, shape) for shape in CHECKED]
-    return " and ".join(f"{t.color if t else 'no'} {shape}" for t, shape in zip(found, CHECKED, strict=True))
+    things = [of_shape(scene, shape) for shape in CHECKED]
+    return " and ".join(f"{t.color if t else 'no'} {shape}" for t, shape in zip(things, CHECKED, strict=True))
 
 
 def _parity(scene: Scene) -> str:
-    found = [of_shape(scene, shape) for shape in PARITY_SHAPES]
-    return " and ".join(f"{'odd' if is_odd(thing) else 'even'} {thing.shape}" for thing in found if thing)
+    things = [of_shape(scene, shape) for shape in PARITY_SHAPES]
+    return " and ".join(f"{'odd' if is_odd(thing) else 'even'} {thing.shape}" for thing in things if thing)
 
 
 _COLOR = f"({'|'.join(COLORS)})"
@@ -176,31 +176,31 @@ _PARITY = re.compile(" and ".join(f"(odd|even) {shape}" for shape in PARITY_SHAP
 def read_claim(caption: str) -> Claim | None:
     """Return the claim of a caption, or None when it is not a sentence of the grammar."""
     caption = " ".join(caption.lower().split()).removesuffix(".").strip()
-    if found := _PAIR.fullmatch(caption):
-        a, b, c, d = found.groups()
+    if parts := _PAIR.fullmatch(caption):
+        a, b, c, d = parts.groups()
         return PairClaim((a, b), (c, d), None)
-    if found := _PAIR_AXIS.fullmatch(caption):
-        a, b, c, d, axis = found.groups()
+    if parts := _PAIR_AXIS.fullmatch(caption):
+        a, b, c, d, axis = parts.groups()
         return PairClaim((a, b), (c, d), _AXES[axis])
     for pattern, larger_first in ((_LARGER, True), (_SMALLER, False)):
-        if found := pattern.fullmatch(caption):
-            one, shape, other, again = found.groups()
+        if parts := pattern.fullmatch(caption):
+            first, shape, second, again = parts.groups()
             if again not in (None, shape):
                 return None
-            return SizeClaim(shape, *((one, other) if larger_first else (other, one)))
-    if found := _LARGER_IS.fullmatch(caption):
-        return SizeClaim(found[1], found[2], None)
-    if found := _IS_LARGER.fullmatch(caption):
-        return SizeClaim(found[2], found[1], None)
-    if found := _BOTH.fullmatch(caption):
-        return BindClaim(found[1], None, _AXES[found[2]])
-    if found := _BOTH_NAMED.fullmatch(caption):
-        color, a, again, b, axis = found.groups()
+            return SizeClaim(shape, *((first, second) if larger_first else (second, first)))
+    if parts := _LARGER_IS.fullmatch(caption):
+        return SizeClaim(parts[1], parts[2], None)
+    if parts := _IS_LARGER.fullmatch(caption):
+        return SizeClaim(parts[2], parts[1], None)
+    if parts := _BOTH.fullmatch(caption):
+        return BindClaim(parts[1], None, _AXES[parts[2]])
+    if parts := _BOTH_NAMED.fullmatch(caption):
+        color, a, again, b, axis = parts.groups()
         return BindClaim(color, (a, b), _AXES[axis]) if again == color else None
-    if found := _ABSENT.fullmatch(caption):
-        return AbsentClaim(tuple(None if word == "no" else word for word in found.groups()))
-    if found := _PARITY.fullmatch(caption):
-        return ParityClaim(tuple(word == "odd" for word in found.groups()))
+    if parts := _ABSENT.fullmatch(caption):
+        return AbsentClaim(tuple(None if word == "no" else word for word in parts.groups()))
+    if parts := _PARITY.fullmatch(caption):
+        return ParityClaim(tuple(word == "odd" for word in parts.groups()))
     return None
 
 

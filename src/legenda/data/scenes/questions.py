@@ -82,25 +82,25 @@ def _near(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
 
 def _size(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     large, small, shape = scene.first, scene.second, scene.first.shape
-    one, other = shuffled_pair(rng, scene)
+    first, second = shuffled_pair(rng, scene)
     word = rng.choice(("larger", "smaller"))
-    true = (one == large) == (word == "larger")
+    true = (first == large) == (word == "larger")
     return [
         SceneQuestion(f"what color is the larger {shape}?", large.color, "size", 0.5),
         SceneQuestion(f"what color is the smaller {shape}?", small.color, "size", 0.5),
-        SceneQuestion(f"is the {_named(one)} {word} than the {_named(other)}?", _yes(true), "size", 0.5),
+        SceneQuestion(f"is the {_named(first)} {word} than the {_named(second)}?", _yes(true), "size", 0.5),
     ]
 
 
 def _stand(rng: random.Random, scene: Scene) -> list[SceneQuestion]:
     axis, color = axis_of(scene.first, scene.second), scene.first.color
     assert axis is not None, scene.id
-    one, other = shuffled_pair(rng, scene)
+    first, second = shuffled_pair(rng, scene)
     asked: Axis = rng.choice(("horizontal", "vertical"))
     return [
         SceneQuestion(f"how do the two {color} things stand?", AXIS_WORDS[axis], "stand", 0.5),
         SceneQuestion(
-            f"how do the {one.shape} and the {other.shape} stand?",
+            f"how do the {first.shape} and the {second.shape} stand?",
             AXIS_WORDS[axis],
             "stand",
             0.5,
