@@ -1,4 +1,4 @@
-"""Tokenizers of training captions, and the vocabularies that they give on all captions of COCO."""
+"""Tokenizers of training captions and of questions, and the vocabularies that they give on all captions of COCO."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from legenda.errors import ConfigError
 from legenda.text import ptb_tokenize
-from legenda.text.tokenizers import create_tokenizer
+from legenda.text.tokenizers import create_tokenizer, tokenize_question
 
 
 def test_ptb_is_the_tokenizer_of_the_metrics():
@@ -48,6 +48,21 @@ def test_missing_spacy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ConfigError, match="spacy is missing; install it with"):
         create_tokenizer("spacy")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("What's in the man's hand?", ["whats", "in", "the", "mans", "hand"]),
+        ("Is this a t-shirt/top?", ["is", "this", "a", "t", "shirt", "top"]),
+        ('How many (red) "dogs", #3: 1*2; yes!', ["how", "many", "red", "dogs", "3", "12", "yes"]),
+        ("  \tU.S.A.\n", ["usa"]),
+        ("?!", []),
+        ("$5 & [6]", ["$5", "&", "[6]"]),
+    ],
+)
+def test_questions_lose_their_punctuation(text, tokens):
+    assert tokenize_question(text) == tokens
 
 
 @pytest.mark.slow

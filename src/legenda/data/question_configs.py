@@ -26,9 +26,8 @@ from legenda.data.vqa import (
 from legenda.errors import DataError
 from legenda.io import read_text
 from legenda.metrics.vqa import Annotation
-from legenda.text.answers import read_answers
-from legenda.text.questions import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.text.tokenizers import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 
 _VOCAB_SPLITS = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""

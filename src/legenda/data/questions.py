@@ -13,9 +13,8 @@ from legenda.data.features.concat import ConcatFeatureStore, RegionReader
 from legenda.data.vqa import Question
 from legenda.errors import DataError
 from legenda.metrics.vqa import Annotation, evaluate_vqa, soft_targets
-from legenda.text.encoding import encode_tokens
-from legenda.text.questions import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.text.tokenizers import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int

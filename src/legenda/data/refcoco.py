@@ -13,7 +13,7 @@ import numpy as np
 from legenda.data.annotations import read_annotations
 from legenda.errors import DataError
 from legenda.io import get_field, read_json, read_pickle
-from legenda.text.questions import tokenize_question
+from legenda.text.tokenizers import tokenize_question
 
 Box = tuple[float, float, float, float]
 """x1 y1 x2 y2, in pixels here."""

@@ -13,8 +13,7 @@ from legenda.models.mcan import Mcan
 from legenda.models.model import Model
 from legenda.models.registry import build_model
 from legenda.text import Vocabulary
-from legenda.text.answers import read_answers
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers
 
 _IMAGE = ("img_feat_linear", "adapter.frcn_linear", "imgfeat_linear")
 """The names of the layer that projects region features in the three codes."""

@@ -30,8 +30,7 @@ from legenda.models.layers import FeedForward, Residual
 from legenda.models.model import Model
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_files import VOCABULARY
-from legenda.text.encoding import encode_tokens
-from legenda.text.vocabulary import QuestionVocabulary
+from legenda.text.vocabulary import QuestionVocabulary, encode_tokens
 
 PAD_ID = 0
 """The id that pads questions."""

@@ -15,7 +15,7 @@ from legenda.models.co_attention_config import McanConfig
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
 from legenda.run_files import ANSWERS
-from legenda.text.questions import tokenize_question
+from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary
 
 

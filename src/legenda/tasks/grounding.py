@@ -20,7 +20,7 @@ from legenda.models.grounding import Grounder, in_pixels
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.word_vectors import create_co_attention_model, iter_batches
-from legenda.text.encoding import encode_tokens
+from legenda.text.vocabulary import encode_tokens
 
 
 class BoxObjective(Objective):

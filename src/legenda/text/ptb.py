@@ -1,26 +1,118 @@
 """The Penn Treebank tokenizer that COCO scores are computed with, in pure Python.
 
 The reference is what pycocoevalcap runs: PTBTokenizer of Stanford CoreNLP 3.4.1 with -preserveLines -lowerCase, then
-the removal of a list of punctuation tokens. The rules of `legenda.text.ptb_rules` reproduce its output on all captions
-of COCO, single characters of every kind, short words followed by a full stop, and random strings. At each position the
-rule with the longest match applies, the first one of equal length.
+the removal of a list of punctuation tokens. The rules of ptb_tables.toml, a pattern and a conversion for each kind of
+token, reproduce its output on all captions of COCO, single characters of every kind, short words followed by a full
+stop, and random strings. At each position the rule with the longest match applies, the first of equal length. Most
+punctuation is removed in the end, so a rule may drop its token at once.
 """
 
 import functools
 import re
+import tomllib
 from collections.abc import Callable
+from importlib.resources import files
 
-from legenda.text.ptb_rules import (
-    CHARACTER,
-    CONTRACTIONS,
-    DIGIT,
-    ENDING_ABBREVIATIONS,
-    RULES,
-    STATES,
-    TITLES,
-    drop,
-    split_contraction,
-)
+_TABLES = tomllib.loads(files("legenda.text").joinpath("ptb_tables.toml").read_text(encoding="utf-8"))
+_WORDS: dict[str, str] = _TABLES["words"]
+_TITLES = _WORDS["titles"]
+_ENDING_ABBREVIATIONS = _WORDS["ending"]
+_STATES = _WORDS["states"]
+_CONTRACTIONS: dict[str, str] = _TABLES["contractions"]
+_BRACKETS: dict[str, str] = _TABLES["brackets"]
+_REWRITTEN = _BRACKETS | _TABLES["rewritten"]
+_PLAIN_QUOTES = {ord(quote): plain for plain, quotes in _TABLES["plain_quotes"].items() for quote in quotes}
+
+
+def _any_of(words: str) -> str:
+    return "(?:" + "|".join(map(re.escape, words.split())).replace("'", "{apostrophe}") + ")"
+
+
+_PARTS = {
+    **_TABLES["characters"],
+    **{name: _any_of(words) for name, words in _WORDS.items()},
+    "rewritten": re.escape("".join(key for key in _REWRITTEN if len(key) == 1)),
+    **_TABLES["parts"],
+}
+
+
+def _expand(pattern: str) -> str:
+    """Return a pattern with each {name} replaced by the part of that name."""
+    return re.sub(r"\{([a-z_]+)\}", lambda part: _expand(_PARTS[part[1]]), pattern)
+
+
+_CHARACTER, _DIGIT = _expand("{character}"), _expand("{digit}")
+
+
+def _drop(_: str) -> str:
+    """Return no token."""
+    return ""
+
+
+def _keep(token: str) -> str:
+    return token.lower().replace("\u00ad", "")
+
+
+def _split_contraction(token: str) -> str:
+    """Return a word in lower case; words such as "cannot" become two tokens, separated by a space."""
+    token = token.lower()
+    return _CONTRACTIONS.get(token, token).replace("\u00ad", "")
+
+
+def _rewrite(token: str) -> str:
+    return _REWRITTEN[token.lower()]
+
+
+def _straight(token: str) -> str:
+    return token.lower().replace("&apos;", "'").translate(_PLAIN_QUOTES)
+
+
+def _ampersand(token: str) -> str:
+    return token.lower().replace("&amp;", "&")
+
+
+def _stop(token: str) -> str:
+    return f"{token.lower()}."
+
+
+def _unbroken(token: str) -> str:
+    """Return one token whose spaces become U+00A0."""
+    return re.sub("[ \t]", "\u00a0", token.lower())
+
+
+def _bracketed(token: str) -> str:
+    return re.sub(r"[()]", lambda bracket: _BRACKETS[bracket[0]], _unbroken(token))
+
+
+def _quotes(token: str) -> str:
+    plain = token.translate(_PLAIN_QUOTES)
+    return "" if plain in ("'", "''", "`", "``") else plain
+
+
+def _run(token: str) -> str:
+    return token if len(token) > 1 else ""
+
+
+_CONVERSIONS: dict[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "drop": _drop,
+    "keep": _keep,
+    "split_contraction": _split_contraction,
+    "rewrite": _rewrite,
+    "straight": _straight,
+    "ampersand": _ampersand,
+    "stop": _stop,
+    "unbroken": _unbroken,
+    "bracketed": _bracketed,
+    "quotes": _quotes,
+    "run": _run,
+}
+
+_RULES = [
+    (kinds, _expand(pattern), _CONVERSIONS[name], tuple(map(_expand, ahead)))
+    for kinds, pattern, name, *ahead in _TABLES["tokens"]["rules"]
+]
+"""The kinds of first characters, the pattern and the conversion of each kind of token, and what lies ahead of it."""
 
 # Fast paths: most captions consist of plain words, commas and a full stop; most other words are delimited by spaces.
 _ALL_PLAIN = re.compile(r"([A-Za-z ,]*[A-Za-z])[ ,]*\.? *").fullmatch
@@ -29,7 +121,7 @@ _DELIMITED = re.compile(
 ).match
 _GAP = re.compile(r"[ \t]\s*").match
 _MAY_KEEP_FULL_STOP = frozenset(
-    f"{ENDING_ABBREVIATIONS} {STATES} {TITLES} mfg mtg pte ptes pty ptys ppte pptes ppty pptys".split()
+    f"{_ENDING_ABBREVIATIONS} {_STATES} {_TITLES} mfg mtg pte ptes pty ptys ppte pptes ppty pptys".split()
 ) | frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -39,7 +131,7 @@ _Rule = tuple[Callable[[str, int], re.Match[str] | None], Callable[[str], str], 
 @functools.cache
 def _rules(kind: str) -> list[_Rule]:
     """Return the rules for tokens that begin with one kind of character."""
-    return [(_compiled(pattern).match, convert, ahead) for kinds, pattern, convert, ahead in RULES if kind in kinds]
+    return [(_compiled(pattern).match, convert, ahead) for kinds, pattern, convert, ahead in _RULES if kind in kinds]
 
 
 class _Ahead:
@@ -71,9 +163,9 @@ def _kind(character: str) -> str:
         return "q"
     if character == "&":
         return "&"
-    if _compiled(CHARACTER).match(character):
+    if _compiled(_CHARACTER).match(character):
         return "l"
-    return "d" if _compiled(DIGIT).match(character) else "s"
+    return "d" if _compiled(_DIGIT).match(character) else "s"
 
 
 def ptb_tokenize(caption: str) -> list[str]:
@@ -88,7 +180,7 @@ def ptb_tokenize(caption: str) -> list[str]:
     """
     if plain := _ALL_PLAIN(caption):
         words = plain[1].lower().replace(",", " ").split()
-        if words[-1] not in _MAY_KEEP_FULL_STOP and CONTRACTIONS.keys().isdisjoint(words):
+        if words[-1] not in _MAY_KEEP_FULL_STOP and _CONTRACTIONS.keys().isdisjoint(words):
             return words
     line = re.split("[\r\v\f\u2028\u2029]", caption, maxsplit=1)[0].replace("\n", " ")
     pieces = []
@@ -97,7 +189,7 @@ def ptb_tokenize(caption: str) -> list[str]:
     while position < len(line):
         word = _DELIMITED(line, position)
         if word and not (word[3] and word[1].lower() in _MAY_KEEP_FULL_STOP):
-            pieces += [word[1].lower(), word[2]] if word[2] else [split_contraction(word[1])]
+            pieces += [word[1].lower(), word[2]] if word[2] else [_split_contraction(word[1])]
             position = word.end()
         else:
             piece, position = _match_longest(line, position, ahead)
@@ -110,7 +202,7 @@ def _match_longest(line: str, position: int, ahead: dict[tuple[str, ...], _Ahead
     """Return the token at a position of the line, "" for spaces and dropped characters, and where it ends."""
     if gap := _GAP(line, position):
         return "", gap.end()
-    token, end, longest, convert = "", position, position, drop
+    token, end, longest, convert = "", position, position, _drop
     for match, convert_match, needed in _rules(_kind(line[position])):
         if needed:
             if needed not in ahead:

@@ -1,4 +1,4 @@
-"""Tokenizers of the captions that models learn from. Metrics always use `ptb_tokenize`."""
+"""Tokenizers of captions, questions and expressions that models learn from. Metrics always use `ptb_tokenize`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from legenda.text.ptb import ptb_tokenize
 TokenizerName = Literal["ptb", "words", "spacy"]
 Tokenizer = Callable[[str], list[str]]
 
+_QUESTION_PUNCTUATION = str.maketrans("-/", "  ", ".,'!?\"()*#:;")
 _WORDS = re.compile(r"\w+").findall
 _BRACKETS = {"-LRB-", "-RRB-", "-LCB-", "-RCB-"}
 _PUNCTUATION = {"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"} | _BRACKETS
@@ -41,3 +42,11 @@ def _spacy_tokenizer() -> Tokenizer:
         return [token for token in tokens if token not in _PUNCTUATION and not token.isspace()]
 
     return tokenize
+
+
+def tokenize_question(text: str) -> list[str]:
+    """Return the words of a question as the released codes of MCAN and OpenVQA split them.
+
+    Words are in lower case; hyphens and slashes become spaces, and other punctuation is removed.
+    """
+    return text.lower().translate(_QUESTION_PUNCTUATION).split()

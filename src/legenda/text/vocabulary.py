@@ -1,16 +1,24 @@
 """Vocabularies: the tokens of captions, the words of questions and the answers of a model, each with its id."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 from unicodedata import category
 
+import numpy as np
+
 from legenda.errors import ConfigError, DataError
-from legenda.io import read_text, write_text
+from legenda.io import read_json, read_text, verified, write_text
+
+if TYPE_CHECKING:
+    from jaxtyping import Int
+    from torch import Tensor
 
 END, UNKNOWN, BEGIN, PAD, CLS = "<end>", "<unk>", "<begin>", "<pad>", "<cls>"
 
@@ -195,6 +203,42 @@ class AnswerVocabulary(TokenList):
         return _invalid_line(tokens, empty=True) or _repeated_line(tokens)
 
 
+def encode_tokens(
+    sentences: Iterable[Sequence[str]], vocabulary: QuestionVocabulary, length: int
+) -> Int[Tensor, "Q L"]:
+    """Return tokenized sentences as ids `(Q, length)`, truncated at the end and padded with 0."""
+    import torch
+
+    ids = [vocabulary.encode(tokens[:length]) for tokens in sentences]
+    padded = np.zeros((len(ids), length), np.int64)
+    for row, sentence in zip(padded, ids, strict=True):
+        row[: len(sentence)] = sentence
+    return torch.from_numpy(padded)
+
+
+def read_answers(path: str | Path) -> AnswerVocabulary:
+    """Read a JSON list of answers, an object from answers to ids, or the list of two objects, from answers to ids and
+    back, of MCAN's and OpenVQA's answer_dict.json.
+
+    Raise DataError, naming the file, where the ids are not 0, 1, 2 and so on.
+    """
+    hint = "give a JSON list of answers, or an object from answers to their ids"
+    path = Path(path)
+    content = read_json(path, hint)
+    if isinstance(content, list) and content and isinstance(content[0], dict):
+        content = content[0]
+    if isinstance(content, dict):
+        if not all(type(number) is int for number in content.values()):
+            raise DataError(f"{path} has an answer whose id is not an integer; {hint}")
+        by_id = sorted(content.items(), key=lambda pair: pair[1])
+        if [number for _, number in by_id] != list(range(len(by_id))):
+            raise DataError(f"{path} does not number its answers 0, 1, 2 and so on; {hint}")
+        content = [answer for answer, _ in by_id]
+    if not isinstance(content, list) or not content or not all(isinstance(answer, str) for answer in content):
+        raise DataError(f"{path} holds no list of answers; {hint}")
+    return verified(lambda: AnswerVocabulary(tuple(content)), path, hint)
+
+
 def _invalid_line(tokens: Sequence[str], *, empty: bool = False, spaces: bool = True) -> str | None:
     for line, token in enumerate(tokens, start=1):
         if not token and not empty:
@@ -212,7 +256,7 @@ def _has_control(token: str) -> bool:
     """Return whether a token holds what a terminal may obey, all control characters but a line end of Unicode, or what
     no file takes, half of a surrogate pair.
     """
-    return not token.isprintable() and any(category(each) in ("Cc", "Cs") and each != "\x85" for each in token)
+    return not token.isprintable() and any(category(sign) in ("Cc", "Cs") and sign != "\x85" for sign in token)
 
 
 def _repeated_line(tokens: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 
 from legenda.data.scenes import Scene, Thing, draw_scene, find_things, make_scenes
 from legenda.data.scenes.questions import GEOMETRIC, MOST_WORDS, PER_SCENE, SceneQuestion, ask
-from legenda.text.questions import tokenize_question
+from legenda.text.tokenizers import tokenize_question
 
 SCENES = tuple(make_scenes("train", 900, seed=11))
 ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]
