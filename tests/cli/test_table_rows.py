@@ -103,7 +103,7 @@ def test_each_parallel_job_is_followed_by_a_call_when_it_ends(monkeypatch):
 
 def test_a_worker_exits_with_its_parent():
     worker = subprocess.Popen(
-        [sys.executable, "-m", "legenda.cli._worker", "train", "scenes.transformer", "--training.epochs", "100000"],
+        [sys.executable, "-m", "legenda.cli._parallel", "train", "scenes.transformer", "--training.epochs", "100000"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,14 +1,22 @@
-"""Run commands in parallel, each in a process, so that one that fails does not affect the others."""
+"""Run commands in parallel, each in a process, so that one that fails does not affect the others.
+
+`python -m legenda.cli._parallel` is such a process: it runs commands one after another, and exits when its parent does.
+The parent keeps the other end of the standard input open. It closes when the parent exits, even when it is killed, so
+no process goes on writing to a run folder that another one may resume.
+"""
 
 import os
 import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from legenda.cli._worker import SEPARATOR
 from legenda.terminal import escape_controls
+
+SEPARATOR = "--then"
+"""Separates two commands."""
 
 
 def run_parallel(
@@ -56,7 +64,7 @@ def run_parallel(
 def _start(commands: Sequence[Sequence[str]], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     arguments = [argument for command in commands for argument in (*command, SEPARATOR)][:-1]
     return subprocess.Popen(
-        [sys.executable, "-m", "legenda.cli._worker", *arguments],
+        [sys.executable, "-m", "legenda.cli._parallel", *arguments],
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -77,3 +85,25 @@ def _wait(process: subprocess.Popen[str], name: str) -> str | None:
     if code in (0, 2):
         return None if code == 0 else last
     return f"{'killed by signal' if code < 0 else 'exit code'} {abs(code)}, last line: {last}"
+
+
+def _exit_with_parent() -> None:
+    """Exit when the standard input closes; read unbuffered, as the lock of Python's buffer would block the exit."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def _run(arguments: list[str]) -> None:
+    """Run the commands; the first that fails ends the process with its exit code."""
+    from legenda.cli.main import main
+
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    while arguments:
+        end = arguments.index(SEPARATOR) if SEPARATOR in arguments else len(arguments)
+        main(arguments[:end])
+        arguments = arguments[end + 1 :]
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1:])

@@ -41,7 +41,7 @@ def print_estimate_of(arguments: Sequence[str]) -> None:
     Where measuring fails, its reason is on the standard error.
     """
     call = ["table", *arguments, "--estimate", "only", *plugin_options()]
-    subprocess.Popen([sys.executable, "-m", "legenda.cli._worker", *call], stdin=subprocess.PIPE).wait()
+    subprocess.Popen([sys.executable, "-m", "legenda.cli._parallel", *call], stdin=subprocess.PIPE).wait()
 
 
 def _duration(hours: float) -> str:
