@@ -41,7 +41,7 @@ TABLE = (
     f"table ngsan.table2 --scenes --rows none in --beam-size 1 {TINY} {STAGE.replace('epochs 3', 'epochs 1')} "
     "--data.train 12 --data.validation 3 --data.test 6 --out {1}/table"
 )
-_SCALE = "--engine ray --workers 2 --shard-size 4 --batch-size 2"
+_JOB = "{{0}}/images --shard-size 4 --batch-size 2 --workers 2 --engine {}"
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,16 @@ def scaled(folder: Path) -> None:
 
 KINDS = {
     "train": Kind(TRAIN, captioned),
-    "extract": Kind("extract {0}/images --extractor scenes --batch-size 4 --out {1}/f.safetensors", drawn),
+    "extract": Kind(
+        "extract {0}/images --extractor scenes --batch-size 4 --shard-size 8 --out {1}/f.safetensors", drawn
+    ),
     "convert": Kind("convert {0}/f.safetensors {1}/f.hdf5", stored),
     "convert to a folder": Kind("convert {0}/f.safetensors {1}/f", stored),
     "table": Kind(TABLE, lambda folder: folder.mkdir(parents=True)),
-    "ray": Kind(f"caption {{0}}/images --model {{0}}/run {_SCALE} --out {{1}}/captions", scaled),
+    "job": Kind(f"caption {_JOB.format('local')} --model {{0}}/run --out {{1}}/captions", scaled),
+    "pool": Kind(f"caption {_JOB.format('pool')} --model {{0}}/run --out {{1}}/captions", scaled),
+    "ray": Kind(f"caption {_JOB.format('ray')} --model {{0}}/run --out {{1}}/captions", scaled),
+    "extract by a pool": Kind(f"extract {_JOB.format('pool')} --extractor scenes --out {{1}}/f.safetensors", scaled),
 }
 
 

@@ -47,7 +47,7 @@ _DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8"
 """Safetensors' names of the types that a store may hold."""
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _AGAIN = "extract it again"
-_HINT = "name a folder that legenda extract --engine ray has written"
+_HINT = "name a folder that legenda extract has written"
 _MAX_OPEN = 128
 """Shards whose files are open at once."""
 
