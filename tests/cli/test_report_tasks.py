@@ -186,10 +186,11 @@ def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
     (photos / "val2014").mkdir(parents=True)
     Image.new("RGB", (8, 6)).save(photos / "image7.png")
     Image.new("RGB", (6, 8)).save(photos / "val2014" / "COCO_val2014_000000000009.jpg")
+    Image.new("RGB", (9, 9)).save(photos / "IMG_0008.png")
     data = DaquarData(questions=tmp_path / "photos", features=(tmp_path / "gone" / "f.safetensors",))
     for folder in (None, photos):
-        found = find_images_by_name(data, "test", ["image7", "9", "image8"], folder)
-        sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "image8"))]
+        found = find_images_by_name(data, "test", ["image7", "9", "8"], folder)
+        sizes = [subject and subject.image.size for subject in map(found, ("image7", "9", "8"))]
         assert sizes == [(8, 6), (6, 8), None]
     with pytest.raises(LegendaError, match="val2014 holds none of the photographs, such as that of image7"):
         find_images_by_name(data, "test", ["image7"], photos / "val2014")

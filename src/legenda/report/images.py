@@ -16,6 +16,7 @@ from PIL import Image
 
 from legenda.data.annotations import read_annotations
 from legenda.data.captions import KarpathyData, ScenesData
+from legenda.data.features.concat import coco_number
 from legenda.data.scenes import FAMILIES, SceneCounts, check_caption, draw_scene, make_scene
 from legenda.data.scenes.world import Family
 from legenda.errors import DataError
@@ -164,15 +165,14 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
-    """Return the files that have one of the names, perhaps with a suffix, or end with a COCO number among them."""
+    """Return the files that have one of the names, perhaps with a suffix, or COCO's name for a number among them."""
     found: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
     for path in (path for root in roots for path in _photographs(root)):
-        digits = path.stem.rpartition("_")[2]
         if name := next((name for name in (path.name, path.stem) if name in names), None):
             found.setdefault(name, path)
-        elif digits.isdecimal() and str(int(digits)) in names:
-            numbered.setdefault(str(int(digits)), path)
+        elif (number := coco_number(path.stem)) in names and number is not None:
+            numbered.setdefault(number, path)
     return numbered | found
 
 
