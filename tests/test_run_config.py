@@ -9,9 +9,8 @@ import pytest
 
 from legenda.data.captions import ScenesData
 from legenda.errors import CheckpointError, LegendaError
-from legenda.evaluation.inspection import inspect_run
-from legenda.evaluation.publish import model_card
-from legenda.evaluation.results_file import caption_settings
+from legenda.evaluation.describe import inspect_run, model_card
+from legenda.evaluation.results import caption_settings
 from legenda.evaluation.runs import load_run
 from legenda.io import read_json, write_json
 from legenda.run_config import read_config

@@ -28,7 +28,7 @@ from legenda.config import merge
 from legenda.data.scenes import SceneCounts
 from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError, did_you_mean
-from legenda.evaluation.row_runs import RowRun
+from legenda.evaluation.results import RowRun
 from legenda.io import read_text, write_json
 from legenda.recipes import Recipe, get_recipe, recipe_to_json
 from legenda.recipes.overrides import override, with_seed

@@ -13,9 +13,8 @@ import tyro
 from legenda.compute import ComputeOptions, ExtractorOptions
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.evaluation.data import resolve_data
-from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
-from legenda.evaluation.tasks import reject_options
+from legenda.evaluation.predict import reject_options
+from legenda.evaluation.runs import CaptionerRun, load_captioner_run, resolve_data, unique_run_names
 from legenda.extractors import find_images, read_image, run_extractor
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions

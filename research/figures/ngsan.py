@@ -15,8 +15,7 @@ from inputs import CurveOptions, SurfaceOptions, open_runs, run_label
 from matplotlib.figure import Figure
 
 from legenda.errors import ConfigError, DataError, did_you_mean
-from legenda.evaluation.data import resolve_data
-from legenda.evaluation.runs import CaptionerRun, unique_run_names
+from legenda.evaluation.runs import CaptionerRun, resolve_data, unique_run_names
 from legenda.regions import Regions
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, HISTORY

@@ -20,7 +20,7 @@ from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search, seeded_generator
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_formats import ImageCaptions
+from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.batches import ImageFile, extract_batch, read_batches

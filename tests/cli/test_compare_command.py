@@ -8,7 +8,7 @@ import pytest
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.data.question_configs import SceneQuestionsData
-from legenda.evaluation.results_file import evaluation_path, write_evaluation
+from legenda.evaluation.results import evaluation_path, write_evaluation
 from legenda.evaluation.runs import describe_data
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate

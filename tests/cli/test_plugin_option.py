@@ -10,7 +10,7 @@ import legenda
 from legenda.cli._table_job import TableJob
 from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
-from legenda.evaluation.row_runs import RowRun
+from legenda.evaluation.results import RowRun
 from legenda.plugins import plugin_files
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]

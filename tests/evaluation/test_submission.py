@@ -8,7 +8,7 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.data.features import write_store
-from legenda.evaluation.submission import IMAGE_COUNTS, coco_id, write_submission
+from legenda.evaluation.caption_files import IMAGE_COUNTS, coco_id, write_submission
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from legenda.evaluation.row_runs import RowRun
+from legenda.evaluation.results import RowRun
 from legenda.plugins import plugin_options
 
 

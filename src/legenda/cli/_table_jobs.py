@@ -8,7 +8,7 @@ from legenda.cli._table_job import TableJob
 from legenda.cli._table_options import TableOptions
 from legenda.cli._table_recipes import check_recipe
 from legenda.errors import ConfigError, did_you_mean
-from legenda.evaluation.row_runs import RowRun
+from legenda.evaluation.results import RowRun
 from legenda.recipes.overrides import select_stages, stage_names
 from legenda.recipes.tables import PaperRow, PaperTable
 from legenda.recipes.tables.shared import shared_recipe

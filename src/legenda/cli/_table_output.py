@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from legenda.cli._table_options import TableOptions
-from legenda.evaluation.row_runs import RowRun
+from legenda.evaluation.results import RowRun
 from legenda.io import write_text
 from legenda.recipes.tables import PaperTable
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page

@@ -12,7 +12,7 @@ from legenda.cli.options import parse
 from legenda.compute import ExtractorOptions
 from legenda.config import Count, PositiveInt
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_formats import Format, ImageCaptions, check_coco_names, format_captions
+from legenda.evaluation.caption_files import Format, ImageCaptions, check_coco_names, format_captions
 from legenda.io import check_output, locked, write_text
 from legenda.jobs.engine import EngineName
 from legenda.pipeline import BatchCallback, Pipeline

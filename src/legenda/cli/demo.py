@@ -16,7 +16,7 @@ from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, draw_scene, make_scene, make_split
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
-from legenda.evaluation.results_file import caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.results import caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import read_image
 from legenda.io import atomic_write

@@ -13,11 +13,10 @@ def run(arguments: Sequence[str]) -> None:
     options.reject_unused()
     if options.submission_dir is None and (options.test_features or options.algorithm):
         raise ConfigError("--test-features and --algorithm are for --submission-dir; name its folder too")
-    from legenda.evaluation.data import resolve_data
     from legenda.evaluation.evaluate import caption_coco_server, evaluate_captions, evaluate_task
-    from legenda.evaluation.results_file import choose_path, evaluation_path
-    from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run
-    from legenda.evaluation.tasks import reject_captioner_options
+    from legenda.evaluation.predict import reject_captioner_options
+    from legenda.evaluation.results import choose_path, evaluation_path
+    from legenda.evaluation.runs import CaptionerRun, load_captioner_run, load_run, resolve_data
     from legenda.terminal import progress_bar
 
     first, split, search = load_run(options.run, options).load_stage(options.stage), options.split, options.select()

@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> None:
         with progress_bar(f"reading {path}") as update:
             facts, problems = inspect_store(path, verify=options.verify, progress=update)
     else:
-        from legenda.evaluation.inspection import inspect_run
+        from legenda.evaluation.describe import inspect_run
 
         facts, problems = inspect_run(options.path, verify=options.verify)
     if options.json:

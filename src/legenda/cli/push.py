@@ -30,6 +30,6 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Upload and print the address."""
     options = parse(Options, arguments, "push")
-    from legenda.evaluation.publish import push_run
+    from legenda.evaluation.describe import push_run
 
     print(push_run(options.run, options.name, license=options.license, private=options.private or None))

@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.cli._table_jobs import make_jobs
     from legenda.cli._table_output import write_table
     from legenda.cli._table_processes import process_environments
-    from legenda.evaluation.row_runs import init_table_dir
+    from legenda.evaluation.results import init_table_dir
     from legenda.recipes.tables import get_table
 
     table = get_table(options.name)

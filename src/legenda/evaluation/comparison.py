@@ -12,10 +12,9 @@ from typing import Any
 from legenda.data.captions import Scorer
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import read_references, read_single_predictions
-from legenda.evaluation.results_file import evaluation_path
+from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import data_settings
-from legenda.evaluation.score_tables import comparison_table, disagreement_table, score_table
-from legenda.evaluation.scoring import ScoringReport, as_dicts
+from legenda.evaluation.scoring import ScoringReport, as_dicts, comparison_table, disagreement_table, score_table
 from legenda.io import read_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References

@@ -11,12 +11,10 @@ from typing import Any, Literal
 
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, LegendaError
-from legenda.evaluation.data import check_extractor
-from legenda.evaluation.generate import generate
-from legenda.evaluation.results_file import ScoreDict, caption_settings, evaluation_path, write_evaluation
-from legenda.evaluation.runs import CaptionerRun, Run, describe_data
-from legenda.evaluation.submission import coco_splits, write_answers, write_submission
-from legenda.evaluation.tasks import load_examples, predict
+from legenda.evaluation.caption_files import coco_splits, write_answers, write_submission
+from legenda.evaluation.predict import generate, load_examples, predict
+from legenda.evaluation.results import ScoreDict, caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
 from legenda.metrics import evaluate
 from legenda.recipes.recipe import Data
 from legenda.search_options import SearchOptions

@@ -11,8 +11,9 @@ from typing import Any, Self
 
 from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
 from legenda.config import map_paths, merge, to_json
+from legenda.data.captions import KarpathyData
 from legenda.data.features.base import UNNAMED
-from legenda.data.features.identity import ExtractorIdentity
+from legenda.data.features.identity import ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor, find_mismatch
@@ -224,3 +225,28 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
         raise ConfigError("one run folder is named twice; name each once")
     length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
     return {"/".join(p[-length:]): folder for p, folder in zip(parts, found, strict=True)}
+
+
+def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> Data:
+    """Return the data that the options name, or those the run was trained on.
+
+    Raise ConfigError where only one of `annotations` and `features` is given.
+    """
+    if (annotations is None) != (features is None):
+        raise ConfigError("--annotations and --features go together; name both")
+    if annotations is None or features is None:
+        return run.data()
+    return KarpathyData(annotations=annotations, features=features)
+
+
+def check_extractor(run: Run, split: Any) -> None:
+    """Raise ConfigError where the features of a split are not those of the run's extractor.
+
+    Runs without the name of an extractor are not checked: imported ones, and those trained on unnamed features.
+    """
+    actual, expected = str(getattr(split, "extractor", None)), run.extractor
+    if not run.imported and expected != UNNAMED and not is_same_extractor(expected, actual):
+        run.refuse_extractor(
+            f"{split.source} was made by the extractor {extractor_name(actual)}, but {run.folder} was trained on "
+            f"features of {extractor_name(expected)}"
+        )

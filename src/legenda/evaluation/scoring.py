@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from rich import box
+from rich.table import Table
 
 from legenda.config import Bounded, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from legenda.metrics import DocumentFrequencies, Scores
+from legenda.evaluation.caption_files import read_predictions, read_references
+from legenda.metrics import (
+    WITHOUT_JAVA,
+    Difference,
+    Diversity,
+    DocumentFrequencies,
+    Interval,
+    Oracle,
+    Scores,
+    compare,
+    evaluate,
+    intervals,
+    measure_diversity,
+    novel_fraction,
+    score_oracle,
+    vocabulary_size,
+)
+from legenda.metrics.evaluation import resolve_document_frequencies
 
 Captions = Mapping[str, Sequence[str]]
 
@@ -74,9 +92,6 @@ def score_files(options: ScoringOptions) -> ScoringReport:
 
     Raise ConfigError for options out of range, and DataError for files that cannot be read or do not match.
     """
-    from legenda.evaluation.caption_files import read_predictions, read_references
-    from legenda.metrics import novel_fraction, vocabulary_size
-
     predictions = read_predictions(options.predictions)
     several = any(len(captions) > 1 for captions in predictions.values())
     report = (_score_samples if several else _score_captions)(options, predictions)
@@ -92,10 +107,6 @@ def score_files(options: ScoringOptions) -> ScoringReport:
 
 def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringReport:
     """Score one caption an image: scores, intervals and comparison for each set of references."""
-    from legenda.evaluation.caption_files import read_predictions, read_references
-    from legenda.evaluation.score_tables import comparison_table, score_table
-    from legenda.metrics import compare, intervals
-
     others = {} if options.compare_with is None else read_predictions(options.compare_with)
     frequencies = _count_document_frequencies(options.document_frequencies)
     sets = {"c5" if options.c40 else "scores": _read_references(options)}
@@ -137,9 +148,6 @@ def _score_captions(options: ScoringOptions, predictions: Captions) -> ScoringRe
 
 def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringReport:
     """Score several captions an image: their diversity, and the best of them."""
-    from legenda.evaluation.score_tables import diversity_table, oracle_table
-    from legenda.metrics import WITHOUT_JAVA, measure_diversity, score_oracle
-
     if options.compare_with is not None or options.c40 is not None:
         raise ConfigError(
             f"{options.predictions} has several captions an image, but --compare-with and --c40 expect one; "
@@ -170,8 +178,6 @@ def _score_samples(options: ScoringOptions, predictions: Captions) -> ScoringRep
 
 
 def _read_references(options: ScoringOptions) -> dict[str, list[str]]:
-    from legenda.evaluation.caption_files import read_references
-
     references = read_references(options.references, split=options.split)
     return {image: captions[: options.references_per_image] for image, captions in references.items()}
 
@@ -211,9 +217,6 @@ def _match(
 def _count_document_frequencies(path: Path | None) -> DocumentFrequencies | None:
     if path is None:
         return None
-    from legenda.evaluation.caption_files import read_references
-    from legenda.metrics.evaluation import resolve_document_frequencies
-
     return resolve_document_frequencies(read_references(path), (), tokenized=False)[0]
 
 
@@ -223,8 +226,6 @@ def _evaluate(
     references: Captions,
     frequencies: DocumentFrequencies | None,
 ) -> Scores:
-    from legenda.metrics import evaluate
-
     metrics = options.metrics[0] if options.metrics in _SETS else options.metrics
     references = {image: references[image] for image in captions}
     with warnings.catch_warnings(action="ignore"):
@@ -236,3 +237,61 @@ def _evaluate(
 
 def as_dicts(found: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
     return {name: None if value is None else asdict(value) for name, value in found.items()}
+
+
+def score_table(scores: Scores, bounds: Mapping[str, Interval | None]) -> Table:
+    """Return a table with the score and the interval of each metric."""
+    rows = ((metric, value, _format_interval(bounds[metric])) for metric, value in scores.corpus.items())
+    return _table(("metric", "score", "95 % interval"), rows)
+
+
+def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Difference | None]) -> Table:
+    """Return a table with both scores of each metric, their difference, its interval, and p."""
+    rows = []
+    for metric, value in first.corpus.items():
+        found = differences[metric]
+        difference = None if found is None else f"{found.difference:+.4f}"
+        p = None if found is None else found.p
+        rows.append((metric, value, second.corpus[metric], difference, _format_interval(found), p))
+    return _table(("metric", "first", "second", "difference", "95 % interval", "p"), rows)
+
+
+def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]) -> Table:
+    """Return a table of examples with the difference of two scores, the scores, and the predictions that have them."""
+    found = [
+        line
+        for name, difference, a, b, first, second in rows
+        for line in ((name, f"{difference:+.4f}", a, str(first)), ("", "", b, str(second)))
+    ]
+    table = _table(("id", "difference", "score", "first, second"), found)
+    table.columns[-1].justify = "left"
+    return table
+
+
+def diversity_table(found: Diversity) -> Table:
+    """Return a table with one measure of diversity a row."""
+    measures = (("distinct", found.distinct), ("mBLEU", found.mbleu))
+    rows = [(f"{kind}-{n}", value) for kind, values in measures for n, value in enumerate(values, start=1)]
+    return _table(("measure", "value"), [*rows, ("self-CIDEr", found.self_cider)])
+
+
+def oracle_table(found: Mapping[str, Oracle]) -> Table:
+    """Return a table with each metric's mean over the best captions of the images, and over all captions."""
+    rows = ((metric, oracle.best, oracle.mean) for metric, oracle in found.items())
+    return _table(("metric", "best caption", "mean caption"), rows)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str | float | None]]) -> Table:
+    """Return a table whose first column is text; numbers have four decimals, and None is "none"."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(
+            *(f"{cell:.4f}" if isinstance(cell, float | int) else "none" if cell is None else cell for cell in row)
+        )
+    return table
+
+
+def _format_interval(interval: Interval | Difference | None) -> str | None:
+    return None if interval is None else f"{interval.low:.4f} .. {interval.high:.4f}"

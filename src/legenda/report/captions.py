@@ -18,9 +18,8 @@ from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
-from legenda.evaluation.data import resolve_data
-from legenda.evaluation.generate import generate
-from legenda.evaluation.runs import CaptionerRun, Run
+from legenda.evaluation.predict import generate
+from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.metrics import METRICS, Difference, Scores, compare, intervals
 from legenda.models import describe_model
 from legenda.models.eval_mode import eval_mode

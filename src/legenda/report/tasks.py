@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from legenda.errors import ConfigError
+from legenda.evaluation.predict import load_examples, predict, reject_captioner_options
 from legenda.evaluation.runs import Run
-from legenda.evaluation.tasks import load_examples, predict, reject_captioner_options
 from legenda.report.captions import (
     Scored,
     check_targets,

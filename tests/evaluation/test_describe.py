@@ -6,8 +6,8 @@ import pytest
 
 from legenda.data.captions import ScenesData
 from legenda.errors import DataError
-from legenda.evaluation.publish import model_card
-from legenda.evaluation.results_file import evaluation_path
+from legenda.evaluation.describe import model_card
+from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import load_run
 from legenda.io import write_json
 
