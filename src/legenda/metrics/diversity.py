@@ -119,13 +119,13 @@ def score_oracle(
         )
         for index in range(numbers.pop())
     ]
-    found: dict[str, Oracle] = {}
+    oracles: dict[str, Oracle] = {}
     for name in rounds[0].corpus:
         if any(scores.corpus[name] is None for scores in rounds):
             continue
-        each = {image: [scores.per_image[image][name] or 0.0 for scores in rounds] for image in samples}
-        found[name] = Oracle(fmean(map(max, each.values())), fmean(map(fmean, each.values())), each)
-    return found
+        values = {image: [scores.per_image[image][name] or 0.0 for scores in rounds] for image in samples}
+        oracles[name] = Oracle(fmean(map(max, values.values())), fmean(map(fmean, values.values())), values)
+    return oracles
 
 
 def _distinct(group: Sequence[Sequence[str]]) -> list[float]:

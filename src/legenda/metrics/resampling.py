@@ -67,14 +67,14 @@ def intervals(
     for rows, weights in _bootstrap(len(scores.per_image), resamples, seed) if corpus else ():
         for name, part in corpus.items():
             drawn[name][rows] = part.score(weights @ part.sums)
-    found: dict[str, Interval | None] = dict.fromkeys(scores.corpus)
+    result: dict[str, Interval | None] = dict.fromkeys(scores.corpus)
     for name, value in scores.corpus.items():
         if name in corpus:
-            found[name] = _interval(drawn[name], confidence)
+            result[name] = _interval(drawn[name], confidence)
         elif value is not None:
             values = _values(scores, name)
-            found[name] = _interval_of_mean(values[~np.isnan(values)], resamples, confidence, seed)
-    return found
+            result[name] = _interval_of_mean(values[~np.isnan(values)], resamples, confidence, seed)
+    return result
 
 
 def compare(
@@ -97,17 +97,17 @@ def compare(
         raise DataError("the two sets were scored with different document frequencies; score both with the same ones")
     order = {image: position for position, image in enumerate(second.per_image)}
     positions = np.array([order[image] for image in first.per_image])
-    found: dict[str, Difference | None] = dict.fromkeys(first.corpus)
+    result: dict[str, Difference | None] = dict.fromkeys(first.corpus)
     means = [name for name in first.corpus if first.corpus[name] is not None and second.corpus.get(name) is not None]
     a = _corpus_sums(first)
     b = {name: part.sums[positions] for name, part in _corpus_sums(second).items() if name in a}
     for name, difference in _compare_sums(a, b, resamples, confidence, seed).items():
-        found[name] = difference
+        result[name] = difference
         means.remove(name)
     for name in means:
         differences = _values(first, name) - _values(second, name)[positions]
-        found[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
-    return found
+        result[name] = _compare_means(differences[~np.isnan(differences)], resamples, confidence, seed)
+    return result
 
 
 def interval_of_ratio(
@@ -140,7 +140,7 @@ def _interval_of_mean(values: np.ndarray, resamples: int, confidence: float, see
 
     if len(values) < 2:  # which scipy refuses
         return Interval(float(values[0]), float(values[0]))
-    found = bootstrap(
+    interval = bootstrap(
         (values,),
         np.mean,
         n_resamples=resamples,
@@ -149,7 +149,7 @@ def _interval_of_mean(values: np.ndarray, resamples: int, confidence: float, see
         method="percentile",
         rng=np.random.default_rng([seed, 0]),
     ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    return Interval(float(interval.low), float(interval.high))
 
 
 def _compare_means(differences: np.ndarray, resamples: int, confidence: float, seed: int) -> Difference | None:
@@ -161,7 +161,7 @@ def _compare_means(differences: np.ndarray, resamples: int, confidence: float, s
     interval = _interval_of_mean(differences, resamples, confidence, seed)
     if len(differences) == 1:  # which scipy refuses: swapped or not, the difference is as great
         return Difference(mean, mean, mean, 1.0)
-    found = permutation_test(
+    test = permutation_test(
         (differences,),  # of one sample, scipy changes the signs
         lambda values, axis: np.abs(values.mean(axis=axis)),
         permutation_type="samples",
@@ -171,7 +171,7 @@ def _compare_means(differences: np.ndarray, resamples: int, confidence: float, s
         vectorized=True,
         rng=np.random.default_rng([seed, 1]),
     )
-    return Difference(mean, interval.low, interval.high, float(found.pvalue))
+    return Difference(mean, interval.low, interval.high, float(test.pvalue))
 
 
 def _compare_sums(
@@ -190,14 +190,14 @@ def _compare_sums(
         for name, sums in b.items():
             change = coins @ (sums - a[name].sums)
             swapped[name][rows] = a[name].score(a[name].sums.sum(0) + change) - a[name].score(sums.sum(0) - change)
-    found = {}
+    result = {}
     for name, sums in b.items():
         observed = float(a[name].score(a[name].sums.sum(0)) - a[name].score(sums.sum(0)))
         # Sums in another order differ in the last digits.
         as_large = int((np.abs(swapped[name]) >= abs(observed) - 1e-12).sum())
         interval = _interval(drawn[name], confidence)
-        found[name] = Difference(observed, interval.low, interval.high, (1 + as_large) / (1 + resamples))
-    return found
+        result[name] = Difference(observed, interval.low, interval.high, (1 + as_large) / (1 + resamples))
+    return result
 
 
 def _check_settings(resamples: int, confidence: float) -> None:
@@ -242,13 +242,13 @@ def _values(scores: Scores, name: str) -> np.ndarray:
 
 def _corpus_sums(scores: Scores) -> dict[str, _Sums]:
     """Return the sums of the metrics that are no means over images."""
-    found: dict[str, _Sums] = {}
+    result: dict[str, _Sums] = {}
     for name, value in scores.corpus.items():
         if value is None:
             continue
         if name in BLEU:
             n = BLEU.index(name)
-            found[name] = _Sums(np.array(scores.counts["BLEU"], float), lambda sums, n=n: bleu_scores(sums)[..., n])
+            result[name] = _Sums(np.array(scores.counts["BLEU"], float), lambda sums, n=n: bleu_scores(sums)[..., n])
         elif name == "METEOR":
-            found[name] = _Sums(np.array(scores.counts["METEOR"]), meteor_scores)
-    return found
+            result[name] = _Sums(np.array(scores.counts["METEOR"]), meteor_scores)
+    return result

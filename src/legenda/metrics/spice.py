@@ -242,8 +242,8 @@ def _download(url: str, path: Path, digest: str, progress: Callable[[int, int], 
             raise LegendaError(
                 f"{url} cannot be downloaded ({reason}); check the network, or put {path.name} into {path.parent}"
             ) from error
-        if (found := _digest(partial)) != digest:
-            raise DataError(f"{url} has the SHA-256 digest {found}, not {digest}; check the address or a proxy")
+        if (actual := _digest(partial)) != digest:
+            raise DataError(f"{url} has the SHA-256 digest {actual}, not {digest}; check the address or a proxy")
 
 
 def _digest(path: Path) -> str:

@@ -50,7 +50,7 @@ def score_translations(
         signatures[name] = str(metric.get_signature())
     corpus["tokenized BLEU"] = tokenized_bleu(hypotheses, streams)
     margins = (
-        {name: float(found[0].ci) for name, found in _bootstrap([hypotheses], streams, resamples).items()}
+        {name: float(results[0].ci) for name, results in _bootstrap([hypotheses], streams, resamples).items()}
         if resamples
         else {}
     )
@@ -102,7 +102,9 @@ def compare_translations(
         raise DataError("the two sets translate different sentences; compare translations of the same split")
     baseline, streams = _align(first, references)
     other = [second[name] for name in first]
-    return {name: float(found[1].p_value) for name, found in _bootstrap([baseline, other], streams, resamples).items()}
+    return {
+        name: float(results[1].p_value) for name, results in _bootstrap([baseline, other], streams, resamples).items()
+    }
 
 
 def _bootstrap(systems: list[list[str]], streams: list[list[str | None]], resamples: int) -> dict[str, list[Any]]:

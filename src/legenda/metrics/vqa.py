@@ -44,12 +44,12 @@ def normalize_answer(text: str) -> str:
     """
     text = _plain(text)
     grouped = _GROUPED.search(text) is not None
-    found = text
+    cleaned = text
     for mark in _MARKS:
         next_to_space = f"{mark} " in text or f" {mark}" in text
-        found = found.replace(mark, "" if next_to_space or grouped else " ")
-    found = _FULL_STOP.sub("", found, count=_MAX_FULL_STOPS)
-    words = (_NUMBERS.get(word, word) for word in found.lower().split())
+        cleaned = cleaned.replace(mark, "" if next_to_space or grouped else " ")
+    cleaned = _FULL_STOP.sub("", cleaned, count=_MAX_FULL_STOPS)
+    words = (_NUMBERS.get(word, word) for word in cleaned.lower().split())
     return " ".join(contractions().get(word, word) for word in words if word not in _ARTICLES)
 
 
@@ -158,7 +158,7 @@ def _parse_annotations(annotations: Any) -> dict[str, Annotation]:
 
 def _by_question(content: Any, name: str) -> dict[str, tuple[str, Any]]:
     """Return entries by question id, each with its name for messages, of a mapping or a list of objects with ids."""
-    found: dict[str, tuple[str, Any]] = {}
+    by_question: dict[str, tuple[str, Any]] = {}
     for number, entry in enumerate(content.items() if isinstance(content, Mapping) else content):
         if isinstance(content, Mapping):
             question, entry = entry
@@ -166,10 +166,10 @@ def _by_question(content: Any, name: str) -> dict[str, tuple[str, Any]]:
         else:
             where = f"{name}s[{number}]"
             question = get_field(entry, "question_id", int | str, where, f"give {name}s as the VQA data set has them")
-        if str(question) in found:
+        if str(question) in by_question:
             raise DataError(f"question {question} has two {name}s; leave out one of them")
-        found[str(question)] = (where, entry)
-    return found
+        by_question[str(question)] = (where, entry)
+    return by_question
 
 
 def read_annotation(where: str, entry: Any) -> Annotation:
@@ -177,9 +177,9 @@ def read_annotation(where: str, entry: Any) -> Annotation:
     hint = "give annotations as the VQA data set has them"
     entries = get_field(entry, "answers", list | tuple, where, hint)
     types = (str(get_field(entry, key, object, where, hint)) for key in ("question_type", "answer_type"))
-    found = [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in entries]
-    answers = tuple(answer for answer in found if isinstance(answer, str))
-    if not found or len(answers) != len(found):
+    given = [answer.get("answer") if isinstance(answer, Mapping) else answer for answer in entries]
+    answers = tuple(answer for answer in given if isinstance(answer, str))
+    if not given or len(answers) != len(given):
         raise DataError(f"the 'answers' of {where} are not a list of strings or of objects with 'answer'; {hint}")
     return Annotation(answers, *types)
 

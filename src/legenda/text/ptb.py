@@ -144,11 +144,11 @@ class _Ahead:
     def can_match(self, position: int) -> bool:
         """Return whether the part of every match comes before the barrier."""
         if self._next_part < position:
-            found = self._part(self._line, position)
-            self._next_part = found.start() if found else len(self._line) + 1
+            part = self._part(self._line, position)
+            self._next_part = part.start() if part else len(self._line) + 1
         if self._next_barrier <= position:
-            found = self._barrier(self._line, position + 1)
-            self._next_barrier = found.start() if found else len(self._line)
+            part = self._barrier(self._line, position + 1)
+            self._next_barrier = part.start() if part else len(self._line)
         return self._next_part <= self._next_barrier
 
 
@@ -209,8 +209,8 @@ def _match_longest(line: str, position: int, ahead: dict[tuple[str, ...], _Ahead
                 ahead[needed] = _Ahead(line, *needed)
             if not ahead[needed].can_match(position):
                 continue
-        found = match(line, position)
-        if found and found.end() > longest:
-            group = found.lastindex or 0
-            token, end, longest, convert = found[group], found.end(group), found.end(), convert_match
+        part = match(line, position)
+        if part and part.end() > longest:
+            group = part.lastindex or 0
+            token, end, longest, convert = part[group], part.end(group), part.end(), convert_match
     return convert(token), end
