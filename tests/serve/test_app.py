@@ -1,5 +1,6 @@
 """The page and the API: captions, attention, samples, and requests that are refused in one sentence."""
 
+import html
 import io
 import re
 import threading
@@ -17,7 +18,7 @@ from legenda.errors import ConfigError
 from legenda.pipeline import Pipeline
 from legenda.report.images import packaged_photographs
 from legenda.search_options import SearchOptions
-from legenda.serve.app import CaptionForm
+from legenda.serve.app import Settings
 from legenda.serve.engine import Request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,6 +64,25 @@ def test_attention_png_has_a_tile_for_each_word_of_each_caption(client):
     assert mean.size == head.size
     assert mean.tobytes() != head.tobytes()
     assert several.height > 1.5 * mean.height
+
+
+def test_several_images_are_captioned_in_order_and_a_bad_one_is_named(client):
+    files = [("image", (name, data)) for name, data in (("a", png(scene())), ("b", b"no image"), ("c", png(scene(1))))]
+    first, bad, last = client.post("/api/batch", files=files, data={"model": "xlan"}).json()
+    assert (first["name"], bad["name"], last["name"]) == ("a", "b", "c")
+    assert first["result"]["captions"] == post(client, png(scene()), model="xlan").json()["captions"]
+    assert (first["error"], bad["result"], last["error"]) == (None, None, None)
+    assert bad["error"].startswith("b is not an image of a known type")
+    refused = client.post(PATH, files=files)
+    assert (refused.status_code, "send several images to /api/batch" in refused.json()["detail"]) == (422, True)
+
+
+def test_a_plain_form_is_answered_by_a_page(client):
+    name = "<i>a.png"
+    page = client.post("/", files={"image": (name, png(scene()))}, data={"model": "ngsan", "seed": ""})
+    text = post(client, png(scene())).json()["captions"][0]["text"]
+    assert html.escape(f"{name}: {text}") in page.text
+    assert client.post("/", data={"model": "ngsan"}).status_code == 422
 
 
 def test_health_models_samples_and_pages(client, samples):
@@ -185,7 +205,7 @@ def test_environment_variables_do_not_enable_telemetry(connect, monkeypatch, cap
 
 def test_requests_set_what_the_server_leaves_open():
     def request(search: SearchOptions, **fields: object) -> Request:
-        return CaptionForm.model_construct(**{"image": None, **fields}).request({"m": None}, search)
+        return Settings(**fields).request({"m": None}, search)
 
     beams = SearchOptions(beam_size=4, length_penalty=0.7)
     assert request(beams) == Request("m", 1, beams)

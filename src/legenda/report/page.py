@@ -148,9 +148,9 @@ def render_html(
         "default-src": "'none'",
         "style-src": _hashes(style_texts),
         "script-src": _hashes(script_texts),
-        **sources,
         "base-uri": "'none'",
         "form-action": "'none'",
+        **sources,
     }
     escaped = {name: _escape(text) for name, text in texts.items()}
     return Template(read_asset("page.html")).substitute(

@@ -6,19 +6,20 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
-from fastapi import FastAPI, Form, HTTPException, Response, UploadFile
+from fastapi import Depends, FastAPI, Form, HTTPException, Response, UploadFile
+from fastapi import Request as HttpRequest
 from fastapi.responses import HTMLResponse
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from legenda import __version__
-from legenda.errors import ConfigError, did_you_mean
+from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
@@ -33,16 +34,16 @@ _SCRIPTS = ("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.
 _SWAGGER_UI = resources.files("fastapi_offline") / "static"
 _API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
 _API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")
-_SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'"}
+_SOURCES = {"img-src": "'self' data: blob:", "connect-src": "'self'", "form-action": "'self'"}
 _TILE_SIDE = 320
+_FORMATS = "JPEG, PNG, WebP, GIF, BMP or TIFF"
 
 
-class CaptionForm(BaseModel):
-    """An image and the settings of its captions; those that are left out are the server's."""
+class Settings(BaseModel):
+    """Fields of all requests for captions; those that are left out are the server's."""
 
     model_config = ConfigDict(extra="forbid")
 
-    image: UploadFile = Field(description="the image: JPEG, PNG, WebP, GIF, BMP or TIFF")
     model: str = Field("", description="the name of a model, by default the first")
     num_captions: int = Field(1, ge=1, le=10, description="number of captions; in beam search at most the beam size")
     beam_size: int | None = Field(None, ge=1, le=20, description="number of beams")
@@ -77,16 +78,25 @@ class CaptionForm(BaseModel):
         return Request(model, self.num_captions, search)
 
 
-class CaptionsForm(CaptionForm):
+class CaptionForm(Settings):
     """Fields of /api/captions."""
 
+    image: UploadFile = Field(description=f"the image: {_FORMATS}")
     heads: bool = Field(False, description="whether to return the attention of each head")
 
 
-class SheetForm(CaptionForm):
+class SheetForm(Settings):
     """Fields of /api/attention.png."""
 
+    image: UploadFile = Field(description=f"the image: {_FORMATS}")
     head: int | None = Field(None, ge=0, description="the head to draw, by default the mean of all")
+
+
+class BatchForm(Settings):
+    """Fields of /api/batch."""
+
+    image: list[UploadFile] = Field(description=f"the images, a field for each: {_FORMATS}")
+    heads: bool = Field(False, description="whether to return the attention of each head")
 
 
 class Caption(BaseModel):
@@ -122,6 +132,14 @@ class Captions(BaseModel):
     captions: list[Caption]
     warning: str | None = Field(description="why the captions should not be relied on; null where nothing is known")
     seconds: float
+
+
+class BatchEntry(BaseModel):
+    """An image of several: its file name, and its captions or what is wrong with it."""
+
+    name: str
+    result: Captions | None = None
+    error: str | None = Field(None, description="one sentence; null where there are captions")
 
 
 class ModelInfo(BaseModel):
@@ -175,12 +193,89 @@ def create_app(
         allowed_hosts=allowed_hosts,
         summary="Captions of images with the attention of each word.",
     )
-    _add_pages(app, engine, samples, search)
-    _add_captions(app, engine, search, answer_timeout)
+    captioner = _Captioner(engine, search, answer_timeout)
+    _add_captions(app, captioner)
+    _add_pages(app, captioner, samples, max_bytes)
     return app
 
 
-def _add_pages(app: FastAPI, engine: Engine, samples: Mapping[str, Path], search: SearchOptions) -> None:
+@dataclass(frozen=True)
+class _Captioner:
+    """An engine with what requests do not set, and the seconds in which an answer must be ready."""
+
+    engine: Engine
+    search: SearchOptions
+    timeout: float
+
+    async def generate(
+        self, upload: UploadFile, settings: Settings, preview_side: int | None = None
+    ) -> tuple[Request, CaptionedImage]:
+        """Caption an image; raise LegendaError or BusyError."""
+        request = settings.request(self.engine.models, self.search)
+        try:
+            async with asyncio.timeout(self.timeout):
+                result = self.engine.submit(request, upload.file, _name_of(upload), preview_side)
+                return request, await asyncio.wrap_future(result)
+        except TimeoutError:
+            raise BusyError(f"the captions took longer than {self.timeout:g} s; try again later") from None
+
+    async def answer(self, upload: UploadFile, settings: Settings, *, heads: bool) -> Captions:
+        """Return the captions of an image as the API does."""
+        start = time.monotonic()
+        request, found = await self.generate(upload, settings)
+        boxes = found.captions[0].boxes
+        extractor = self.engine.models[request.model].extractor.name
+        return Captions(
+            model=request.model,
+            boxes=_round(boxes) if found.captions[0].has_boxes else None,
+            captions=[Caption.create(caption, with_heads=heads) for caption in found.captions],
+            warning=describe_unfamiliar(find_unfamiliar(extractor, [(_name_of(upload), boxes)])),
+            seconds=round(time.monotonic() - start, 3),
+        )
+
+    async def answer_all(self, form: BatchForm) -> list[BatchEntry]:
+        """Return the captions of each image, or what is wrong with it."""
+        entries = []
+        for upload in form.image:
+            try:
+                result = await self.answer(upload, form, heads=form.heads)
+                entries.append(BatchEntry(name=_name_of(upload), result=result))
+            except (LegendaError, BusyError) as error:
+                entries.append(BatchEntry(name=_name_of(upload), error=str(error)))
+        return entries
+
+
+def _add_captions(app: FastAPI, captioner: _Captioner) -> None:
+    @app.post("/api/captions", responses=_ERRORS, dependencies=[Depends(_refuse_repeated)])
+    async def caption_image(form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]) -> Captions:
+        """Captions of an image by one model, with the attention of every word."""
+        return await captioner.answer(form.image, form, heads=form.heads)
+
+    @app.post("/api/batch", responses=_ERRORS)
+    async def caption_images(form: Annotated[BatchForm, Form(media_type="multipart/form-data")]) -> list[BatchEntry]:
+        """Captions of several images in their order; a bad image does not affect the others."""
+        return await captioner.answer_all(form)
+
+    @app.post(
+        "/api/attention.png",
+        response_class=Response,
+        responses={200: {"content": {"image/png": {}}}, **_ERRORS},
+        dependencies=[Depends(_refuse_repeated)],
+    )
+    async def draw_attention(form: Annotated[SheetForm, Form(media_type="multipart/form-data")]) -> Response:
+        """The captions as PNG, a tile with the attention of each word."""
+        request, found = await captioner.generate(form.image, form, _TILE_SIDE)
+        assert found.preview is not None
+        sheet = await asyncio.to_thread(
+            draw_caption_attention, found.preview, found.captions, title=request.model, head=form.head, side=_TILE_SIDE
+        )
+        data = io.BytesIO()
+        sheet.save(data, format="PNG")
+        return Response(data.getvalue(), media_type="image/png")
+
+
+def _add_pages(app: FastAPI, captioner: _Captioner, samples: Mapping[str, Path], max_bytes: int) -> None:
+    engine, search = captioner.engine, captioner.search
     infos = [
         ModelInfo(
             name=name,
@@ -191,20 +286,48 @@ def _add_pages(app: FastAPI, engine: Engine, samples: Mapping[str, Path], search
         )
         for name, pipeline in engine.models.items()
     ]
-    temperature = search.temperature if search.do_sample else 0
-    defaults = {"beam_size": search.beam_size, "temperature": temperature, "seed": search.seed}
-    offered = {"models": [info.model_dump() for info in infos], "samples": list(samples), "search": defaults}
-    page, reference = (
-        render_html(body, styles=styles, scripts=scripts, data=data, texts={"title": title}, sources=_SOURCES)
-        for body, styles, scripts, data, title in (
-            ("serve.html", _STYLES, _SCRIPTS, offered, "Legenda"),
-            ("api.html", _API_STYLES, _API_SCRIPTS, None, "Legenda API"),
+    offered = {
+        "models": [info.model_dump() for info in infos],
+        "samples": list(samples),
+        "search": {
+            "beam_size": search.beam_size,
+            "temperature": search.temperature if search.do_sample else 0,
+            "seed": search.seed,
+        },
+        "max_bytes": max_bytes,
+    }
+
+    def render_page(answers: str = "") -> HTMLResponse:
+        values = {"title": "Legenda", "model": infos[0].name, "answers": answers}
+        return HTMLResponse(
+            render_html("serve.html", styles=_STYLES, scripts=_SCRIPTS, data=offered, texts=values, sources=_SOURCES)
         )
+
+    reference = render_html(
+        "api.html",
+        styles=_API_STYLES,
+        scripts=_API_SCRIPTS,
+        data=None,
+        texts={"title": "Legenda API"},
+        sources=_SOURCES,
     )
+    page = render_page()
 
     @app.get("/", include_in_schema=False)
     async def _page() -> HTMLResponse:
-        return HTMLResponse(page)
+        return page
+
+    @app.post("/", include_in_schema=False)
+    async def _page_without_script(
+        form: Annotated[BatchForm, Form(media_type="multipart/form-data")],
+    ) -> HTMLResponse:
+        entries = await captioner.answer_all(form)
+        return render_page(
+            "\n".join(
+                f"{entry.name}: {entry.result.captions[0].text}" if entry.result else str(entry.error)
+                for entry in entries
+            )
+        )
 
     @app.get("/docs", include_in_schema=False)
     async def _reference() -> HTMLResponse:
@@ -245,48 +368,17 @@ def _add_pages(app: FastAPI, engine: Engine, samples: Mapping[str, Path], search
         return Response(data, media_type=str(Image.MIME[kind]))
 
 
-def _add_captions(app: FastAPI, engine: Engine, search: SearchOptions, answer_timeout: float) -> None:
-    async def generate(form: CaptionForm, request: Request, preview_side: int | None = None) -> CaptionedImage:
-        name = form.image.filename or "the image"
-        try:
-            async with asyncio.timeout(answer_timeout):
-                return await asyncio.wrap_future(engine.submit(request, form.image.file, name, preview_side))
-        except TimeoutError:
-            raise BusyError(f"the captions took longer than {answer_timeout:g} s; try again later") from None
+async def _refuse_repeated(http: HttpRequest) -> None:
+    """Raise ConfigError for a field that is given twice; else the last would count."""
+    form = await http.form()
+    for name in form:
+        if len(form.getlist(name)) > 1:
+            hint = "; send several images to /api/batch" if name == "image" else "; give it once"
+            raise ConfigError(f"the request has several fields {name!r}{hint}")
 
-    @app.post("/api/captions", responses=_ERRORS)
-    async def caption_image(form: Annotated[CaptionsForm, Form(media_type="multipart/form-data")]) -> Captions:
-        """Captions of an image by one model, with the attention of every word."""
-        start = time.monotonic()
-        request = form.request(engine.models, search)
-        captions = (await generate(form, request)).captions
-        boxes = captions[0].boxes
-        extractor = engine.models[request.model].extractor.name
-        unfamiliar = find_unfamiliar(extractor, [(form.image.filename or "the image", boxes)])
-        return Captions(
-            model=request.model,
-            boxes=_round(boxes) if captions[0].has_boxes else None,
-            captions=[Caption.create(caption, with_heads=form.heads) for caption in captions],
-            warning=describe_unfamiliar(unfamiliar),
-            seconds=round(time.monotonic() - start, 3),
-        )
 
-    @app.post(
-        "/api/attention.png",
-        response_class=Response,
-        responses={200: {"content": {"image/png": {}}}, **_ERRORS},
-    )
-    async def draw_attention(form: Annotated[SheetForm, Form(media_type="multipart/form-data")]) -> Response:
-        """The captions as PNG, a tile with the attention of each word."""
-        request = form.request(engine.models, search)
-        found = await generate(form, request, _TILE_SIDE)
-        assert found.preview is not None
-        sheet = await asyncio.to_thread(
-            draw_caption_attention, found.preview, found.captions, title=request.model, head=form.head, side=_TILE_SIDE
-        )
-        data = io.BytesIO()
-        sheet.save(data, format="PNG")
-        return Response(data.getvalue(), media_type="image/png")
+def _name_of(upload: UploadFile) -> str:
+    return upload.filename or "the image"
 
 
 def _round(values: np.ndarray) -> list[Any]:

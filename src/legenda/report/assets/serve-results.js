@@ -21,6 +21,27 @@ const createResults = (() => {
     return node;
   }
 
+  /** Copy without the clipboard's interface too, which browsers offer on this machine and over HTTPS alone. */
+  function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const area = html("textarea", { class: "unseen" }, text);
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    return Promise.resolve();
+  }
+
+  function createCopy(captions) {
+    const label = captions.length > 1 ? "Copy the sentences" : "Copy the sentence";
+    const button = createButton(label, async () => {
+      await copy(captions.map(({ text }) => text).join("\n"));
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = label; }, 1500);
+    });
+    return button;
+  }
+
   function createDownloads(entry, result, state, { draw, showError }) {
     const stem = `${entry.image.name.replace(/\.[^.]*$/, "")}-${result.model.replace(/\W/g, "_")}`;
     const json = createButton("JSON", () => download(
@@ -35,7 +56,7 @@ const createResults = (() => {
       }
       png.disabled = false;
     });
-    return html("div", { class: "downloads" }, json, png);
+    return html("div", { class: "downloads" }, createCopy(result.captions), json, png);
   }
 
   function headsOf({ heads }) {
@@ -61,7 +82,7 @@ const createResults = (() => {
       })),
     });
     const node = html("article", { class: "result", "aria-label": `Captions by ${result.model}` },
-      html("h2", {}, result.model, html("small", {}, `${result.seconds.toFixed(2)} s`)),
+      html("h2", {}, result.model, html("small", {}, `${entry.image.name}, ${result.seconds.toFixed(2)} s`)),
       result.warning === null ? null : html("p", { class: "problem" }, result.warning), host,
       createDownloads(entry, result, state, options));
     return { node, viewer };

@@ -1,15 +1,15 @@
 "use strict";
 
-// The page of `legenda serve`: an image and settings, the captions of the selected models side by side, and a history.
+// The page of `legenda serve`: images and settings, the captions of the selected models side by side, and a history.
 // Needs dom.js and serve-results.js. Images are sent to this server only; the history is kept in this page only.
 
 (() => {
-  const { models, samples, search } = JSON.parse(document.getElementById("page-data").textContent);
+  const { models, samples, search, max_bytes: maxBytes } = JSON.parse(document.getElementById("page-data").textContent);
   const COLORS = 8; // theme.css defines --model-0 to --model-7
   const MAX_HISTORY = 24;
   const resultSection = document.getElementById("result");
   const history = [];
-  const state = { image: null, url: null, head: null, request: 0 }; // of several requests, the latest is shown
+  const state = { images: [], head: null, request: 0 }; // of several requests, the latest is shown
 
   function colorOf(name) {
     return `var(--model-${models.findIndex((model) => model.name === name) % COLORS})`;
@@ -21,8 +21,12 @@
     return node;
   }
 
+  function createProblem(text) {
+    return html("p", { class: "problem", role: "alert" }, text);
+  }
+
   function showError(text) {
-    resultSection.replaceChildren(html("p", { class: "problem", role: "alert" }, text));
+    resultSection.replaceChildren(createProblem(text));
   }
 
   // ---- settings and requests
@@ -39,9 +43,14 @@
     createNumber("seed", "seed", search.seed, { min: 0, max: 2147483647, step: 1 }),
   ];
 
+  const [beamSize, numCaptions] = numbers.map(({ node }) => node.querySelector("input"));
+  numCaptions.addEventListener("change", () => {
+    beamSize.value = Math.max(beamSize.value, numCaptions.value); // a beam search returns no more
+  });
+
   const checkboxes = models.map(({ name, summary }, index) => {
     const input = html("input", { type: "checkbox", value: name, ...(index < 2 ? { checked: "" } : {}) });
-    return { name, input, node: html("label", { title: summary }, input, ` ${name}`) };
+    return { name, input, node: html("label", { title: summary }, input, ` ${name}`, html("small", {}, summary)) };
   });
 
   function selectedModels() {
@@ -81,8 +90,8 @@
 
   // ---- results and history
 
-  function show(entry) {
-    resultSection.replaceChildren(createResults(entry, {
+  function createEntry(entry) {
+    return createResults(entry, {
       colorOf,
       draw,
       showError,
@@ -90,7 +99,11 @@
       onHeadChange: (head) => {
         state.head = head;
       },
-    }));
+    });
+  }
+
+  function scrollToResults() {
+    resultSection.scrollIntoView({ block: window.innerWidth < 900 ? "start" : "nearest" });
   }
 
   function showHistory() {
@@ -98,7 +111,10 @@
     section.hidden = false;
     section.querySelector(".history")?.remove();
     section.append(html("div", { class: "history" }, ...history.map((entry) => {
-      const node = createButton("", () => show(entry), "thumb");
+      const node = createButton("", () => {
+        resultSection.replaceChildren(createEntry(entry));
+        scrollToResults();
+      }, "thumb");
       node.append(html("img", { src: entry.url, alt: entry.image.name }),
         html("span", {}, entry.results[0].captions[0]?.text ?? "no words"));
       return node;
@@ -119,41 +135,59 @@
     return { node, advance: () => { if (names.length > 1) bar.value += 1; } };
   }
 
+  function remember(entry) {
+    history.unshift(entry);
+    const removed = history.splice(MAX_HISTORY).map(({ url }) => url);
+    for (const url of removed) {
+      if (history.every((other) => other.url !== url)) URL.revokeObjectURL(url);
+    }
+    showHistory();
+  }
+
+  /** The captions of an image by all models as an element, or what is wrong with it. */
+  async function caption(entry, names, advance) {
+    const name = entry.image.name;
+    if (entry.image.size > maxBytes) return createProblem(`${name} is too large; send at most ${maxBytes / 1e6} MB`);
+    try {
+      entry.results = await Promise.all(names.map(async (model) => {
+        const response = await post("/api/captions", createForm(entry.image, model, { ...entry.settings, heads: true }));
+        const result = await response.json();
+        advance();
+        return result;
+      }));
+    } catch (error) {
+      return createProblem(error.message);
+    }
+    remember(entry);
+    return createEntry(entry);
+  }
+
   async function submit() {
     const names = selectedModels();
-    if (state.image === null) return showError("Choose an image first: drop one, paste one, or select a sample.");
+    if (state.images.length === 0) return showError("Choose an image first: drop one, paste one, or select a sample.");
     if (names.length === 0) return showError("Select at least one model.");
     const request = state.request + 1;
     state.request = request;
-    const entry = { image: state.image, url: state.url, settings: readSettings() };
-    const progress = createProgress(entry, names);
-    resultSection.replaceChildren(progress.node);
-    resultSection.scrollIntoView({ block: "nearest" });
-    try {
-      entry.results = await Promise.all(names.map(async (name) => {
-        const response = await post("/api/captions", createForm(entry.image, name, { ...entry.settings, heads: true }));
-        const result = await response.json();
-        progress.advance();
-        return result;
-      }));
-      if (request === state.request) show(entry);
-      history.unshift(entry);
-      const removed = history.splice(MAX_HISTORY).map(({ url }) => url);
-      for (const url of removed) {
-        if (history.every((other) => other.url !== url)) URL.revokeObjectURL(url);
-      }
-      showHistory();
-    } catch (error) {
-      if (request === state.request) showError(error.message);
+    const settings = readSettings();
+    const entries = state.images.map((image) => ({ ...image, settings }));
+    resultSection.replaceChildren();
+    for (const entry of entries) {
+      const progress = createProgress(entry, names);
+      resultSection.append(progress.node);
+      if (entry === entries[0]) scrollToResults();
+      const node = await caption(entry, names, progress.advance);
+      if (request !== state.request) return undefined;
+      progress.node.replaceWith(node);
+      if (entry === entries[0]) scrollToResults(); // it is higher than its progress
     }
     return undefined;
   }
 
   // ---- images
 
-  function setImage(file) {
-    state.image = file;
-    state.url = URL.createObjectURL(file);
+  function setImages(files) {
+    if (files.length === 0) return;
+    state.images = [...files].map((image) => ({ image, url: URL.createObjectURL(image) }));
     submit();
   }
 
@@ -161,32 +195,37 @@
     const response = await fetch(`/api/samples/${encodeURIComponent(name)}`);
     if (!response.ok) return showError("the server no longer has this sample");
     const data = await response.blob();
-    return setImage(new File([data], name, { type: data.type }));
+    return setImages([new File([data], name, { type: data.type })]);
   }
 
-  function createDropZone() {
-    const input = html("input", { type: "file", accept: "image/*", class: "unseen", tabindex: -1, "aria-hidden": "true" });
+  function createChooser() {
+    const input = html("input", {
+      type: "file", accept: "image/*", multiple: "", class: "unseen", tabindex: -1, "aria-hidden": "true",
+    });
     input.addEventListener("change", () => {
-      if (input.files.length > 0) setImage(input.files[0]);
+      setImages(input.files);
       input.value = "";
     });
-    const zone = html("div", { class: "drop" }, createButton("Choose an image", () => input.click()),
-      html("p", {}, "or drop or paste one"), input);
-    zone.addEventListener("dragover", (event) => {
+    return html("div", { class: "drop" }, createButton("Choose images", () => input.click()),
+      html("p", {}, "or drop or paste them"), input);
+  }
+
+  /** Take images that are dropped anywhere on the page: elsewhere than here, the browser would open them instead. */
+  function acceptDrops() {
+    const mark = (isOver) => document.body.classList.toggle("is-over", isOver);
+    document.addEventListener("dragover", (event) => {
       event.preventDefault();
-      zone.classList.add("is-over");
+      mark(true);
     });
-    zone.addEventListener("dragleave", () => zone.classList.remove("is-over"));
-    zone.addEventListener("drop", (event) => {
+    document.addEventListener("dragleave", (event) => {
+      if (event.relatedTarget === null) mark(false);
+    });
+    document.addEventListener("drop", (event) => {
       event.preventDefault();
-      zone.classList.remove("is-over");
-      if (event.dataTransfer.files.length > 0) setImage(event.dataTransfer.files[0]);
+      mark(false);
+      setImages(event.dataTransfer.files);
     });
-    document.addEventListener("paste", (event) => {
-      const file = [...(event.clipboardData?.files ?? [])][0];
-      if (file !== undefined) setImage(file);
-    });
-    return zone;
+    document.addEventListener("paste", (event) => setImages(event.clipboardData?.files ?? []));
   }
 
   function createSamples() {
@@ -198,8 +237,10 @@
     }));
   }
 
-  document.getElementById("input").append(createDropZone(), createSamples() ?? "",
+  document.getElementById("input").append(createChooser(), createSamples() ?? "",
     html("fieldset", {}, html("legend", {}, "models"), ...checkboxes.map(({ node }) => node), createButton("Caption", submit, "action quiet")),
     html("details", { class: "search", ...(window.innerWidth >= 900 ? { open: "" } : {}) }, html("summary", {}, "search settings"),
       html("div", { class: "settings" }, ...numbers.map(({ node }) => node))));
+  resultSection.append(html("p", { class: "empty" }, "The captions appear here."));
+  acceptDrops();
 })();

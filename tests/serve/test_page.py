@@ -2,7 +2,10 @@
 
 import io
 import json
+import shlex
+import shutil
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,7 +128,7 @@ def test_invalid_uploads_show_an_error(page, scene_file, tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (500, 500, 3), dtype=np.uint8)
     Image.fromarray(noise).save(large)
     _upload(page, large)
-    sync_api.expect(page.get_by_role("alert")).to_contain_text("the image is too large")
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("large.png is too large; send at most 0.5 MB")
     _upload(page, scene_file)
     sync_api.expect(page.locator(".result")).to_have_count(2)
     assert page.get_by_role("alert").count() == 0
@@ -154,7 +157,7 @@ def test_pasted_and_dropped_images_are_captioned(page):
       files.items.add(new File([data], `${kind}.png`, {type: "image/png"}));
       const event = kind === "paste" ? new ClipboardEvent("paste", {clipboardData: files, bubbles: true})
         : new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true});
-      document.querySelector(".drop").dispatchEvent(event);
+      document.querySelector("h1").dispatchEvent(event);
     })"""
     for number, kind in enumerate(("paste", "drop"), start=1):
         page.evaluate(give, kind)
@@ -179,16 +182,45 @@ def test_json_and_png_downloads(page, scene_file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
-def test_the_caption_is_above_the_fold_without_scrolling(page, scene_file, width, height):
+def test_the_caption_and_the_chooser_are_in_view(page, scene_file, width, height):
     page.set_viewport_size({"width": width, "height": height})
     _upload(page, scene_file)
     sync_api.expect(page.locator(".result img")).to_have_count(2)
-    page.locator(".result img").first.evaluate("image => image.decode()")
-    words = page.locator(".attention-words").first.bounding_box()
-    assert words is not None
-    assert page.evaluate("window.scrollY") == 0
-    assert words["y"] + words["height"] <= height
+    sync_api.expect(page.locator(".attention-words").first).to_be_in_viewport(ratio=1)
+    sync_api.expect(page.get_by_role("button", name="Choose images")).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_several_files_are_captioned_in_order_and_a_bad_one_is_named(page, scene_file, tmp_path):
+    wrong, second = tmp_path / "letter.txt", tmp_path / "second.png"
+    wrong.write_text("dear server")
+    second.write_bytes(scene_file.read_bytes())
+    page.locator("input[type=file]").set_input_files([str(scene_file), str(wrong), str(second)])
+    sync_api.expect(page.locator(".result")).to_have_count(4)
+    names = [text.split(",")[0] for text in page.locator(".result h2 small").all_text_contents()]
+    assert names == ["mine.png", "mine.png", "second.png", "second.png"]
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("letter.txt is not an image of a known type")
+
+
+@pytest.mark.slow
+def test_a_sentence_is_copied(page, scene_file):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    _upload(page, scene_file)
+    result = page.locator(".result").first
+    result.get_by_role("button", name="Copy the sentence").click()
+    sync_api.expect(result.get_by_role("button", name="Copied")).to_be_visible()
+    words = result.locator(".attention-word").all_text_contents()
+    assert page.evaluate("navigator.clipboard.readText()") == " ".join(words)
+
+
+def test_a_form_captions_without_javascript(browser, address, scene_file):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    page.locator("input[type=file]").set_input_files(str(scene_file))
+    page.get_by_role("button", name="Caption").click()
+    sync_api.expect(page.locator(".answers")).to_contain_text("mine.png: ")
+    context.close()
 
 
 @pytest.mark.slow
@@ -226,7 +258,7 @@ def test_the_api_reference_tries_a_request_under_the_same_policy(page, address, 
     violations: list[str] = []
     page.on("console", lambda message: violations.append(message.text) if message.type == "error" else None)
     page.goto(f"{address}/docs")
-    sync_api.expect(page.locator(".opblock-summary-path")).to_have_count(6)
+    sync_api.expect(page.locator(".opblock-summary-path")).to_have_count(7)
     page.locator(".opblock-summary", has_text="/api/captions").click()
     page.locator("input[type=file]").set_input_files(str(scene_file))
     page.get_by_role("button", name="Execute").click()
@@ -234,9 +266,35 @@ def test_the_api_reference_tries_a_request_under_the_same_policy(page, address, 
     assert violations == []
 
 
-def test_the_client_of_the_documentation_works(address, scene_file):
-    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "serving.md").read_text(encoding="utf-8")
+def _examples(language: str) -> str:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guides" / "serving.md"
+    return guide.read_text(encoding="utf-8").split(f"```{language}\n")[-1].split("```")[0]
+
+
+def test_the_python_client_of_the_guide_works(address, scene_file):
     names: dict = {}
-    exec(compile(page.split("```python\n")[1].split("```")[0], "serving.md", "exec"), names)
+    exec(compile(_examples("python"), "serving.md", "exec"), names)
     result = names["caption"](scene_file, server=address, model="xlan", num_captions=2)
     assert (result["model"], len(result["captions"])) == ("xlan", 2)
+
+
+def test_the_javascript_client_of_the_guide_works(page, address, scene_file):
+    program = _examples("javascript").replace("http://127.0.0.1:8000", address)
+    data = list(scene_file.read_bytes())
+    call = (
+        f"async (data) => {{ const file = new Blob([new Uint8Array(data)]); {program} return answer.captions.length; }}"
+    )
+    assert page.evaluate(call, data) == 1
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_curl_lines_of_the_guide_work(address, scene_file, tmp_path):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(scene_file.read_bytes())
+    lines = _examples("bash").replace("http://127.0.0.1:8000", address).splitlines()
+    answers = [
+        subprocess.run(["curl", "-s", *shlex.split(line)[1:]], cwd=tmp_path, capture_output=True) for line in lines
+    ]
+    assert len(json.loads(answers[0].stdout)["captions"]) == 2
+    assert [entry["name"] for entry in json.loads(answers[1].stdout)] == ["a.png", "b.png"]
+    assert Image.open(tmp_path / "sheet.png").format == "PNG"
