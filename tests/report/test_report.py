@@ -199,7 +199,7 @@ def test_weights_of_heads_are_off_by_at_most_half_a_level(tmp_path_factory, repo
     page = _write(replace(report, examples=[example]), tmp_path_factory.mktemp("page"))
     encoded = _data(page)["examples"][0]["captions"]["ngsan"]["heads"]
     largest = np.array(encoded["largest"]).reshape(words, heads, 1)
-    levels = np.frombuffer(base64.b64decode(encoded["levels"]), dtype=np.uint8)  # as assets/head-choice.js does
+    levels = np.frombuffer(base64.b64decode(encoded["levels"]), dtype=np.uint8)  # as assets/attention-viewer.js does
     decoded = levels.reshape(attention.shape) / 255 * largest
     # the largest weight itself has four decimals
     assert (abs(decoded - attention) <= attention.max(axis=-1, keepdims=True) / 510 + 6e-5).all()

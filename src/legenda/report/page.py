@@ -116,7 +116,7 @@ def write_report(report: Report, path: str | Path) -> Path:
     page = render_html(
         "report.html",
         styles=("theme.css", "page.css", "attention-viewer.css", "report.css"),
-        scripts=("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.js", "report.js"),
+        scripts=("dom.js", "attention-viewer.js", "report.js"),
         data=_report_json(report),
         texts={"title": report.title, "lead": report.lead},
         sources={"img-src": "data:"},
@@ -279,7 +279,7 @@ def _caption_json(caption: Prediction, regions: int, where: str) -> dict[str, An
 
 
 def _encode_heads(attention: np.ndarray) -> dict[str, Any]:
-    """Return non-negative weights `(T, H, N)` in a JSON form that assets/head-choice.js decodes.
+    """Return non-negative weights `(T, H, N)` in a JSON form that assets/attention-viewer.js decodes.
 
     count: H. largest: the largest weight of each word and head, T lists of H. levels: every weight in units of 1/255
     of that largest one, a byte each in the order of the array, in base64. A decoded weight is off by at most half a

@@ -30,7 +30,7 @@ from legenda.serve.engine import BusyError, CaptionedImage, Engine, Request
 from legenda.serve.server import create_guarded_app
 
 _STYLES = ("theme.css", "page.css", "attention-viewer.css", "serve.css")
-_SCRIPTS = ("dom.js", "attention-scale.js", "attention-viewer.js", "head-choice.js", "serve-results.js", "serve.js")
+_SCRIPTS = ("dom.js", "attention-viewer.js", "serve-results.js", "serve.js")
 _SWAGGER_UI = resources.files("fastapi_offline") / "static"
 _API_STYLES = (_SWAGGER_UI / "swagger-ui.css",)
 _API_SCRIPTS = (_SWAGGER_UI / "swagger-ui-bundle.js", "api.js")

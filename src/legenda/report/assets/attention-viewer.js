@@ -1,7 +1,7 @@
 "use strict";
 
 // An image with its regions, captions below it, and the attention over the regions for each word.
-// Needs dom.js, attention-scale.js, theme.css and attention-viewer.css.
+// Needs dom.js, theme.css and attention-viewer.css.
 //
 //   createAttentionViewer(host, {
 //     image: {source, description},            a URL or data URI, and its alternative text; null for none
@@ -18,6 +18,42 @@
 // caption without that head shows its mean and a tag.
 // Pointing at a word or focusing it highlights its regions, a click or tap pins them, Escape releases them.
 // Each caption is one tab stop; the arrow keys, Home and End move between its words.
+
+/** Whether each region is the whole image while others are not: its weight has no position. */
+function findWholeRegions(boxes) {
+  const whole = boxes.map(([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1) > 0.99);
+  return whole.every(Boolean) ? whole.map(() => false) : whole;
+}
+
+/** The absolute weights of a word, below an image whose shade is relative to the largest weight. */
+function createAttentionScale(hasWhole) {
+  const text = html("div");
+  const wholeText = hasWhole ? html("div") : null;
+  const fill = html("span", { class: "attention-fill" });
+  const uniform = html("span", { class: "attention-uniform" });
+  const bar = html("span", { class: "attention-bar", "aria-hidden": "true" }, fill, uniform);
+  const node = html("div", { class: "attention-scale" }, bar, text, wholeText);
+
+  function rest() {
+    node.classList.remove("is-lit");
+    text.textContent = "brightness: weight relative to the largest";
+    if (hasWhole) wholeText.textContent = "some regions are the whole image";
+  }
+
+  function show(weights, whole) {
+    const largest = Math.max(...weights.filter((_, index) => !whole[index]));
+    node.classList.add("is-lit");
+    fill.style.width = `${Math.min(1, largest) * 100}%`;
+    uniform.style.left = `${100 / weights.length}%`;
+    text.textContent = `largest ${largest.toFixed(2)}, ${(largest * weights.length).toFixed(1)} × uniform ` +
+      `(${(1 / weights.length).toFixed(2)} in ${weights.length})`;
+    const sum = weights.filter((_, index) => whole[index]).reduce((total, weight) => total + weight, 0);
+    if (hasWhole) wholeText.textContent = `${sum.toFixed(2)} on regions that are the whole image`;
+  }
+
+  rest();
+  return { node, show, rest };
+}
 
 const createAttentionViewer = (() => {
   const MAX_OUTLINES = 16; // with more regions, outlines would hide the image: only the shade shows them
@@ -271,3 +307,39 @@ const createAttentionViewer = (() => {
     };
   };
 })();
+
+/** The weights of single heads from the JSON of report/page.py, for the viewer: {count, weights}. */
+function decodeHeads({ count, largest, levels }, regions) {
+  const bytes = Uint8Array.from(atob(levels), (character) => character.charCodeAt(0));
+  return {
+    count,
+    weights(word, head) {
+      const start = (word * count + head) * regions;
+      return Array.from(bytes.subarray(start, start + regions), (byte) => (byte / 255) * largest[word][head]);
+    },
+  };
+}
+
+/**
+ * A select element for the attention that all viewers of a page show: the mean of all heads, or one head; null where no
+ * caption has several heads. `head` is the initial one, null for the mean; `onChange` is called with every later choice.
+ */
+function createHeadChoice(viewers, { head: initial = null, onChange = () => {} } = {}) {
+  const count = Math.max(0, ...viewers.map(({ heads }) => heads));
+  if (count < 2) return null;
+  const select = html("select", {}, html("option", { value: "" }, "all heads averaged"),
+    ...Array.from({ length: count }, (_, head) => html("option", { value: head }, `head ${head}`)));
+  function show(head) {
+    for (const viewer of viewers) viewer.showHead(head);
+  }
+  if (initial !== null && initial < count) {
+    select.value = initial;
+    show(initial);
+  }
+  select.addEventListener("change", () => {
+    const head = select.value === "" ? null : Number(select.value);
+    show(head);
+    onChange(head);
+  });
+  return html("label", { class: "choice" }, html("span", {}, "Attention"), select);
+}

@@ -1,6 +1,6 @@
 "use strict";
 
-// The captions of several models side by side, with downloads. Needs dom.js, attention-viewer.js and head-choice.js.
+// The captions of several models side by side, with downloads. Needs dom.js and attention-viewer.js.
 //
 //   createResults(entry, {colorOf, draw, showError, head, onHeadChange})
 //
