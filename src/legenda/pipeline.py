@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -156,19 +157,17 @@ class Pipeline:
         progress: called with the number of images done and in total. callback: called after each batch; attention is
         computed only for it.
         """
-        vocabulary, options = self.vocabulary, options or SearchOptions()
-        generator = seeded_generator(options, self.model.device)
-        run = partial(
-            self._search,
-            options=options,
-            count=num_captions,
-            generator=generator,
-            need_attention=callback is not None,
-        )
-        done = 0
+        vocabulary, options, done = self.vocabulary, options or SearchOptions(), 0
         for batch in self._extracted_batches(names, batch_size, folder):
             done += len(batch)
             readable = [file for file in batch if file.regions is not None]
+            run = partial(
+                self._search,
+                options=options,
+                count=num_captions,
+                generator=self._generator(options, batch[0].name),
+                need_attention=callback is not None,
+            )
             captioned: dict[int, ImageCaptions] = {}
             for part, regions, output in self._search_files(readable, run) if readable else ():
                 if callback is not None:
@@ -212,6 +211,10 @@ class Pipeline:
             if len(files) == 1:
                 files[0].fail(error)
         yield from parts
+
+    def _generator(self, options: SearchOptions, name: str) -> torch.Generator:
+        """Return the random numbers of a batch by its first image, so that a job draws the same when it is resumed."""
+        return torch.Generator(self.model.device).manual_seed(crc32(f"{options.seed} {name}".encode(errors="replace")))
 
     def _search(
         self, regions: Regions, options: SearchOptions, count: int, generator: torch.Generator, *, need_attention: bool

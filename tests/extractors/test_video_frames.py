@@ -14,7 +14,8 @@ from legenda.data.captions import KarpathyData
 from legenda.data.features import open_features
 from legenda.errors import ConfigError, LegendaError
 from legenda.extractors import Extractor, FrameSampling
-from legenda.extractors.video import extract_video, is_of_frames, read_frames
+from legenda.extractors.registry import is_of_frames
+from legenda.extractors.video import extract_video, read_frames
 from legenda.jobs import extract_store
 
 av = pytest.importorskip("av", reason="needs the extra video")

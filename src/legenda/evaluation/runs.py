@@ -17,8 +17,7 @@ from legenda.data.features.identity import ExtractorIdentity, extractor_name, is
 from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor, find_mismatch
-from legenda.extractors.registry import is_registered, load_extractor, needs_no_file, split_name
-from legenda.extractors.video import is_of_frames
+from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
 from legenda.models import Captioner
 from legenda.models.checkpoint import load, load_any
 from legenda.models.location import find_model

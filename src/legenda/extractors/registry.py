@@ -37,6 +37,7 @@ Each takes the part after the colon and `compute`, the `ComputeOptions` of which
 Extractor is stored with the features and must load it again, unless it holds a digest after an "@".
 """
 _DOWNLOADING = ("hf", "torchvision")
+_OF_FRAMES = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
 def is_registered(name: str) -> bool:
@@ -47,6 +48,11 @@ def is_registered(name: str) -> bool:
 def needs_no_file(name: str) -> bool:
     """Return whether the extractor can be loaded again from the name that is stored with its features."""
     return is_registered(name) and "@" not in split_name(name).model
+
+
+def is_of_frames(name: str) -> bool:
+    """Return whether the name that is stored with features is of frames of videos; see `FrameSampling`."""
+    return _OF_FRAMES.search(name) is not None
 
 
 def load_extractor(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ MAX_FRAMES = 10_000
 """The largest number of frames that are taken of a video."""
 _LAST_PACKETS = 8
 """FFmpeg marks the packet at which a file is cut, after which its parsers flush a few others."""
-_ENDING = re.compile(r"@(\d+frames|[\d.e+-]+fps)$")
 
 
 class UnreadableVideoError(DataError):
@@ -53,11 +51,6 @@ class FrameSampling:
     def ending(self) -> str:
         """What the name of the extractor ends in."""
         return f"@{self.num_frames}frames" if self.frame_rate is None else f"@{self.frame_rate:g}fps"
-
-
-def is_of_frames(extractor: str) -> bool:
-    """Return whether the name that is stored with features is of frames of videos."""
-    return _ENDING.search(extractor) is not None
 
 
 def extract_video(

@@ -171,8 +171,9 @@ def extract_file(
             if not list(folder.glob("*.safetensors")):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        # a folder that is not whole has no name that a later call would look for
-        shutil.rmtree(folder.replace(folder.with_name(f"{folder.name}.done")), ignore_errors=True)
+        done = folder.with_name(f"{folder.name}.done")  # where this call is killed, no later one takes it for shards
+        shutil.rmtree(done, ignore_errors=True)
+        shutil.rmtree(folder.replace(done), ignore_errors=True)
     return ExtractionReport(stats.images - stats.failed, skipped, time.monotonic() - start, stats.cached)
 
 
