@@ -20,6 +20,7 @@ from legenda.extractors.batches import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
 from legenda.regions import Memory, Regions
+from legenda.search_options import SearchOptions
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +139,17 @@ def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
     words = legenda.open(run).caption(scenes[0]).words
     assert first.startswith(" ".join(words))
     assert [line.split()[0] for line in others] == list(words)
+
+
+def test_samples_of_a_batch_do_not_depend_on_the_batches_before(pipeline, scenes, tmp_path):
+    """So a job that is killed and resumed writes the same."""
+    files = [f"{number}.png" for number in range(4)]
+    for name, scene in zip(files, scenes, strict=False):
+        scene.save(tmp_path / name)
+    options = {"options": SearchOptions(do_sample=True, seed=3), "folder": tmp_path, "batch_size": 2}
+    together = list(pipeline.caption_files(files, **options))
+    assert together[2:] == list(pipeline.caption_files(files[2:], **options))
+    assert together != list(pipeline.caption_files(files, **options | {"options": SearchOptions(do_sample=True)}))
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
