@@ -37,6 +37,7 @@ _LARGEST = 1e9
 """The largest feature, far beyond those of all extractors: products of larger ones overflow in float32."""
 _HALF_INFINITY = 0x7C00
 """The bits of float16 infinity; without the sign bit, those of NaN are greater, those of finite numbers less."""
+_BLOCK = 1 << 16
 _REAL = "fiub"
 """The kinds of dtypes of real numbers."""
 
@@ -156,7 +157,9 @@ def validate_shapes(features: np.ndarray, boxes: np.ndarray | None) -> str | Non
 def validate_values(features: np.ndarray, boxes: np.ndarray | None, limit: float) -> str | None:
     """Return what is wrong with features (..., D), over `limit`, or boxes (R, 4), outside 0..1, or None."""
     if features.dtype == np.float16:
-        if ((features.view(np.uint16) & 0x7FFF) >= _HALF_INFINITY).any():  # five times as fast as np.isfinite
+        bits = features.reshape(-1).view(np.uint16)  # np.isfinite takes five times as long
+        blocks = (bits[start : start + _BLOCK] for start in range(0, bits.size, _BLOCK))
+        if any(((block & 0x7FFF) >= _HALF_INFINITY).any() for block in blocks):
             return "features that are NaN or infinite"
     elif features.size:
         worst = np.maximum(-features.min(), features.max())  # NaN wins every minimum and maximum

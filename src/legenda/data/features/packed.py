@@ -45,6 +45,7 @@ MANIFEST = "manifest.json"
 """The file that describes a job in the folder of its shards."""
 _DTYPES = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 """Safetensors' names of the types that a store may hold."""
+_TYPES = {"features": ("F16", "F32"), "boxes": ("F32",), "offsets": ("I64",), "checksums": ("I64",)}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _AGAIN = "extract it again"
 _HINT = "name a folder that legenda extract has written"
@@ -60,36 +61,35 @@ class PackedFeatureStore(FeatureStore):
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
-        hint = "name a feature file made by `legenda extract`"
-        file = verified(lambda: safetensors.safe_open(path, framework="numpy"), path, hint)
-        metadata = file.metadata() or {}
+        metadata, entries, start = verified(
+            lambda: _read_header(path), path, "name a feature file made by `legenda extract`"
+        )
         if metadata.get("format") != FORMAT:
             raise DataError(f"{path} is a safetensors file but not a feature store; make one with `legenda extract`")
         ids = verified(lambda: json.loads(metadata["ids"]), path, _AGAIN)
         if not isinstance(ids, list) or not ids or not all(isinstance(image, str) for image in ids):
             raise DataError(f"{path} has no list of names as its 'ids'; {_AGAIN}")
         super().__init__(path, ids, metadata.get("extractor", UNNAMED))
-        self._arrays = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        shape = self._arrays["features"].get_shape() if "features" in self._arrays else ()
+        shape = entries["features"]["shape"] if "features" in entries else ()
         rows, self._width = shape if len(shape) == 2 else (0, 0)
-        self._check_array("offsets", ("I64",), (len(self) + 1,))
-        self._check_array("features", ("F16", "F32"), (rows, self._width))
-        if "boxes" in self._arrays:
-            self._check_array("boxes", ("F32",), (rows, 4))
-        if "checksums" in self._arrays:
-            self._check_array("checksums", ("I64",), (len(self),))
-        self._offsets: np.ndarray = file.get_tensor("offsets")
+        data = verified(lambda: np.asarray(np.memmap(path, np.uint8, "r", start)), path, _AGAIN)
+        layout = {"features": (rows, self._width), "offsets": (len(self) + 1,)}
+        optional = {"boxes": (rows, 4), "checksums": (len(self),)}
+        layout |= {name: shape for name, shape in optional.items() if name in entries}
+        self._arrays = {name: self._map(data, name, entries.get(name), shape) for name, shape in layout.items()}
+        self._offsets = self._arrays["offsets"]
         if self._offsets[0] != 0 or self._offsets[-1] != rows or (self._offsets[1:] <= self._offsets[:-1]).any():
             raise DataError(f"{path} has 'offsets' that do not fit its {len(self)} images; {_AGAIN}")
 
-    def _check_array(self, name: str, dtypes: tuple[str, ...], shape: tuple[int, ...]) -> None:
-        if name not in self._arrays:
+    def _map(self, data: np.ndarray, name: str, entry: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Return an array in the bytes of a file; raise DataError where it has another type or shape."""
+        if entry is None:
             raise DataError(f"{self.path} holds no array '{name}'; {_AGAIN}")
-        dtype, actual = self._arrays[name].get_dtype(), tuple(self._arrays[name].get_shape())
-        if dtype not in dtypes:
-            raise DataError(f"'{name}' of {self.path} is {dtype}, not {' or '.join(dtypes)}; {_AGAIN}")
-        if actual != shape:
-            raise DataError(f"'{name}' of {self.path} has the shape {actual}, unlike its {len(self)} images; {_AGAIN}")
+        if entry["dtype"] not in _TYPES[name]:
+            raise DataError(f"'{name}' of {self.path} is {entry['dtype']}, not {' or '.join(_TYPES[name])}; {_AGAIN}")
+        if tuple(entry["shape"]) != shape:
+            raise DataError(f"'{name}' of {self.path} has the shape {entry['shape']}, unlike its {len(self)} images")
+        return data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedFeatureStore, (self.path,)
@@ -116,16 +116,22 @@ class PackedFeatureStore(FeatureStore):
         Raises DataError, naming the image, for an unknown id, a feature that is NaN or infinite, or an invalid box.
         """
         positions = self.positions(images)
-        regions = [self._rows(position) for position in positions.tolist()]
-        arrays = pack(regions, self.feature_dim, self.has_boxes)
-        all_boxes = [boxes for _, boxes in regions if boxes is not None]
-        real = np.concatenate(all_boxes) if all_boxes else None
-        limit = largest_feature(arrays.features.dtype)
-        if validate_values(arrays.features, real, limit) is not None:
-            for position, (features, boxes) in zip(positions.tolist(), regions, strict=True):
-                if fault := validate_values(features, boxes, limit):
+        starts = self._offsets[positions]
+        counts = self._offsets[positions + 1] - starts
+        mask = np.arange(counts.max(initial=0)) < counts[:, None]  # (B, N)
+        features = np.empty((*mask.shape, self.feature_dim), self._arrays["features"].dtype)
+        boxes = np.zeros((*mask.shape, 4), np.float32) if self.has_boxes else None
+        for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
+            features[row, :count] = self._arrays["features"][start : start + count]
+            features[row, count:] = 0
+            if boxes is not None:
+                boxes[row, :count] = self._arrays["boxes"][start : start + count]
+        limit = largest_feature(features.dtype)
+        if validate_values(features, None if boxes is None else boxes[mask], limit) is not None:
+            for position in positions.tolist():
+                if fault := validate_values(*self._rows(position), limit):
                     raise DataError(f"{self.path}: image '{self.ids[position]}' has {fault}; {_AGAIN}")
-        return arrays
+        return RegionArrays(features, None if boxes is None else boxes.clip(0, 1, out=boxes), mask)
 
     def verify(self, position: int) -> None:
         """Raise DataError where an image differs from its checksum."""
@@ -133,6 +139,14 @@ class PackedFeatureStore(FeatureStore):
             (expected,) = self._arrays["checksums"][position : position + 1].tolist()
             if image_checksum(self.ids[position], *self._rows(position)) != expected:
                 raise DataError(f"{self.path}: image '{self.ids[position]}' differs from its checksum; {_AGAIN}")
+
+
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, Any], int]:
+    """Return a safetensors file's metadata, its entries by name, and where its data start; raise if it is damaged."""
+    metadata = safetensors.safe_open(path, framework="numpy").metadata()
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return metadata or {}, json.loads(file.read(length)), 8 + length
 
 
 def image_checksum(image: str, features: np.ndarray, boxes: np.ndarray | None) -> int:
