@@ -205,7 +205,7 @@ def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, valu
         ({}, {"ids": '["a", "b"]'}, "'offsets'.*2 images"),
         ({"offsets": None}, {}, "no array 'offsets'"),
         ({"features": None}, {}, "no array 'features'"),
-        (dict.fromkeys(("features", "offsets", "boxes")), {}, "cannot be read"),
+        (dict.fromkeys(("features", "offsets", "boxes")), {}, "no array 'features'"),
         ({"offsets": np.array([0, 2, 2, 6])}, {}, "'offsets'"),
         ({"offsets": np.array([0, 2, 4, 7])}, {}, "'offsets'"),
         ({"offsets": np.array([0, 2, 4, 6], np.int32)}, {}, "'offsets' of .*I32, not I64"),
