@@ -50,8 +50,8 @@ def paired_interval(differences: Sequence[float]) -> Interval:
         return Interval(mean, None, None)
     if max(differences) == min(differences):
         return Interval(mean, mean, mean)
-    found = ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    return Interval(mean, float(found.low), float(found.high))
+    bounds = ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    return Interval(mean, float(bounds.low), float(bounds.high))
 
 
 def decide(interval: Interval, seeds: int, predicted: Literal["higher", "lower"]) -> Verdict:
@@ -71,9 +71,9 @@ def overall_verdict(verdicts: Iterable[Verdict]) -> Verdict:
 
     Without a verdict on one there is none; one that is refuted refutes the claim; all must be confirmed to confirm it.
     """
-    found = set(verdicts)
+    given = set(verdicts)
     order: tuple[Verdict, ...] = ("no verdict", "refuted", "not confirmed", "confirmed")
-    return next(verdict for verdict in order if verdict in found)
+    return next(verdict for verdict in order if verdict in given)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _is_missing(arm: Mapping[str, Any] | None, seed: str, measure: Measure) -> b
 
 def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared], figure: str) -> Iterable[str]:
     arms = {key: arm for key, arm in claim.arms.items() if key in results["arms"]}
-    found = {key: results["arms"][key] for key in arms}
+    measured = {key: results["arms"][key] for key in arms}
     yield f"# {claim.title}\n"
     yield f"{claim.question} {claim.source}.\n"
     yield f"**{_sentence([part.verdict for part in compared])}**\n"
@@ -162,11 +162,11 @@ def _lines(claim: Claim, results: Mapping[str, Any], compared: Sequence[Compared
     yield "## Models\n"
     yield "| | model | recipe | parameters | steps | seeds |\n|---|---|---|---|---|---|"
     for key, arm in arms.items():
-        numbers = (f"{found[key]['parameters']:,}", f"{found[key]['steps']:,}", str(len(found[key]["seeds"])))
+        numbers = (f"{measured[key]['parameters']:,}", f"{measured[key]['steps']:,}", str(len(measured[key]["seeds"])))
         yield _row(f"`{key}`", arm.label, f"`{arm.recipe}`", *numbers)
     yield "\n## Every seed\n"
-    yield from _seed_table(claim, found)
-    seeds = max((len(arm["seeds"]) for arm in found.values()), default=0)
+    yield from _seed_table(claim, measured)
+    seeds = max((len(arm["seeds"]) for arm in measured.values()), default=0)
     steps = f" --steps {results['steps']}" if results.get("steps") else ""
     arms_option = f" --arms {' '.join(arms)}" if 0 < len(arms) < len(claim.arms) else ""
     yield f"\n```bash\npython research/claims/run.py {claim.name}{arms_option} --seeds {max(seeds, 1)}{steps}\n```\n"
@@ -211,18 +211,18 @@ def _difference_table(claim: Claim, compared: Sequence[Compared]) -> Iterable[st
 
 def _censored(claim: Claim, compared: Sequence[Compared]) -> Iterable[str]:
     """Return a paragraph about the seeds that did not reach a score, and the verdicts that depend on them."""
-    found = [part for part in compared if any(bound != _EXACT for bound in part.bounds.values())]
-    if not found:
+    bounded = [part for part in compared if any(bound != _EXACT for bound in part.bounds.values())]
+    if not bounded:
         return
     yield (
         "\n≤ and ≥: one of the two models did not reach the score and counts with its whole training, so that the "
         "difference is a bound; “neither”: both did not, and the difference counts as 0. "
         "Their circles are hollow."
     )
-    if undecided := [part for part in found if all(bound != _EXACT for bound in part.bounds.values())]:
+    if undecided := [part for part in bounded if all(bound != _EXACT for bound in part.bounds.values())]:
         counts = f"{len(undecided)} of the {len(compared)} comparisons"
         yield f"\nNo seed has an exact difference in {counts}; these show nothing."
-    for part in found:
+    for part in bounded:
         if part in undecided:
             continue
         exact = [value for seed, value in part.differences.items() if part.bounds[seed] == _EXACT]
@@ -277,7 +277,9 @@ def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Ite
     data = [(label, _values(measure, arm)) for label, arm in rows]
     intervals = [paired_interval([value for value, _ in values]) if values else None for _, values in data]
     marks = [value for _, values in data for value, _ in values]
-    marks += [bound for found in intervals if found for bound in (found.low, found.high) if bound is not None]
+    marks += [
+        bound for interval in intervals if interval for bound in (interval.low, interval.high) if bound is not None
+    ]
     marks += [] if measure.chance is None else [measure.chance]
     low, high = (min(marks), max(marks)) if marks else (0.0, 1.0)
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
@@ -296,13 +298,13 @@ def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Ite
             f'<line x1="{at}" x2="{at}" y1="{top + _HEAD}" y2="{bottom}" stroke="{_CHANCE}" stroke-dasharray="4 3">'
             f"<title>by chance {measure.chance:.3g}</title></line>"
         )
-    for index, ((label, values), found) in enumerate(zip(data, intervals, strict=True)):
+    for index, ((label, values), interval) in enumerate(zip(data, intervals, strict=True)):
         y = top + _HEAD + _ROW * (index + 0.5)
         yield f'<text x="{_LABELS - 10}" y="{y + 4}" text-anchor="end">{escape(label)}</text>'
-        if found is not None and found.low is not None and found.high is not None:
-            yield f'<line x1="{x(found.low)}" x2="{x(found.high)}" y1="{y}" y2="{y}" stroke="{_MEAN}"/>'
-        if found is not None:
-            at = x(found.mean)
+        if interval is not None and interval.low is not None and interval.high is not None:
+            yield f'<line x1="{x(interval.low)}" x2="{x(interval.high)}" y1="{y}" y2="{y}" stroke="{_MEAN}"/>'
+        if interval is not None:
+            at = x(interval.mean)
             yield f'<line x1="{at}" x2="{at}" y1="{y - 8}" y2="{y + 8}" stroke="{_MEAN}" stroke-width="2"/>'
         for value, exact in values:
             fill = f'fill="{_DOT}" fill-opacity="0.6"' if exact else f'fill="white" stroke="{_DOT}"'
@@ -312,6 +314,6 @@ def _panel(measure: Measure, rows: Sequence[tuple[str, Any]], top: float) -> Ite
 def _values(measure: Measure, arm: Mapping[str, Any]) -> list[tuple[float, bool]]:
     """Return the values of the seeds, and whether they are exact; a score not reached has the steps of the training."""
     censored = float(arm["steps"]) if measure.reaches is not None else None
-    found = [values.get(measure.key) for values in arm["seeds"].values()]
-    filled = [(censored if value is None else float(value), value is not None) for value in found]
+    numbers = [values.get(measure.key) for values in arm["seeds"].values()]
+    filled = [(censored if value is None else float(value), value is not None) for value in numbers]
     return [(value, exact) for value, exact in filled if value is not None]

@@ -36,10 +36,10 @@ def attentions_of(model: Captioner, layer: int) -> list[MultiHeadAttention]:
     if layers and not 1 <= layer <= len(layers):
         raise ConfigError(f"{model.name} has no layer {layer}; choose from 1 to {len(layers)}")
     modules = layers[layer - 1].modules() if layers else ()
-    found = [module for module in modules if isinstance(module, MultiHeadAttention)]
-    if not found:
+    attentions = [module for module in modules if isinstance(module, MultiHeadAttention)]
+    if not attentions:
         raise ConfigError(f"{model.name} has no multi-head self-attention in its encoder; name a run of another model")
-    return found
+    return attentions
 
 
 def self_attention(model: Captioner, regions: Regions, layer: int) -> Float[np.ndarray, "M H N N"]:
@@ -70,14 +70,14 @@ def geometric_weights(
     embedding = embeddings[(layer - 1) % len(embeddings)] if len(embeddings) else None
     biases = _biases(model, layer)
     boxes = _boxes_at(np.asarray(ratios, dtype=np.float64))
-    found = []
+    weights = []
     for bias in biases:
         assert isinstance(embedding, GeometryEmbedding)
         module, embed = copy.deepcopy(bias).cpu().double(), copy.deepcopy(embedding).cpu().double()
         query, key = (mean.expand(*boxes.shape[:2], -1) for mean in _mean_inputs(model, bias, contents))
         phi = module(query, key, Geometry(embedded=embed(boxes)))[:, :, 0, 1]
-        found.append(phi.T / bias.factor)
-    return torch.stack(found).cpu().numpy()
+        weights.append(phi.T / bias.factor)
+    return torch.stack(weights).cpu().numpy()
 
 
 def position_matrices(model: Captioner, regions: Regions, layer: int, branch: int) -> Float[np.ndarray, "H N N"]:
@@ -127,7 +127,7 @@ def _position_ratio(model: Captioner, attention: MultiHeadAttention, regions: Re
 def distance_weights(model: Captioner, layer: int) -> list[list[float] | None]:
     """Return w of every head of each branch (MD-SAN, Eq. 7); negative: near regions get more weight; None without."""
     rescales = [attention.rescale for attention in attentions_of(model, layer)]
-    return [found.weight.tolist() if isinstance(found, DistanceRescale) else None for found in rescales]
+    return [rescale.weight.tolist() if isinstance(rescale, DistanceRescale) else None for rescale in rescales]
 
 
 def _pairs(model: Captioner) -> PairGeometry:
@@ -139,8 +139,8 @@ def _pairs(model: Captioner) -> PairGeometry:
 
 def _biases(model: Captioner, layer: int) -> list[GeometryBias]:
     """Return the geometric biases of a layer, one for each branch."""
-    found = [attention.score_bias for attention in attentions_of(model, layer)]
-    biases = [bias for bias in found if isinstance(bias, GeometryBias)]
+    score_biases = [attention.score_bias for attention in attentions_of(model, layer)]
+    biases = [bias for bias in score_biases if isinstance(bias, GeometryBias)]
     if not biases:
         raise ConfigError(
             f"{model.name} has no geometric weights (NG-SAN, Eqs. 11 to 13); name a run of gsan, ngsan or of another "

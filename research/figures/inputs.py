@@ -187,12 +187,12 @@ class FigureImages:
 
     def captions(self, runs: Mapping[str, CaptionerRun], options: CaptionOptions) -> dict[str, list[GeneratedCaption]]:
         """Return the caption of each image with its attention, by run, in the order of the images."""
-        found = {}
+        captions = {}
         for name, opened in runs.items():
             split = self.datasets[name]
             by_id = predict_with_attention(opened, split, options.beam_size, positions=self.positions)
-            found[name] = [by_id[split.ids[position]] for position in self.positions]
-        return found
+            captions[name] = [by_id[split.ids[position]] for position in self.positions]
+        return captions
 
 
 def open_runs(folders: Sequence[Path], compute: ComputeOptions) -> dict[str, CaptionerRun]:

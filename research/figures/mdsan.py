@@ -79,12 +79,12 @@ def mdsan_4(options: HeadOptions) -> Figure:
         )
     blocks = []
     for index, entry in enumerate(figure_images.images):
-        found = {name: _heads(name, opened, entry, captions[name][index], options) for name, opened in runs.items()}
+        heads = {name: _heads(name, opened, entry, captions[name][index], options) for name, opened in runs.items()}
         image = entry.image.image
         if options.cell is None:
-            rows = matrix_rows(list(chain.from_iterable(found.values())), image)
+            rows = matrix_rows(list(chain.from_iterable(heads.values())), image)
         else:
-            rows = word_rows(image, _cell_rows(found, entry, runs, options.cell), "heat", joined=False)
+            rows = word_rows(image, _cell_rows(heads, entry, runs, options.cell), "heat", joined=False)
         blocks.append(Block(entry.title, rows))
     return draw_image_grid(blocks, title=title, footnote=footnote, columns=columns)
 
@@ -130,17 +130,17 @@ def _trained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     return rows, f"{source}{', its grid cells' if as_cells else ''}."
 
 
-def _only(found: Sequence[T]) -> T:
-    if len(found) > 1:
-        raise ConfigError(f"the figure shows one image, not {len(found)}; name one")
-    return found[0]
+def _only(choices: Sequence[T]) -> T:
+    if len(choices) > 1:
+        raise ConfigError(f"the figure shows one image, not {len(choices)}; name one")
+    return choices[0]
 
 
 def _matrices(name: str, model: Captioner, regions: Regions, options: PositionOptions) -> WeightMatrices:
-    found = position_matrices(model, regions, options.layer, options.branch)
+    matrices = position_matrices(model, regions, options.layer, options.branch)
     weights = distance_weights(model, options.layer)
     where = f", branch {options.branch}" if len(weights) > 1 else ""
-    return WeightMatrices(f"{name}{where}", found, _head_names(len(found), weights[options.branch - 1]))
+    return WeightMatrices(f"{name}{where}", matrices, _head_names(len(matrices), weights[options.branch - 1]))
 
 
 def _heads(
@@ -177,11 +177,11 @@ def _boxes(regions: Regions) -> np.ndarray:
 
 
 def _cell_rows(
-    found: Mapping[str, list[WeightMatrices]], entry: FigureImage, runs: Mapping[str, CaptionerRun], cell: int
+    heads: Mapping[str, list[WeightMatrices]], entry: FigureImage, runs: Mapping[str, CaptionerRun], cell: int
 ) -> list[CaptionRow]:
     """Return the attention of one query region in each head."""
     rows = []
-    for name, models in found.items():
+    for name, models in heads.items():
         boxes = _boxes(entry.regions[name])
         if not 1 <= cell <= len(boxes):
             raise ConfigError(

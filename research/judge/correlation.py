@@ -75,19 +75,19 @@ def correlate(path: Path, references: Path, *, metrics: str = "auto") -> Scoring
     )
     ratings = np.array([rating for entry in kept for rating in entry.ratings])
     repeats = [len(entry.ratings) for entry in kept]
-    found = {}
+    correlations = {}
     for name in (name for name, value in scores.corpus.items() if value is not None):
         values = np.array([scores.per_image[str(number)][name] for number in range(len(kept))], dtype=float)
-        found[name] = _correlate(np.repeat(values, repeats), ratings)
+        correlations[name] = _correlate(np.repeat(values, repeats), ratings)
     rule = "taken from the references" if crowd else "left out"
     sizes = {"captions": len(kept), "ratings": len(ratings), "left_out": len(rated) - len(kept)}
     return ScoringReport(
         [
             f"{len(ratings)} ratings of {len(kept)} captions, each rating one observation; rated captions that are "
             f"references of their image are {rule} ({sizes['left_out']} of {len(rated)} left out)",
-            correlation_table(found),
+            correlation_table(correlations),
         ],
-        {**sizes, "metrics": found},
+        {**sizes, "metrics": correlations},
         list(scores.notices),
     )
 
@@ -98,12 +98,12 @@ def _correlate(values: np.ndarray, ratings: np.ndarray) -> dict[str, float | Non
     values, ratings = values[scored], ratings[scored]
     if len({*values}) < 2 or len({*ratings}) < 2:
         return dict.fromkeys(("tau_b", "tau_c", "rho"))
-    found = {
+    coefficients = {
         "tau_b": kendalltau(values, ratings, variant="b").statistic,
         "tau_c": kendalltau(values, ratings, variant="c").statistic,
         "rho": spearmanr(values, ratings).statistic,
     }
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in coefficients.items()}
 
 
 def _normalize(caption: str) -> str:
@@ -136,7 +136,7 @@ def _read_tokens(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 def _read_flickr(path: Path, captions: Mapping[str, str]) -> tuple[bool, list[_Rated]]:
     """Return whether a file is CrowdFlower's, with shares and numbers of yes and no, and its rated captions."""
-    found: list[_Rated] = []
+    rated: list[_Rated] = []
     kinds = set()
     for where, (image, name, *cells) in _rows(path, 5, _HINT):
         if name not in captions:
@@ -148,8 +148,8 @@ def _read_flickr(path: Path, captions: Mapping[str, str]) -> tuple[bool, list[_R
             raise DataError(
                 f"{where} has neither three ratings of 1 to 4 nor shares and numbers of yes and no; {_HINT}"
             )
-        found.append(_Rated(_image(image), _normalize(captions[name]), ratings[:1] if crowd else ratings))
-    return kinds == {True}, found
+        rated.append(_Rated(_image(image), _normalize(captions[name]), ratings[:1] if crowd else ratings))
+    return kinds == {True}, rated
 
 
 def _read_table(path: Path, flickr: bool) -> list[_Rated]:
@@ -159,15 +159,15 @@ def _read_table(path: Path, flickr: bool) -> list[_Rated]:
         rows = parse_json(text, path, _HINT)
     else:
         rows = verified(lambda: list(csv.DictReader(io.StringIO(text, newline=""))), path, _HINT)
-    found: dict[tuple[str, str], list[float]] = {}
+    ratings: dict[tuple[str, str], list[float]] = {}
     for number, row in enumerate(rows if isinstance(rows, list) else [None], start=1):
         where = f"{path}: row {number}"
         if not isinstance(row, dict) or any(row.get(name) is None for name in ("image_id", "caption", "rating")):
             raise DataError(f"{where} lacks image_id, caption or rating; {_HINT}")
         image = str(row["image_id"])
         key = (_image(image) if flickr else image, _normalize(str(row["caption"])))
-        found.setdefault(key, []).append(_number(row["rating"], where))
-    return [_Rated(*key, tuple(ratings)) for key, ratings in found.items()]
+        ratings.setdefault(key, []).append(_number(row["rating"], where))
+    return [_Rated(*key, tuple(group)) for key, group in ratings.items()]
 
 
 def _number(cell: Any, where: str) -> float:

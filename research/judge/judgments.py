@@ -78,12 +78,12 @@ class Judgments:
 
     def reached(self, judge: str) -> dict[str, str]:
         """Return the judge's verdicts, with equal for identical captions up to the judge's next question."""
-        found = dict(self.verdicts[judge])
-        for pair in (self.pairs[number] for number, _ in self.layout(judge) if found):
-            if not pair.identical and pair.image not in found:
+        verdicts = dict(self.verdicts[judge])
+        for pair in (self.pairs[number] for number, _ in self.layout(judge) if verdicts):
+            if not pair.identical and pair.image not in verdicts:
                 break
-            found.setdefault(pair.image, "equal")
-        return found
+            verdicts.setdefault(pair.image, "equal")
+        return verdicts
 
 
 @lru_cache(maxsize=100)
@@ -125,7 +125,7 @@ def read_judgments(path: Path) -> Judgments:
         Pair(*(get_field(entry, name, str, f"{path}: pairs[{number}]", _HINT) for name in ("image", "first", "second")))
         for number, entry in enumerate(entries)
     )
-    found = Judgments(first, second, key, pairs)
+    judgments = Judgments(first, second, key, pairs)
     images = {pair.image for pair in pairs}
     for number, line in enumerate(lines, start=2):
         where = f"{path}: line {number}"
@@ -134,8 +134,8 @@ def read_judgments(path: Path) -> Judgments:
         verdict = get_field(entry, "verdict", str | None, where, _HINT)
         if image not in images or verdict not in (*VERDICTS, None):
             raise DataError(f"{where} is no judgment of a pair of the file; {_HINT}")
-        found.add(judge, image, verdict)
-    return found
+        judgments.add(judge, image, verdict)
+    return judgments
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def _count_verdicts(judgments: Judgments) -> dict[str, list[int]]:
     """Return how often each of VERDICTS was given, for each image with a judgment."""
     verdicts = [judgments.reached(judge) for judge in judgments.verdicts]
     counts = {pair.image: Counter(given.get(pair.image) for given in verdicts) for pair in judgments.pairs}
-    found = {image: [count[verdict] for verdict in VERDICTS] for image, count in counts.items()}
-    return {image: group for image, group in found.items() if any(group)}
+    groups = {image: [count[verdict] for verdict in VERDICTS] for image, count in counts.items()}
+    return {image: group for image, group in groups.items() if any(group)}
 
 
 def _agreement(counts: Sequence[Sequence[int]]) -> tuple[int, int, float | None]:

@@ -13,7 +13,6 @@ from legenda.data.scenes import TRUTHS
 from legenda.errors import LegendaError
 from legenda.models import location
 from legenda.report.images import packaged_photographs
-from legenda.training import is_finished
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,33 +57,6 @@ def test_the_table_has_a_line_for_each_model_with_all_scores(page, runs):
             value = scores[column.key]
             assert cell == "none" if value is None else float(cell) == pytest.approx(value, abs=6e-4)
         assert int(cells[-2].replace(",", "")) > 1000
-
-
-def test_the_demo_writes_the_file_of_evaluate(page, runs):
-    assert page
-    for name in demo.MODELS:
-        path = runs / name / "evaluation_test.json"
-        content = path.read_bytes()
-        written = json.loads(content)
-        settings = [
-            "images",
-            "split",
-            "beam_size",
-            "search",
-            "metrics",
-            "generation_config",
-            "data",
-            "collapse_repeats",
-        ]
-        assert list(written) == [*settings, "scores", "captions"]
-        assert (written["split"], written["images"], len(written["captions"])) == ("test", 18, 18)
-        main(["evaluate", str(runs / name), "--split", "test", "--beam-size", str(written["beam_size"])])
-        assert path.read_bytes() == content
-
-
-def test_a_run_of_another_recipe_is_not_finished(runs):
-    assert is_finished(runs / "ngsan", "scenes.ngsan")
-    assert not is_finished(runs / "ngsan", "scenes.transformer")
 
 
 def test_the_page_has_scores_of_every_kind_curves_and_twelve_scenes_and_needs_no_network(page):
@@ -134,13 +106,6 @@ def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, cap
     assert f"caption IMAGE.png --model {runs / 'ngsan'}" in output
 
 
-def test_a_missing_run_is_named_and_nothing_is_written(runs, tmp_path):
-    folders = {"transformer": runs / "transformer", "ngsan": tmp_path / "gone"}
-    with pytest.raises(LegendaError, match="gone"):
-        write_demo_report(folders, tmp_path / "report.html", caption_photographs(str(runs / "ngsan")))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_package_without_the_model_is_named_and_scenes_follow(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PHOTOGRAPH_MODEL", "photo")
     monkeypatch.setattr(location, "ASSETS", tmp_path)
@@ -158,13 +123,3 @@ def test_failed_training_is_one_sentence(tmp_path, monkeypatch):
     ):
         demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_a_damaged_configuration_is_named(tmp_path):
-    for name in demo.MODELS:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("[]")
-        for file in ("training_state.safetensors", "model.safetensors"):
-            (tmp_path / name / file).write_bytes(b"")
-    with pytest.raises(LegendaError, match=r"config\.json is not the configuration of a run"):
-        demo.run(["--runs", str(tmp_path), "--report", str(tmp_path / "report.html")])

@@ -1,21 +1,16 @@
 """`legenda report` on runs without training: scenes, photographs that are there or not, and models that differ."""
 
-import io
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.pipeline import GeneratedCaption
 from legenda.report.captions import heads_fit_page_budget, select_examples
-from legenda.report.images import ReportImage, no_verdict
-from legenda.tasks import predict
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,19 +61,6 @@ def test_scenes_are_compared_with_scores_intervals_references_and_attention(scen
     assert "9 images, " in capsys.readouterr().out
 
 
-def test_each_run_searches_once_for_each_image(scene_runs, tmp_path, monkeypatch):
-    searched: Counter[str] = Counter()
-    search = predict.search
-
-    def count(model, memory, *arguments, **options):
-        searched[model.name] += len(memory.states)
-        return search(model, memory, *arguments, **options)
-
-    monkeypatch.setattr(predict, "search", count)
-    _report(*scene_runs, "--overlays", tmp_path / "sheets", "--head", 0, tmp_path / "report.html")
-    assert searched == {"ngsan": 9, "xlan": 9}
-
-
 def test_photographs_next_to_the_annotations_are_found_and_shrunk(make_run, noisy_photographs, tmp_path):
     run = make_run("mdsan", noisy_photographs.data)
     data = _report(run, tmp_path / "report.html")
@@ -104,12 +86,6 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     assert not any("not found" in note for note in found["footnotes"])
 
 
-def test_fewer_pictures_than_images_are_chosen_and_the_page_says_so(scene_runs, tmp_path):
-    data = _report(*scene_runs, "--num-images", 4, tmp_path / "report.html")
-    assert len(data["examples"]) == 4
-    assert any(note.startswith("4 of 9 images are shown") for note in data["footnotes"])
-
-
 def test_overlays_are_written_as_png(scene_runs, tmp_path):
     data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
     expected = [
@@ -122,16 +98,6 @@ def test_overlays_are_written_as_png(scene_runs, tmp_path):
     assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(expected)
 
 
-def test_overlays_of_one_head_differ_from_those_of_the_mean(scene_runs, tmp_path, capsys):
-    shown = []
-    for number, head in enumerate(((), ("--head", 1))):
-        _report(scene_runs[0], "--overlays", tmp_path / str(number), *head, "--num-images", 1, tmp_path / "report.html")
-        shown.append([path.read_bytes() for path in (tmp_path / str(number)).iterdir()])
-    assert len(shown[0]) == len(shown[1]) == 1
-    assert shown[0] != shown[1]
-    assert "--head selects what --overlays FOLDER draws" in _refused(capsys, scene_runs[0], "--head", 1)
-
-
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "legenda.report.captions.predict_with_attention",
@@ -140,21 +106,6 @@ def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
     assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_sheets_of_runs_named_by_their_folders_lie_in_the_named_folder_itself(make_run, tmp_path):
-    folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "cd"]
-    data = _report(*folders, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
-    expected = {
-        f"{example['id']}.{name.replace('/', '_')}.png"
-        for example in data["examples"]
-        for name, caption in example["captions"].items()
-        if caption["words"]
-    }
-    assert {name.split(".")[1] for name in expected} == {"c_same", "d_same"}
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.png")} == {
-        f"sheets/{name}" for name in expected
-    }
 
 
 def test_runs_with_equal_names_are_named_by_their_folders(make_run, tmp_path):
@@ -217,11 +168,3 @@ def test_single_heads_are_kept_as_long_as_the_page_stays_small():
     assert not heads_fit_page_budget([captions(16, 100)] * 3)
     assert heads_fit_page_budget([captions(16, 100), *[captions(2, 9)] * 3])  # the mean over the pictures counts
     assert heads_fit_page_budget([])
-
-
-def test_a_hundred_of_the_worst_photographs_stay_below_twenty_megabytes():
-    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
-    data, media_type = ReportImage(Image.fromarray(noise), "", no_verdict).encoded
-    assert media_type == "image/jpeg"
-    assert max(Image.open(io.BytesIO(data)).size) >= 256
-    assert 100 * len(data) * 4 / 3 < 15e6

@@ -215,13 +215,3 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, ma
         assert code == 2
         assert message in err
     assert not page.exists()
-
-
-@pytest.mark.parametrize(
-    ("task", "model", "data"),
-    [("vqa", "mcan", QUESTIONS), ("grounding", "mcan_grounding", EXPRESSIONS), ("translation", "translator", NUMBERS)],
-)
-def test_every_task_is_reported_in_half_precision(made, tmp_path, task, model, data):
-    run = made(task, model, data)
-    found = _report(run, "--split", "test", "--precision", "bf16", tmp_path / "page.html")
-    assert found["runs"][0]["scores"]

@@ -45,15 +45,6 @@ def row(out: str, name: str) -> list[str]:
     return next(line.split() for line in out.splitlines() if line.split()[:1] == [name])
 
 
-def test_sets_of_metrics_have_names(score):
-    code, out, err = score("predictions.json references.json --metrics fast --resamples 20")
-    assert (code, err) == (0, "")
-    assert [name for name in WITHOUT_JAVA if not row(out, name)] == []
-    write("several.json", {image: [caption, caption] for image, caption in PREDICTIONS.items()})
-    code, _, err = score("several.json references.json --metrics fast --resamples 20")
-    assert (code, err) == (0, "")
-
-
 def test_scores_and_intervals_are_printed_and_written(score):
     code, out, err = score(f"predictions.json references.json {FAST} --out scores.json --resamples 200 --seed 3")
     assert (code, err) == (0, "")

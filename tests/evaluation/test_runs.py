@@ -44,13 +44,6 @@ def test_paths_are_relative_to_the_run(folder, monkeypatch):
     assert len(data.split("val")) == 3
 
 
-def test_a_run_that_is_moved_with_its_data_finds_them(folder, tmp_path):
-    moved = folder.rename(tmp_path / "elsewhere")
-    data = load_run(moved / "runs" / "x").data()
-    assert data.features == moved / "data" / "features.safetensors"
-    assert len(data.split("val")) == 3
-
-
 def test_a_run_that_is_moved_alone_finds_its_data_where_they_were(folder, tmp_path):
     path = folder / "runs" / "x" / "config.json"
     config = json.loads(path.read_text())

@@ -8,7 +8,7 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.data.features import write_store
-from legenda.evaluation.caption_files import IMAGE_COUNTS, coco_id, write_submission
+from legenda.evaluation.caption_files import IMAGE_COUNTS, coco_id
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -71,12 +71,6 @@ def test_both_files_have_the_format_of_the_server(submit, coco, tmp_path):
     ]
 
 
-def test_the_algorithm_may_be_named(submit, coco, tmp_path):
-    code, _, _ = submit(f"--test-features {coco}/test.safetensors --algorithm Ours_v2")
-    assert code == 0
-    assert (tmp_path / "server/captions_val2014_Ours-v2_results.json").exists()
-
-
 @pytest.mark.parametrize(
     ("ids", "extractor", "message"),
     [
@@ -113,9 +107,3 @@ def test_other_data_sets_are_rejected(submit, coco, monkeypatch):
 )
 def test_ids_of_coco(name, number):
     assert coco_id(name) == number
-
-
-def test_a_name_of_signs_alone_becomes_a_word(tmp_path):
-    (path,) = write_submission(tmp_path, "__", {"val2014": {"1": "a dog"}})
-    assert path.name == "captions_val2014_captions_results.json"
-    assert json.loads(path.read_text()) == [{"image_id": 1, "caption": "a dog"}]

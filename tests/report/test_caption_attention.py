@@ -69,14 +69,6 @@ def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_pa
         np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
 
 
-def test_several_captions_are_stacked(run, run_command, picture, tmp_path):
-    words, _, _ = _searched(run, picture, beam_size=3, num_return_sequences=3)
-    run_command(f"caption {picture} --model {run} --num-captions 3 --save-attention {tmp_path / 'sheets'}")
-    rows = sum(-(-(len(caption) + 1) // 5) for caption in words)
-    height = Image.open(tmp_path / "sheets" / "a.png.png").height
-    assert height == rows * (240 + 26 + 10) + len(words) * (10 + 26 + 10)
-
-
 def test_images_with_equal_names_have_separate_sheets(run, run_command, picture, tmp_path):
     other = tmp_path / "other" / "a.png"
     other.parent.mkdir()

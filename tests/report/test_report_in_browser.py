@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from legenda.metrics import Difference
 from legenda.report import Breakdown, Report
 from legenda.tasks.reporting import Prediction
 
@@ -107,34 +106,6 @@ def test_the_keyboard_reaches_every_word(report, opened):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
     page.keyboard.press("Escape")
     assert not _is_highlighted(page, 0)
-
-
-@pytest.mark.slow
-def test_a_tap_pins_a_word_until_the_next_tap(report, opened):
-    page = opened(report, width=390, has_touch=True, is_mobile=True)
-    _word(page, 0, "ngsan", 1).tap()
-    _expect_highlight(page, report, 0, "ngsan", 1)
-    _word(page, 0, "ngsan", 5).tap()
-    _expect_highlight(page, report, 0, "ngsan", 5)
-    assert page.locator(".attention-word[aria-pressed=true]").count() == 1
-    _word(page, 0, "ngsan", 5).tap()
-    assert not _is_highlighted(page, 0)
-
-
-@pytest.mark.slow
-def test_differences_have_a_row_for_each_other_model_and_a_column_for_each_score(report, opened):
-    first, second = report.runs
-    differences = {report.columns[-1].key: Difference(-0.25, -0.5, 0.125, 0.04)}
-    page = opened(replace(report, runs=[first, replace(second, differences=differences)]))
-    table = page.locator(".differences")
-    assert table.locator("thead th").all_text_contents() == [
-        f"difference from {first.name}",
-        *(column.label for column in report.columns),
-    ]
-    assert table.locator("tbody th").all_text_contents() == [second.name]
-    cells = table.locator("tbody td").all_text_contents()
-    assert cells[-1] == "\u22120.250\u22120.500 to +0.125p 0.040"
-    assert set(cells[:-1]) == {"—"}
 
 
 def _on_a_grid(report: Report, side: int) -> Report:

@@ -37,19 +37,19 @@ def read_predictions(path: str | Path) -> dict[str, list[str]]:
     if isinstance(content, dict) and isinstance(content.get("captions"), dict):
         content = content["captions"]
     if isinstance(content, dict):
-        found = {name: _captions(path, name, value, _RESULTS) for name, value in content.items()}
+        predictions = {name: _captions(path, name, value, _RESULTS) for name, value in content.items()}
     elif isinstance(content, list):
-        found = {}
+        predictions = {}
         for number, entry in enumerate(content):
             name, caption = _entry(path, f"entry {number}", entry, _RESULTS)
-            if name in found:
+            if name in predictions:
                 raise DataError(f"{path} has more than one caption for image {name}; leave one")
-            found[name] = [caption]
+            predictions[name] = [caption]
     else:
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_RESULTS}")
-    if not found:
+    if not predictions:
         raise DataError(f"{path} holds no captions; {_RESULTS}")
-    return found
+    return predictions
 
 
 def read_single_predictions(path: str | Path) -> dict[str, str]:
@@ -72,23 +72,23 @@ def read_references(path: str | Path, *, split: str | None = None) -> dict[str, 
     content = _content(path, _REFERENCES)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a JSON {type(content).__name__}; {_REFERENCES}")
-    found: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
     if isinstance(content.get("images"), list) and "annotations" not in content:
         for image in parse_karpathy(content, path):
             if split in (None, image.split) and image.captions:
-                found[image.id] = list(image.captions)
+                references[image.id] = list(image.captions)
     elif split is not None:
         raise DataError(f"{path} does not say which images are of the split {split}; only Karpathy's layout does")
     elif isinstance(content.get("annotations"), list):
         for number, entry in enumerate(content["annotations"]):
             name, caption = _entry(path, f"annotations[{number}]", entry, _REFERENCES)
-            found.setdefault(name, []).append(caption)
+            references.setdefault(name, []).append(caption)
     else:
-        found = {name: _captions(path, name, value, _REFERENCES) for name, value in content.items()}
-    if not found:
+        references = {name: _captions(path, name, value, _REFERENCES) for name, value in content.items()}
+    if not references:
         where = "" if split is None else f" for the split {split}"
         raise DataError(f"{path} holds no references{where}; {_REFERENCES}")
-    return found
+    return references
 
 
 def _content(path: Path, hint: str) -> Any:

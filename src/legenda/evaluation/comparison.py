@@ -67,10 +67,10 @@ def compare_predictions(
     _check_same_examples(a, b)
     resampling = {"resamples": resamples, "seed": seed}
     report = ScoringReport([], dict(resampling), list(a.scores.notices))
-    for name, one in (("first", a), ("second", b)):
-        bounds = intervals(one.scores, **resampling)
-        report.results[name] = {"predictions": str(one.path), **one.scores.to_dict(), "intervals": as_dicts(bounds)}
-        report.tables += [f"{name}: {one.path}, {len(one.predictions)} examples", score_table(one.scores, bounds)]
+    for name, side in (("first", a), ("second", b)):
+        bounds = intervals(side.scores, **resampling)
+        report.results[name] = {"predictions": str(side.path), **side.scores.to_dict(), "intervals": as_dicts(bounds)}
+        report.tables += [f"{name}: {side.path}, {len(side.predictions)} examples", score_table(side.scores, bounds)]
     differences = compare(a.scores, b.scores, **resampling)
     differing = sum(a.predictions[key] != b.predictions[key] for key in a.predictions)
     disagreements = _find_disagreements(a, b, num_examples)

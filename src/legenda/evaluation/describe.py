@@ -140,8 +140,8 @@ def _check_scores(run: Run) -> Iterator[str]:
         data = run.config.get("data")
         if data is None or "runs" in content or content.get("data", data) != data:
             continue
-        found = run.task.score(predictions, load_examples(run, content["split"]))
-        for name, value in found.items():
+        rescored = run.task.score(predictions, load_examples(run, content["split"]))
+        for name, value in rescored.items():
             stored = scores.get(name)
             if value is not None and stored is not None and abs(value - stored) > _TOLERANCE:
                 yield f"{path} has {name} {stored:.4f}, but its predictions score {value:.4f}; evaluate the run again"
@@ -224,8 +224,8 @@ def _describe_scores(run: Run, path: Path) -> Iterator[str]:
     yield f"Split {content['split']}, {number} examples, beam {content['beam_size']}; 95 % intervals by bootstrap."
     yield from ("", "| metric | score | interval |", "|---|---:|---|")
     for metric, value in scores.items():
-        found = bounds.get(metric)
-        interval = "" if found is None else f"{found.low:.4f} to {found.high:.4f}"
+        bound = bounds.get(metric)
+        interval = "" if bound is None else f"{bound.low:.4f} to {bound.high:.4f}"
         yield f"| {metric} | {'none' if value is None else f'{value:.4f}'} | {interval} |"
     yield ""
 

@@ -145,11 +145,11 @@ class RowRun:
             path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
             if not self._is_new(path):
                 return None
-            found = read_scores(path, self._settings(split))
-            if found is None:
+            values = read_scores(path, self._settings(split))
+            if values is None:
                 return None
             scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
-            scores |= {name + suffix: None if value is None else value / scale for name, value in found.items()}
+            scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
         return scores
 
     def _weights(self) -> list[Path]:

@@ -216,14 +216,14 @@ def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:
     """
     if not folders:
         raise ConfigError("name at least one model, such as photo or runs/demo/ngsan")
-    found = [find_model(folder) for folder in folders]
+    models = [find_model(folder) for folder in folders]
     # models of the hub keep their names: their folders in its cache are named by commits
-    named = [path.resolve() if path == folder else folder for path, folder in zip(found, folders, strict=True)]
+    named = [path.resolve() if path == folder else folder for path, folder in zip(models, folders, strict=True)]
     parts = [path.parts for path in named]
     if len(set(parts)) < len(parts):
         raise ConfigError("one run folder is named twice; name each once")
     length = next(n for n in range(1, max(map(len, parts)) + 1) if len({p[-n:] for p in parts}) == len(parts))
-    return {"/".join(p[-length:]): folder for p, folder in zip(parts, found, strict=True)}
+    return {"/".join(p[-length:]): folder for p, folder in zip(parts, models, strict=True)}
 
 
 def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | None) -> Data:

@@ -235,8 +235,8 @@ def _evaluate(
     return dataclasses.replace(scores, df=str(options.document_frequencies))
 
 
-def as_dicts(found: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
-    return {name: None if value is None else asdict(value) for name, value in found.items()}
+def as_dicts(values: Mapping[str, Any]) -> dict[str, dict[str, float] | None]:
+    return {name: None if value is None else asdict(value) for name, value in values.items()}
 
 
 def score_table(scores: Scores, bounds: Mapping[str, Interval | None]) -> Table:
@@ -249,35 +249,35 @@ def comparison_table(first: Scores, second: Scores, differences: Mapping[str, Di
     """Return a table with both scores of each metric, their difference, its interval, and p."""
     rows = []
     for metric, value in first.corpus.items():
-        found = differences[metric]
-        difference = None if found is None else f"{found.difference:+.4f}"
-        p = None if found is None else found.p
-        rows.append((metric, value, second.corpus[metric], difference, _format_interval(found), p))
+        compared = differences[metric]
+        difference = None if compared is None else f"{compared.difference:+.4f}"
+        p = None if compared is None else compared.p
+        rows.append((metric, value, second.corpus[metric], difference, _format_interval(compared), p))
     return _table(("metric", "first", "second", "difference", "95 % interval", "p"), rows)
 
 
 def disagreement_table(rows: Iterable[tuple[str, float, float, float, Any, Any]]) -> Table:
     """Return a table of examples with the difference of two scores, the scores, and the predictions that have them."""
-    found = [
+    lines = [
         line
         for name, difference, a, b, first, second in rows
         for line in ((name, f"{difference:+.4f}", a, str(first)), ("", "", b, str(second)))
     ]
-    table = _table(("id", "difference", "score", "first, second"), found)
+    table = _table(("id", "difference", "score", "first, second"), lines)
     table.columns[-1].justify = "left"
     return table
 
 
-def diversity_table(found: Diversity) -> Table:
+def diversity_table(diversity: Diversity) -> Table:
     """Return a table with one measure of diversity a row."""
-    measures = (("distinct", found.distinct), ("mBLEU", found.mbleu))
+    measures = (("distinct", diversity.distinct), ("mBLEU", diversity.mbleu))
     rows = [(f"{kind}-{n}", value) for kind, values in measures for n, value in enumerate(values, start=1)]
-    return _table(("measure", "value"), [*rows, ("self-CIDEr", found.self_cider)])
+    return _table(("measure", "value"), [*rows, ("self-CIDEr", diversity.self_cider)])
 
 
-def oracle_table(found: Mapping[str, Oracle]) -> Table:
+def oracle_table(oracles: Mapping[str, Oracle]) -> Table:
     """Return a table with each metric's mean over the best captions of the images, and over all captions."""
-    rows = ((metric, oracle.best, oracle.mean) for metric, oracle in found.items())
+    rows = ((metric, oracle.best, oracle.mean) for metric, oracle in oracles.items())
     return _table(("metric", "best caption", "mean caption"), rows)
 
 

@@ -71,12 +71,13 @@ def write_caption_report(
     if options.head is not None:
         for name, run in runs.items():
             check_head(run, splits[name], options.head)
-    found, scored = predict_and_score(runs, splits, options.beam_size, progress_bar=progress_bar)
+    captions_by_run, scored = predict_and_score(runs, splits, options.beam_size, progress_bar=progress_bar)
     positions = select_examples(
-        [[one.per_example[identity] for identity in split.ids] for one in scored.values()], options.num_images
+        [[result.per_example[identity] for identity in split.ids] for result in scored.values()], options.num_images
     )
     captions: dict[int, Mapping[str, GeneratedCaption]] = {
-        position: {name: by_id[split.ids[position]] for name, by_id in found.items()} for position in positions
+        position: {name: by_id[split.ids[position]] for name, by_id in captions_by_run.items()}
+        for position in positions
     }
     open_image = resolve_images(data[0], options.split, split.ids, positions, options.image_folder)
     images = {
@@ -266,7 +267,7 @@ def score_with_intervals(captions: Mapping[str, str], split: CaptionDataset) -> 
     return Scored(
         captions,
         scores.corpus,
-        {name: (found.low, found.high) for name, found in intervals(scores).items() if found is not None},
+        {name: (interval.low, interval.high) for name, interval in intervals(scores).items() if interval is not None},
         {identity: values[RANKING_METRIC] or 0.0 for identity, values in scores.per_image.items()},
         scores,
     )

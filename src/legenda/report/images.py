@@ -148,15 +148,15 @@ def find_photographs(
     """
     root = folder or (data.annotations if data.annotations.is_dir() else data.annotations.parent)
     folders = _with_subfolders(root)
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for image_id, file in names.items():
-        if len(found) == limit:
+        if len(paths) == limit:
             break
         candidates = (path / name for name in (file, PurePosixPath(file).name) for path in folders)
         path = next((candidate for candidate in candidates if candidate.is_file()), None)
         if path is not None:
-            found[image_id] = path
-    return found
+            paths[image_id] = path
+    return paths
 
 
 def _check_folder(folder: Path | None) -> None:
@@ -166,14 +166,14 @@ def _check_folder(folder: Path | None) -> None:
 
 def _match_names(names: Collection[str], roots: Sequence[Path]) -> dict[str, Path]:
     """Return the files that have one of the names, perhaps with a suffix, or COCO's name for a number among them."""
-    found: dict[str, Path] = {}
+    named: dict[str, Path] = {}
     numbered: dict[str, Path] = {}
     for path in (path for root in roots for path in _photographs(root)):
         if name := next((name for name in (path.name, path.stem) if name in names), None):
-            found.setdefault(name, path)
+            named.setdefault(name, path)
         elif (number := coco_number(path.stem)) in names and number is not None:
             numbered.setdefault(number, path)
-    return numbered | found
+    return numbered | named
 
 
 def _with_subfolders(root: Path) -> list[Path]:

@@ -116,12 +116,12 @@ def write_score_page(table: ScoreTable, path: str | Path) -> None:
     write_text(path, page)
 
 
-Found = Mapping[str, float | None]
+RowScores = Mapping[str, float | None]
 
 
 def score_table(
     table: PaperTable,
-    found: Mapping[str, Sequence[Found]],
+    measured: Mapping[str, Sequence[RowScores]],
     notes: Mapping[str, str],
     split: str,
     beam_size: int,
@@ -130,17 +130,19 @@ def score_table(
 ) -> ScoreTable:
     """Return the table of the paper with the measured scores.
 
-    found: the scores of the seeds of each row by its key, in 0..1. notes: remarks on rows, by key.
+    measured: the scores of the seeds of each row by its key, in 0..1. notes: remarks on rows, by key.
     """
     # a metric of the scenes, which no table of a paper has
     metrics = (*table.metrics, *(["truth"] if scenes else []))
     rows = []
     for row in table.rows:
-        seeds = found.get(row.key or "", [])
+        seeds = measured.get(row.key or "", [])
         here = tuple(Measured.of([100 * s for seed in seeds if (s := seed.get(m)) is not None]) for m in metrics)
         paper = (*row.scores, *([None] if scenes else []))
         rows.append(ScoreRow(row.label, paper, here if seeds else None, notes.get(row.key or "", "")))
-    return ScoreTable(table.title, _lead(table, scenes), metrics, tuple(rows), _notes(table, found, split, beam_size))
+    return ScoreTable(
+        table.title, _lead(table, scenes), metrics, tuple(rows), _notes(table, measured, split, beam_size)
+    )
 
 
 def _lead(table: PaperTable, scenes: bool) -> str:
@@ -154,9 +156,11 @@ def _lead(table: PaperTable, scenes: bool) -> str:
     )
 
 
-def _notes(table: PaperTable, found: Mapping[str, Sequence[Found]], split: str, beam_size: int) -> tuple[str, ...]:
+def _notes(
+    table: PaperTable, measured: Mapping[str, Sequence[RowScores]], split: str, beam_size: int
+) -> tuple[str, ...]:
     notes = [f"All scores times 100; {HERE}: the {split} split by beam search, beam {beam_size}."]
-    seeds = max(map(len, found.values()), default=0)
+    seeds = max(map(len, measured.values()), default=0)
     if seeds > 1:
         notes.append(f"{HERE.capitalize()}: mean ± standard deviation over at most {seeds} seeds.")
     return (*notes, *([table.note] if table.note else []))

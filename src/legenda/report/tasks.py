@@ -56,7 +56,7 @@ def write_task_report(
         results[name] = task.score_with_intervals(predictions, splits[name])
         scored[name] = _to_scored(predictions, results[name])
     positions = select_examples(
-        [[one.per_example[identity] for identity in split.ids] for one in scored.values()], options.num_images
+        [[result.per_example[identity] for identity in split.ids] for result in scored.values()], options.num_images
     )
     predictions_by_run = {
         name: task.describe_predictions(
@@ -94,7 +94,7 @@ def write_task_report(
         ],
     )
     path = write_report(report, options.out)
-    lines = [f"{name}: {format_scores(one, one.scores)}" for name, one in scored.items()]
+    lines = [f"{name}: {format_scores(result, result.scores)}" for name, result in scored.items()]
     return "\n".join([*lines, describe_page(path, len(examples), task.noun)])
 
 
@@ -113,7 +113,9 @@ def _common_task(runs: Mapping[str, Run]) -> type[ReportedTask]:
 
 def _to_scored(predictions: Mapping[str, Any], result: EvaluationResult) -> Scored:
     """Return all scores, those of groups too, by the keys of the report."""
-    groups = {_group_key(title, name): one for title, group in result.groups.items() for name, one in group.items()}
+    groups = {
+        _group_key(title, name): metric for title, group in result.groups.items() for name, metric in group.items()
+    }
     metrics = {**result.scores, **groups}
     return Scored(
         predictions,
