@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
@@ -38,7 +39,16 @@ def extract(images):
     return extract_scenes(images)
 '''
 IMAGES = 12
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("two_threads")
+
+
+@pytest.fixture(scope="module")
+def two_threads() -> Iterator[None]:
+    """Torch has two threads, one for each worker: with another number the last digits of scores would differ."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

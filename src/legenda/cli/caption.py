@@ -55,7 +55,8 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     """What runs a job: local, this process; pool, several processes of this machine, which share its GPUs; ray, those
     of Ray on this machine or on a cluster."""
     workers: PositiveInt = 2
-    """Processes of pool and ray."""
+    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
+    three are equal."""
     shard_size: PositiveInt = 1000
     """Images of a shard."""
 

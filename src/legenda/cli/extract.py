@@ -62,7 +62,8 @@ class ExtractOptions(ComputeOptions):
     """local, this process; pool, several processes of this machine, which share its GPUs; ray, those of Ray on this
     machine or on a cluster. The output is the same."""
     workers: PositiveInt = 2
-    """Processes of pool and ray."""
+    """Processes of pool and ray, which share the cores; local computes with one such share, so that the files of all
+    three are equal."""
     shard_size: PositiveInt = 1000
     """Images of a shard, which a stop may cost."""
     allow_urls: bool = False

@@ -1,6 +1,7 @@
 """Run a job: the same worker in this process, in a pool of processes, or in processes of Ray.
 
-A job's files are the same in all three, byte for byte where they compute with the same kernels and number of threads.
+A job's files are the same in all three, byte for byte: torch's results depend on its number of threads, so that its
+threads are divided among the workers, and a single process takes the same part.
 """
 
 from __future__ import annotations
@@ -90,11 +91,14 @@ def run_job(
     workers: int = 1,
     progress: Callable[[int, int], object] = lambda *_: None,
 ) -> JobStats:
-    """Process all shards; those of earlier calls are not repeated. `progress` gets the images done and in total.
+    """Process all shards; those of earlier calls are not repeated.
 
+    workers: processes of a pool and of Ray; each of them, or this process, computes with torch's threads divided by it.
+    progress: gets the images done and in total.
     Raise LegendaError for one of a worker, for a cluster that is too small, and where shards are missing at the end.
     """
     start, stats, done = time.monotonic(), JobStats(), 0
+    threads = max(1, torch.get_num_threads() // workers)
 
     def advance(images: int = 1) -> None:
         nonlocal done
@@ -104,9 +108,9 @@ def run_job(
     if all(job.shard(number).exists() for number in range(job.shards)):
         results = (read_result(job, number, cached=True) for number in range(job.shards))
     elif engine == "local":
-        results = _run_here(job, work, advance)
+        results = _run_here(job, work, threads, advance)
     else:
-        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, work, workers)
+        results = (_run_in_pool if engine == "pool" else _run_with_ray)(job, work, workers, threads)
     for result in results:
         stats = JobStats(
             stats.shards + 1,
@@ -125,13 +129,10 @@ def run_job(
 
 
 class Worker:
-    """Loads plugins and models once, and processes shards; threads: of torch, by default as many as it has."""
+    """Loads plugins and models once, and processes shards; threads: of torch."""
 
-    def __init__(
-        self, job: Job, work: Work, device: str, plugins: Sequence[Path] = (), threads: int | None = None
-    ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
+    def __init__(self, job: Job, work: Work, device: str, threads: int, plugins: Sequence[Path] = ()) -> None:
+        torch.set_num_threads(threads)
         for file in plugins:
             load_plugin(file)
         self._job, self._task = job, work.load(device)
@@ -141,16 +142,19 @@ class Worker:
         return process_shard(self._job, shard, self._task, advance)
 
 
-def _run_here(job: Job, work: Work, advance: Callable[[], object]) -> Iterator[ShardResult]:
-    worker = Worker(job, work, work.device)
-    for number in range(job.shards):
-        yield worker.process(number, advance)
+def _run_here(job: Job, work: Work, threads: int, advance: Callable[[], object]) -> Iterator[ShardResult]:
+    before = torch.get_num_threads()
+    try:
+        worker = Worker(job, work, work.device, threads)
+        for number in range(job.shards):
+            yield worker.process(number, advance)
+    finally:
+        torch.set_num_threads(before)
 
 
-def _run_in_pool(job: Job, work: Work, workers: int) -> Iterator[ShardResult]:
+def _run_in_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[ShardResult]:
     """Yield the results of shards from processes; where one of them is killed, they are started again."""
     remaining, restarts = deque(range(job.shards)), 0
-    threads = max(1, torch.get_num_threads() // workers)
     while remaining:
         try:
             with _start_pool(job, work, workers, threads) as pool:
@@ -179,7 +183,7 @@ def _start_pool(job: Job, work: Work, workers: int, threads: int) -> Iterator[Pr
     for device in _assign_devices(work.device, workers):
         devices.put(device)
     alive, here = context.Pipe(duplex=False)
-    arguments = (alive, devices, job, work, plugin_files(), threads)
+    arguments = (alive, devices, job, work, threads, plugin_files())
     pool = ProcessPoolExecutor(workers, context, _start_process, arguments)
     try:
         yield pool
@@ -206,13 +210,13 @@ _load: Callable[[], Worker]
 
 
 def _start_process(
-    alive: Connection, devices: Any, job: Job, work: Work, plugins: Sequence[Path], threads: int
+    alive: Connection, devices: Any, job: Job, work: Work, threads: int, plugins: Sequence[Path]
 ) -> None:
     global _load
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the processes
     threading.Thread(target=_exit_with_parent, args=(alive,), daemon=True).start()
     device = devices.get()
-    _load = cache(lambda: Worker(job, work, device, plugins, threads))
+    _load = cache(lambda: Worker(job, work, device, threads, plugins))
 
 
 def _exit_with_parent(alive: Connection) -> None:
@@ -261,7 +265,7 @@ def ray_cluster(workers: int) -> Iterator[None]:
         ray.shutdown()
 
 
-def _run_with_ray(job: Job, work: Work, workers: int) -> Iterator[ShardResult]:
+def _run_with_ray(job: Job, work: Work, workers: int, threads: int) -> Iterator[ShardResult]:
     """Yield the results of shards from Ray's processes.
 
     A worker that dies is restarted and repeats its chunk without the complete shards.
@@ -283,7 +287,7 @@ def _run_with_ray(job: Job, work: Work, workers: int) -> Iterator[ShardResult]:
             _RayWorker,
             batch_size=1,
             compute=ActorPoolStrategy(size=workers),
-            fn_constructor_args=(job, work, work.device, plugin_files(), 1),
+            fn_constructor_args=(job, work, work.device, threads, plugin_files()),
             num_cpus=1,
             num_gpus=1 / -(-workers // gpus) if gpus else None,
         )
