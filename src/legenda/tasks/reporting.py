@@ -97,15 +97,13 @@ class ReportedTask(Task):
     """A task whose examples are shown as cards in the report.
 
     noun: plural name of its examples. card_description: what a card shows. metric_descriptions: its metrics in the
-    order of the columns, each with a description. score_name: the meaning of `Prediction.score`. loss_title: title of
-    the training loss curve.
+    order of the columns, each with a description. score_name: the meaning of `Prediction.score`.
     """
 
     noun: ClassVar[str]
     card_description: ClassVar[str]
     metric_descriptions: ClassVar[Mapping[str, str]]
     score_name: ClassVar[str]
-    loss_title: ClassVar[str] = "training loss"
 
     @staticmethod
     @abstractmethod

@@ -87,7 +87,6 @@ class Translation(ReportedTask):
         "exact": "fraction of translations that equal a reference exactly",
     }
     score_name = "chrF"
-    loss_title = "training loss (nats per subword)"
     objective_class = TranslationObjective
     data: ParallelDataModule
 
