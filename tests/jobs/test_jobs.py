@@ -69,6 +69,10 @@ def run(job: Job, colors: Callable[..., Any] | None = None) -> Any:
     return run_job(job, LoadedWork(FeatureTask(Extractor("colors", colors or Colors()), "colors", None, BATCH_SIZE)))
 
 
+def all_lines(job: Job) -> list[dict[str, Any]]:
+    return [line for number in range(job.shards) for line in job.lines(number)]
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -84,7 +88,7 @@ def expected(images, tmp_path_factory) -> dict[str, bytes]:
 def test_each_image_is_in_one_shard_with_its_features_or_its_error(images, tmp_path):
     stats = run(start(tmp_path / "out", images))
     assert (stats.shards, stats.images, stats.failed, stats.cached) == (3, 10, 2, 0)
-    lines = list(start(tmp_path / "out", images).lines())
+    lines = all_lines(start(tmp_path / "out", images))
     assert [line["image"] for line in lines] == [str(images / f"{number}.png") for number in range(10)]
     errors = {Path(line["image"]).name: line["error"] for line in lines if "error" in line}
     assert "7.png is not an image of a known type" in errors.pop("7.png")
@@ -127,7 +131,7 @@ def test_an_image_that_kills_its_workers_becomes_an_error(images, expected, tmp_
         with pytest.raises(Killed):
             run(start(tmp_path, images), Colors(deadly=True))
     assert run(start(tmp_path, images), Colors(deadly=True)).failed == 3
-    (line,) = [line for line in start(tmp_path, images).lines() if "killed" in line.get("error", "")]
+    (line,) = [line for line in all_lines(start(tmp_path, images)) if "killed" in line.get("error", "")]
     name = str(images / "5.png")
     assert line == {"image": name, "error": f"{name} has killed its worker more than once; leave it out"}
     assert contents(tmp_path)["features-00000000.safetensors"] == expected["features-00000000.safetensors"]
@@ -169,6 +173,26 @@ def test_a_file_of_changed_images_or_another_extractor_is_not_resumed(images, tm
     Image.new("RGB", (9, 9), "red").save(paths[0])
     with pytest.raises(ConfigError, match=r"\.parts holds features made with files"):
         extract_store(paths, Extractor("colors", Colors()), out, batch_size=1, shard_size=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("manifest.json", "[]", r"manifest\.json has no 'kind'; remove"),
+        ("features-00000000.jsonl", "{", r"00000000\.jsonl cannot be read .*; delete it and call the same command"),
+        ("features-00000000.jsonl", '{"image": 3}\n', r"00000000\.jsonl cannot be read \(a line has no name"),
+        ("features-00000000.jsonl", '{"image": "9.png", "regions": 1}\n' * 4, "holds other images than .*00000000"),
+        ("features-00000000.safetensors", "x", r"00000000\.safetensors"),
+    ],
+)
+def test_damaged_files_of_a_stopped_job_are_named(images, tmp_path, name, content, message):
+    out, paths = tmp_path / "f.safetensors", sorted(images.iterdir())
+    with pytest.raises(Killed):
+        extract_store(paths, Extractor("colors", Colors((4,))), out, batch_size=BATCH_SIZE, shard_size=SHARD_SIZE)
+    (tmp_path / ".f.safetensors.parts" / name).write_text(content)
+    with pytest.raises(LegendaError, match=message):
+        extract_store(paths, Extractor("colors", Colors()), out, batch_size=BATCH_SIZE, shard_size=SHARD_SIZE)
+    assert not out.exists()
 
 
 def test_a_file_without_any_features_is_not_written(images, tmp_path):

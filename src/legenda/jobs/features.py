@@ -163,7 +163,8 @@ def extract_file(
         try:
             job = open_job(folder, settings, kind="features", shard_size=shard_size, names=names, allow_urls=True)
             stats = run_job(job, work, engine, workers, progress)
-            skipped = tuple((line["image"], line["error"]) for line in job.lines() if "error" in line)
+            lines = chain.from_iterable(map(job.lines, range(job.shards)))
+            skipped = tuple((line["image"], line["error"]) for line in lines if "error" in line)
             if stats.failed == stats.images:
                 raise DataError(f"{out} is not written: no image of {stats.images} has features; {skipped[0][1]}")
             write_store(out, _stored(job), extractor=identity)
@@ -208,11 +209,14 @@ def sampled_identity(extractor: Extractor, sampling: FrameSampling | None = None
 
 
 def _stored(job: Job) -> Iterator[StoredImage]:
-    """Yield what the stores of a job's shards hold."""
+    """Yield what the stores of a job's shards hold; raise DataError for one that differs from its lines."""
     for number in range(job.shards):
-        path = job.shard(number).with_suffix(_STORE)
-        if path.exists():
-            store = open_features(path)
+        lines = job.shard(number)
+        ids = tuple(image_id(line["image"]) for line in job.lines(number) if "error" not in line)
+        if ids:
+            store = open_features(lines.with_suffix(_STORE))
+            if store.ids != ids:
+                raise DataError(f"{store.path} holds other images than {lines}; delete both and extract again")
             for image in store.ids:
                 arrays = store.read([image])
                 yield image, arrays.features[0], None if arrays.boxes is None else arrays.boxes[0]

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from legenda.data.features.packed import MANIFEST
 from legenda.errors import ConfigError, LegendaError
 from legenda.extractors.sources import Medium, is_url, list_images, reject_url
-from legenda.io import atomic_write, read_json, write_json
+from legenda.io import atomic_write, get_field, read_json, verified, write_json
 from legenda.jobs.listing import index_listing, names_of_shard, write_names, write_sorted
 
 Kind = Literal["captions", "features"]
@@ -46,13 +46,22 @@ class Job:
 
     def names(self, number: int) -> list[str]:
         """Return the names of the images of a shard."""
-        return names_of_shard(self.listing, self.folder / INDEX, number)
+        index = self.folder / INDEX
+        return verified(lambda: names_of_shard(self.listing, index, number), index, f"remove {self.folder}")
 
-    def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the lines of all shards, in the order of the listing."""
-        for number in range(self.shards):
-            with self.shard(number).open(encoding="utf-8") as lines:
-                yield from map(json.loads, lines)
+    def lines(self, number: int) -> list[dict[str, Any]]:
+        """Return the lines of a complete shard; raise DataError for a damaged one."""
+
+        def read() -> list[dict[str, Any]]:
+            with path.open(encoding="utf-8") as file:
+                lines = [json.loads(line) for line in file]
+            for line in lines:
+                if not isinstance(line["image"], str) or not isinstance(line.get("error", ""), str):
+                    raise ValueError("a line has no name of an image, or an error that is no text")
+            return lines
+
+        path = self.shard(number)
+        return verified(read, path, "delete it and call the same command again")
 
     def clean(self) -> None:
         """Delete temporary files of killed workers."""
@@ -86,7 +95,10 @@ def open_job(
         reject_url(source)
     resolved = [source if source == "-" or is_url(source) else _absolute(source, cwd) for source in sources]
     expected = {"kind": kind, "sources": resolved, "shard_size": shard_size, **settings}
-    manifest: dict[str, Any] | None = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else None
+    manifest: dict[str, Any] | None = None
+    if (folder / MANIFEST).exists():
+        manifest = read_json(folder / MANIFEST, f"remove {folder}")
+        get_field(manifest, "kind", str, str(folder / MANIFEST), f"remove {folder}")
     has_shards = next(folder.glob(f"{kind}-*.jsonl"), None) is not None
     if manifest is None and has_shards:
         raise ConfigError(f"{folder} holds shards without their {MANIFEST}; restore it or name another output")
@@ -112,8 +124,9 @@ def open_job(
         if manifest is None:
             manifest = {**expected, "base": str(cwd), **counts}
             write_json(folder / MANIFEST, manifest)
-    images = int(manifest["images"])
-    return Job(folder, listing, Path(manifest["base"]), images, -(-images // shard_size), kind)
+    where, hint = str(folder / MANIFEST), f"remove {folder}"
+    images, base = get_field(manifest, "images", int, where, hint), get_field(manifest, "base", str, where, hint)
+    return Job(folder, listing, Path(base), images, -(-images // shard_size), kind)
 
 
 @contextmanager

@@ -88,8 +88,7 @@ def process_shard(job: Job, shard: int, task: Task, advance: Callable[[], object
 
 def read_result(job: Job, shard: int, *, cached: bool) -> ShardResult:
     """Return the counts of a complete shard."""
-    with job.shard(shard).open(encoding="utf-8") as lines:
-        failed = Counter("error" in json.loads(line) for line in lines)
+    failed = Counter("error" in line for line in job.lines(shard))
     return ShardResult(shard, failed.total(), failed[True], cached)
 
 
