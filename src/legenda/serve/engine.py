@@ -91,10 +91,10 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop, and wait a second for what is at work."""
+        """Stop, and wait a moment for what is at work."""
         self.stop()
         for thread in self._threads:
-            thread.join(1)
+            thread.join(0.3)
 
     @property
     def waiting(self) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 import socket
 import threading
@@ -197,12 +198,18 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise SystemExit meanwhile, so that temporary folders are removed; only in the main thread."""
+    """Let SIGTERM raise SystemExit meanwhile, so that temporary folders are removed, and end the process afterwards.
+
+    Only in the main thread. Nothing waits then for threads that decode or caption, nor for the models to be freed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
+    received: list[int] = []
+
     def leave(number: int, _: FrameType | None) -> None:
+        received.append(number)
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
@@ -210,6 +217,8 @@ def exit_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        if received:
+            os._exit(128 + signal.SIGTERM)
 
 
 def _listen(host: str, port: int) -> socket.socket:
