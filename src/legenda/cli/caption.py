@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -14,7 +14,6 @@ from legenda.config import Count, PositiveInt
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import Format, ImageCaptions, check_coco_names, format_captions
 from legenda.io import check_output, locked, write_text
-from legenda.jobs.engine import EngineName
 from legenda.pipeline import BatchCallback, Pipeline
 from legenda.pipeline import open as open_pipeline
 from legenda.search_options import RunSearchOptions
@@ -51,7 +50,7 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     """A folder for the attention of each word: a PNG for each image, one tile a word."""
     head: int | None = None
     """The attention head that is drawn, from 0; by default the mean of all."""
-    engine: EngineName = "local"
+    engine: Literal["local", "pool", "ray"] = "local"
     """What runs a job: local, this process; pool, several processes of this machine, which share its GPUs; ray, those
     of Ray on this machine or on a cluster."""
     workers: PositiveInt = 2
