@@ -1,0 +1,57 @@
+"""Package a checkpoint as int8, with the settings of its search and the files of its extractor.
+
+    python research/photo/package.py DATA FOLDER CHECKPOINT OUT
+
+OUT: a folder such as src/legenda/assets/photo. DATA/weights has the networks, FOLDER what words.py wrote. A caption
+less likely than 99 % of those of the validation photographs (CHECKPOINT.json of score.py) is taken for that of a
+photograph unlike any seen.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+from common import new_model
+from finetune import dropout_options
+from score import LENGTH_PENALTY, load_checkpoint
+from words import write_tensors
+
+from legenda.io import write_json
+from legenda.models.weights import load_tensors, quantize, save_weights
+
+UNLIKE = 0.01
+"""Share of the validation photographs whose captions would be replaced."""
+DATA = {"kind": "photo", "annotations": "captions.csv", "min_count": 4}
+
+
+def main() -> None:
+    """Write the files."""
+    data, folder, checkpoint, out = map(Path, sys.argv[1:5])
+    out.mkdir(parents=True, exist_ok=True)
+    model = new_model(folder, **dropout_options())
+    model.load_state_dict(load_checkpoint(folder, checkpoint).state_dict())
+    settings = model.generation_config
+    model.generation_config = type(settings)(**{**vars(settings), "length_penalty": LENGTH_PENALTY})
+    save_weights(quantize(model.state_dict()), out)
+    model.save_vocabulary(out)
+    log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
+    config = {"model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": []}
+    write_json(out / "config.json", config | {"least_log_prob": round(float(np.quantile(log_probs, UNLIKE)), 4)})
+    for name in ("words.txt", "words.safetensors", "predictor.safetensors"):
+        shutil.copyfile(folder / name, out / name)
+    weights = load_tensors(data / "weights" / "mobilenet_v2_1.0_224_int8.safetensors", "give shared data")
+    names = {name: name.replace("classifier.1.", "classifier.") for name in weights}
+    write_tensors(out / "mobilenet.safetensors", {names[name]: tensor for name, tensor in weights.items()})
+    shutil.copyfile(data / "weights" / "nanodet_plus_m_416.graph.json", out / "nanodet.json")
+    shutil.copyfile(data / "weights" / "coco_labels_80.txt", out / "things.txt")
+    write_tensors(
+        out / "nanodet.safetensors", load_tensors(data / "weights" / "nanodet_plus_m_416.safetensors", "data")
+    )
+    for path in out.iterdir():
+        path.chmod(0o644)
+
+
+if __name__ == "__main__":
+    main()

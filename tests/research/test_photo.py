@@ -1,0 +1,114 @@
+"""What the training of the packaged captioner of photographs reads, and how it damages boxes."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from legenda.plugins import forget_plugin, load_plugin
+from legenda.text import Vocabulary
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "research" / "photo"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPTS)
+    known = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - known:
+        if str(SCRIPTS) in str(getattr(sys.modules[name], "__file__", None)):
+            del sys.modules[name]
+
+
+@pytest.mark.skipif(not (DATA / "coco_splits").exists(), reason="needs the shared data sets")
+def test_no_withheld_image_is_read(script):
+    captions = script("captions")
+    lists = [DATA / "coco_splits" / f"{name}.txt" for name in ("withheld_photos", "karpathy_val_images")]
+    lists.append(DATA / "coco_splits" / "karpathy_test_images.txt")
+    withheld = {int(line.split()[-1]) for path in lists for line in path.read_text().splitlines() if line.strip()}
+    assert len(withheld) > 10_000
+    used = {int(image.id) for image in captions.coco_images(DATA)}
+    assert len(used) > 100_000
+    assert not used & withheld
+    photographs, splits, _ = captions.read_photographs(DATA / "coco_photos" / "dataset_coco_photos.json.gz")
+    assert len(photographs) == len(splits) > 2000
+    assert not set(photographs) & withheld
+
+
+def _noise(script):
+    """Objects of class 3 are seen half the time, shifted by a tenth; photographs of it hold a false detection of 7."""
+    module = script("noise")
+    pools = [np.zeros(0, int)] * (5 * module.CLASSES + 5)
+    for size in range(5):
+        pools[5 * 3 + size] = np.arange(40)
+    donors = [np.arange(20) if index in (3, module.CLASSES) else np.zeros(0, int) for index in range(81)]
+    return module.DetectorNoise(
+        pools=np.concatenate(pools),
+        pool_starts=np.cumsum([0, *map(len, pools)]),
+        record_starts=np.concatenate([np.arange(21), np.full(20, 20)]),
+        boxes=np.tile(np.array([0.1, 0.1, 1.1, 1.1], np.float32), (20, 1)),
+        scores=np.full(20, 0.5, np.float32),
+        classes=np.full(20, module.SAME, np.uint8),
+        free_starts=np.arange(21),
+        free_boxes=np.tile(np.array([0, 0, 0.1, 0.1], np.float32), (20, 1)),
+        free_scores=np.full(20, 0.3, np.float32),
+        free_classes=np.full(20, 7, np.uint8),
+        donors=np.concatenate(donors),
+        donor_starts=np.cumsum([0, *map(len, donors)]),
+    )
+
+
+def test_drawn_detections_have_the_measured_recall_shift_and_errors(script):
+    truth = np.tile(np.array([0.2, 0.2, 0.6, 0.4], np.float32), (400, 1))
+    starts = np.arange(0, 401, 4)
+    noise = _noise(script)
+    boxes, scores, classes, image = noise.draw(truth, np.full(400, 3), starts, np.random.default_rng(0))
+    seen = classes == 3
+    assert 150 < seen.sum() < 250
+    np.testing.assert_allclose(boxes[seen], np.tile([0.24, 0.22, 0.64, 0.42], (seen.sum(), 1)), atol=1e-6)
+    assert (classes[~seen] == 7).all()
+    assert np.bincount(image[~seen], minlength=100).tolist() == [1] * 100
+    assert set(scores[seen].tolist()) == {0.5}
+    again = noise.draw(truth, np.full(400, 3), starts, np.random.default_rng(1))
+    assert len(again[0]) != len(boxes) or not np.array_equal(again[3], image)
+
+
+def test_the_recipe_reads_an_image_with_other_damage_each_time(script, tmp_path):
+    module = script("noise")
+    names = list(module.DetectorNoise.__dataclass_fields__)
+    np.savez(tmp_path / "noise.npz", **{name: getattr(_noise(script), name) for name in names})
+    captions = np.full((30, 5, 18), -1, np.int16)
+    captions[:, :, :3] = [2, 3, 0]
+    boxes = np.tile(np.array([800, 800, 2400, 1600], np.uint16), (240, 1))
+    stored = {"ids": np.arange(30), "coco": captions, "boxes": boxes, "categories": np.full(240, 3, np.uint8)}
+    np.savez(tmp_path / "captions.npz", box_starts=np.arange(0, 241, 8), **stored)
+    Vocabulary(("<end>", "<unk>", "a", "car")).save(tmp_path / "vocabulary.txt")
+    try:
+        data = vars(load_plugin(SCRIPTS / "recipe.py"))["DamagedBoxesData"](folder=tmp_path, validation=4).open(print)
+    finally:
+        forget_plugin("recipe")
+    assert (len(data.train), len(data.validation)) == (26, 4)
+    assert data.train.references[0] == ("a car",) * 5
+    rows = np.arange(4)
+    first, again = (data.train.read(rows).features.sum().item() for _ in range(2))
+    assert first != again
+    kept, same = (data.validation.read(rows).features.sum().item() for _ in range(2))
+    assert kept == same
+
+
+def test_the_consensus_prefers_what_is_expected(script, tmp_path):
+    consensus = script("consensus")
+    keys = {f"keys.{n}": np.sort(np.array([sum(2 * consensus.BASE**p for p in range(n))])) for n in range(1, 5)}
+    idf = {f"idf.{n}": np.array([1.0]) for n in range(1, 5)}
+    np.savez(tmp_path / "consensus.npz", most=2.0, lengths=np.array([4.0]), photographs=np.array([9]), **keys, **idf)
+    for n in range(1, 5):
+        np.save(tmp_path / f"consensus.{n}.npy", np.ones((1, 1), np.float16))
+    reward = consensus.Consensus(tmp_path)
+    tokens = np.array([[[2, 2, 2, 2, 0], [2, 2, 2, 0, -1], [5, 6, 7, 8, 0]]])
+    first, short, other = reward(np.array([9]), tokens)[0]
+    assert first == pytest.approx(10.0)
+    assert first > short > other == 0
