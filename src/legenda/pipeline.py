@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.batches import ImageFile, extract_batch, read_batches
+from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 from legenda.regions import Regions
@@ -41,7 +42,8 @@ class GeneratedCaption:
 
     tokens: the ids of the words. log_prob: the sum of the log-probabilities of all tokens, eos included, in nats.
     heads: `(T, H, N)`, the weights of T words in H heads over N regions. boxes: those regions `(N, 4)`, x1 y1 x2 y2 in
-    0..1; `(0, 4)` where they have no boxes.
+    0..1; `(0, 4)` where they have no boxes. things: what the extractor `photo` sees in the image, best first; None for
+    other extractors.
     """
 
     words: tuple[str, ...]
@@ -49,6 +51,7 @@ class GeneratedCaption:
     log_prob: float
     heads: np.ndarray
     boxes: np.ndarray
+    things: tuple[Thing, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -94,6 +97,9 @@ class Pipeline:
 
     model: Captioner
     extractor: Extractor
+    least_log_prob: float | None = None
+    """Least mean log-probability of a caption's tokens, in nats. A caption below it, or of an image in which the
+    extractor sees nothing, is replaced by one that names the things alone; None replaces none."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     """Held while the extractor runs, which may be a user's code."""
 
@@ -131,7 +137,12 @@ class Pipeline:
         captions: list[Any] = []
         for regions in self._batches(images, batch_size):
             output = self._search(regions, search_options, num_captions, generator, need_attention=True)
-            several = [extract_captions(output, regions, vocabulary, image) for image in range(len(regions))]
+            several = [
+                [replace(caption, things=self._things(regions, image)) for caption in found]
+                for image, found in enumerate(
+                    extract_captions(output, regions, vocabulary, image) for image in range(len(regions))
+                )
+            ]
             captions += several if num_captions > 1 else [best for best, *_ in several]
         return captions if isinstance(images, list | tuple) else captions[0]
 
@@ -175,7 +186,10 @@ class Pipeline:
                 for index, file in enumerate(part):
                     hypotheses = zip(output.tokens[index].tolist(), output.scores[index].tolist(), strict=True)
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
-                    captioned[id(file)] = ImageCaptions(file.name, tuple(captions))
+                    things = self._things(regions, index)
+                    if things is not None and self._is_unsure(things, output, index):
+                        captions = [(describe_things(things), captions[0][1])]
+                    captioned[id(file)] = ImageCaptions(file.name, tuple(captions), things=things)
             for file in batch:
                 yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)
             if progress is not None:
@@ -194,6 +208,25 @@ class Pipeline:
             while batch := following.result():
                 following = pool.submit(extract_next)
                 yield batch
+
+    def _things(self, regions: Regions, image: int) -> tuple[Thing, ...] | None:
+        """Return the things that the extractor sees in an image of a batch; None for extractors without things."""
+        if self.extractor.name != "photo" or regions.boxes is None:
+            return None
+        real = regions.mask_or_ones[image]
+        return read_things(regions.features[image][real].cpu().numpy(), regions.boxes[image][real].cpu().numpy())
+
+    def _is_unsure(self, things: Sequence[Thing], output: GenerationOutput, image: int) -> bool:
+        """Return whether an image of a batch is unlike those of the training.
+
+        Nothing is detected in it, or its best caption is less likely than `least_log_prob`.
+        """
+        if self.least_log_prob is None or not things:
+            return self.least_log_prob is not None
+        tokens = output.tokens[image, 0].tolist()
+        eos = self.vocabulary.eos_token_id
+        length = tokens.index(eos) + 1 if eos in tokens else len(tokens)
+        return float(output.log_probs[image, 0].sum()) / length < self.least_log_prob
 
     def _search_files(
         self, files: Sequence[ImageFile], search: Callable[[Regions], GenerationOutput]
@@ -282,4 +315,4 @@ def open(
     )
     compute.resolve_for_models()
     run = load_captioner_run(model, compute)
-    return Pipeline(run.model, run.resolve_extractor(extractor, compute))
+    return Pipeline(run.model, run.resolve_extractor(extractor, compute), run.config.get("least_log_prob"))

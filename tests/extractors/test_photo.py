@@ -1,5 +1,6 @@
 """The extractor of the packaged model of photographs, and that model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,15 +9,18 @@ import torch
 from PIL import Image, ImageDraw
 
 import legenda
-from legenda.data.features.predicted_words import NUM_PHRASES, NUM_WORDS, WIDTH
+from legenda.evaluation.caption_files import json_entry
 from legenda.extractors import load_extractor
-from legenda.extractors.base import draw_test_image
+from legenda.extractors.photo import layout
 from legenda.extractors.photo.nanodet import _suppress
-from legenda.extractors.photo.regions import PARTS
+from legenda.extractors.photo.things import Thing, describe_things, labels, read_things
+from legenda.extractors.photo.vision import PARTS, area_size, box_weights, long_side_size
+from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
 from legenda.models.location import ASSETS, PACKAGED
 from legenda.models.weights import dequantize, quantize
 
 _FOLDER = ASSETS / PACKAGED
+_CAT = ASSETS / "photographs" / "cat.jpg"
 
 
 @pytest.fixture(scope="module")
@@ -33,25 +37,71 @@ def _beach() -> Image.Image:
 
 
 def test_regions_have_the_documented_shapes_and_do_not_depend_on_the_batch(extractor):
-    images = [draw_test_image(), _beach()]
+    images = [Image.open(_CAT).convert("RGB"), _beach()]
     (first, boxes), (second, _) = extractor.extract(images)
-    assert first.shape == (1 + PARTS + NUM_WORDS + NUM_PHRASES, WIDTH)
+    things = int(first[:, layout.IS_THING].sum())
+    assert things >= 1
+    assert first.shape == (1 + things + PARTS + NUM_WORDS + NUM_PHRASES, layout.WIDTH)
     assert boxes.shape == (len(first), 4)
     assert boxes[0].tolist() == boxes[-1].tolist() == [0, 0, 1, 1]
-    np.testing.assert_allclose(boxes[1], [0, 0, 3 / 7, 3 / 7], atol=1e-6)
-    np.testing.assert_allclose(boxes[PARTS], [4 / 7, 4 / 7, 1, 1], atol=1e-6)
+    assert boxes[1 + things].tolist() == [0, 0, 0.5, 0.5]
+    assert boxes[things + PARTS].tolist() == [0.5, 0.5, 1, 1]
     (swapped, _), (alone, _) = extractor.extract(images[::-1])
     np.testing.assert_allclose(swapped, second, atol=1e-3)
     np.testing.assert_allclose(alone, first, atol=1e-3)
 
 
-def test_a_mirrored_image_has_the_mirrored_parts(extractor):
-    image = draw_test_image()
-    (plain, _), (mirrored, _) = extractor.extract([image, image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)])
-    order = [0, *(1 + 3 * row + column for row in range(3) for column in (2, 1, 0))]
-    near = np.abs(mirrored[1 : 1 + PARTS, :160] - plain[order[1:], :160]).mean()
-    far = np.abs(mirrored[1 : 1 + PARTS, :160] - plain[1 : 1 + PARTS, :160]).mean()
-    assert near < far
+def test_a_mirrored_image_has_the_mirrored_parts_and_things(extractor):
+    image = Image.open(_CAT).convert("RGB")
+    (plain, boxes), (mirrored, others) = extractor.extract([image, image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)])
+    parts, again = (x[x[:, layout.IS_PART] == 1, layout.START_VISUAL : layout.START_GLOBAL] for x in (plain, mirrored))
+    order = [3 * row + column for row in range(3) for column in (2, 1, 0)]
+    assert np.abs(again - parts[order]).mean() < np.abs(again - parts).mean()
+    left, _, right, _ = boxes[1]
+    np.testing.assert_allclose(others[1][[0, 2]], [1 - right, 1 - left], atol=0.1)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (4000, 30), (30, 4000), (640, 427)])
+def test_any_size_is_extracted(extractor, size):
+    ((features, boxes),) = extractor.extract([Image.new("RGB", size, (120, 130, 140))])
+    assert np.isfinite(features).all()
+    assert ((boxes >= 0) & (boxes <= 1)).all()
+
+
+def test_the_networks_see_nearly_the_aspect_of_the_image():
+    for size in ((640, 480), (480, 640), (1000, 1000), (300, 200)):
+        for width, height in (area_size(*size), long_side_size(*size)):
+            assert width % 32 == height % 32 == 0
+            assert abs(width / height / (size[0] / size[1]) - 1) < 0.15
+    assert max(long_side_size(640, 480)) == 416
+
+
+def test_a_box_is_pooled_over_its_share_of_each_cell():
+    weights = box_weights(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.25, 0.0, 1.0, 0.5], [0.4, 0.6, 0.41, 0.61]]), 2, 2)
+    torch.testing.assert_close(weights[0], torch.full((4,), 0.25))
+    torch.testing.assert_close(weights[1], torch.tensor([1 / 3, 2 / 3, 0, 0]))
+    torch.testing.assert_close(weights.sum(1), torch.ones(3))
+
+
+def test_the_detector_finds_the_cat_where_it_is(extractor):
+    ((features, boxes),) = extractor.extract([Image.open(_CAT).convert("RGB")])
+    best = read_things(features, boxes)[0]
+    assert best.label == "cat"
+    assert best.score > 0.6
+    left, top, right, bottom = best.box
+    assert left < 0.5 < right
+    assert top < 0.5 < bottom
+
+
+def test_things_are_described_by_number_those_that_cover_most_first():
+    def thing(label: str, score: float, side: float) -> Thing:
+        return Thing(label, score, (0.0, 0.0, side, side))
+
+    cups = [thing("cup", 0.9, 0.2), thing("cup", 0.8, 0.2), thing("dining table", 0.7, 0.9), thing("apple", 0.1, 0.9)]
+    assert describe_things(cups) == "a photograph of a dining table and two cups"
+    assert describe_things([thing("orange", 0.9, 0.2)]) == "a photograph of an orange"
+    assert describe_things([]) == "a photograph of something unknown"
+    assert len(labels()) == layout.CLASSES
 
 
 def test_boxes_that_overlap_a_better_one_of_their_class_are_removed():
@@ -64,13 +114,28 @@ def test_the_packaged_model_captions_with_its_vocabulary_and_repeats_itself():
     captions = [pipeline.caption([_beach()])[0] for _ in range(2)]
     assert captions[0].tokens == captions[1].tokens
     assert len(captions[0].text.split()) >= 4
-    assert 3e6 < pipeline.model.parameter_count < 5e6
+    assert 3e6 < pipeline.model.parameter_count < 6e6
+
+
+def test_captions_of_files_come_with_things_and_fall_back_to_them(tmp_path):
+    Image.new("RGB", (60, 40), (128, 128, 128)).save(tmp_path / "blank.png")
+    pipeline = legenda.open("photo", device="cpu")
+    assert pipeline.least_log_prob is not None
+    files = [str(_CAT), str(tmp_path / "blank.png")]
+    cat, blank = pipeline.caption_files(files)
+    assert "cat" in cat.captions[0][0].split()
+    entry = json_entry(cat)["things"][0]
+    assert entry["label"] == "cat"
+    assert 0.6 < entry["score"] <= 1
+    assert blank.captions[0][0] == "a photograph of something unknown"
+    unsure = replace(pipeline, least_log_prob=0.0)
+    assert [result.captions[0][0] for result in unsure.caption_files(files[:1])] == ["a photograph of a cat"]
 
 
 def test_the_packaged_files_fit_into_their_budget():
     sizes = {path.name: path.stat().st_size for path in _FOLDER.iterdir()}
-    assert sum(sizes.values()) <= 12_000_000
-    assert sizes["model.safetensors"] <= 5_500_000
+    assert sum(sizes.values()) <= 19_000_000
+    assert sizes["model.safetensors"] <= 6_000_000
     assert {path.suffix for path in map(Path, sizes)} == {".json", ".safetensors", ".txt"}
 
 

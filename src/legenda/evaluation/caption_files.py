@@ -18,6 +18,7 @@ from legenda.data.features.readers import open_features
 from legenda.data.vqa import write_vqa_results
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun
+from legenda.extractors.photo.things import Thing
 from legenda.io import parse_json, read_text, write_text
 from legenda.terminal import escape_controls
 
@@ -131,20 +132,24 @@ Format = Literal["text", "json", "csv", "coco"]
 
 @dataclass(frozen=True)
 class ImageCaptions:
-    """The captions of one image, best first, each with the score the search ranked it by, or why there are none."""
+    """The captions of one image, best first, each with the score the search ranked it by, or why there are none.
+
+    things: what the extractor `photo` sees, best first; None for other extractors.
+    """
 
     image: str
     captions: tuple[tuple[str, float], ...] = ()
     error: str | None = None
+    things: tuple[Thing, ...] | None = None
 
 
 def format_captions(results: Iterable[ImageCaptions], output_format: Format) -> Iterator[str]:
     """Yield the lines of an output, without line ends, each as soon as its image is captioned.
 
     text: image, its control characters and line feeds as escapes, and caption, with the score where an image has
-    several; json: a list of objects with `image` and `captions`; csv: image, rank, score and caption, with a header;
-    coco: a list of objects with `image_id` and `caption`. Raise ConfigError for an image whose name is not one of
-    COCO's.
+    several; json: a list of objects with `image`, `captions` and, with the extractor `photo`, `things`; csv: image,
+    rank, score and caption, with a header; coco: a list of objects with `image_id` and `caption`. Raise ConfigError for
+    an image whose name is not one of COCO's.
     """
     if output_format == "text":
         yield from _text_lines(results)
@@ -182,9 +187,10 @@ def _json_lines(entries: Iterable[dict[str, object]]) -> Iterator[str]:
 
 
 def json_entry(result: ImageCaptions) -> dict[str, object]:
-    """Return the captions of an image with their scores for JSON."""
+    """Return the captions of an image with their scores, and its things with boxes and scores, for JSON."""
     captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
-    return {"image": result.image, "captions": captions}
+    entry: dict[str, object] = {"image": result.image, "captions": captions}
+    return entry if result.things is None else {**entry, "things": [vars(thing) for thing in result.things]}
 
 
 def check_coco_names(names: Iterable[str]) -> None:

@@ -124,12 +124,21 @@ class Caption(BaseModel):
         )
 
 
+class SeenThing(BaseModel):
+    """A detected thing."""
+
+    label: str
+    score: float
+    box: tuple[float, float, float, float] = Field(description="x1 y1 x2 y2 in 0..1 of the image")
+
+
 class Captions(BaseModel):
     """The captions of an image by one model."""
 
     model: str
     boxes: list[list[float]] | None = Field(description="x1 y1 x2 y2 in 0..1 of the image; null without boxes")
     captions: list[Caption]
+    things: list[SeenThing] | None = Field(description="what the extractor photo sees, best first; null for others")
     warning: str | None = Field(description="why the captions should not be relied on; null where nothing is known")
     seconds: float
 
@@ -225,10 +234,12 @@ class _Captioner:
         request, found = await self.generate(upload, settings)
         boxes = found.captions[0].boxes
         extractor = self.engine.models[request.model].extractor.name
+        things = found.captions[0].things
         return Captions(
             model=request.model,
             boxes=_round(boxes) if found.captions[0].has_boxes else None,
             captions=[Caption.create(caption, with_heads=heads) for caption in found.captions],
+            things=None if things is None else [SeenThing(**vars(thing)) for thing in things],
             warning=describe_unfamiliar(find_unfamiliar(extractor, [(_name_of(upload), boxes)])),
             seconds=round(time.monotonic() - start, 3),
         )

@@ -1,4 +1,4 @@
-"""MobileNetV2 1.0 for 224 x 224 pixels, without its classifier, normalization folded into the convolutions."""
+"""MobileNetV2 1.0 for about 224 x 224 pixels, normalization folded into the convolutions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Block(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Map RGB images in -1..1 `(B, 3, 224, 224)` to `(B, 1280, 7, 7)`."""
+    """Map RGB images in -1..1 `(B, 3, H, W)` to `(B, 1280, H / 32, W / 32)`; `classifier` takes the mean of a map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,6 +55,7 @@ class MobileNetV2(nn.Module):
                 layers.append(_Block(channels, outputs, stride if block == 0 else 1, expansion))
                 channels = outputs
         self.features = nn.Sequential(*layers, _conv(channels, 1280))
+        self.classifier = nn.Linear(1280, 1001)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the last map."""

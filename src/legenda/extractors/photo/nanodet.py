@@ -15,15 +15,13 @@ from legenda.io import read_json
 from legenda.models.weights import load_tensors
 
 CLASSES = 80
-SIZE = 320
-"""Pixels of each side of the input."""
 _STRIDES = (8, 16, 32, 64)
 _BINS = 8
 """Bins of the distribution of each side's distance, in strides."""
 _BGR_MEAN, _BGR_STD = (103.53, 116.28, 123.675), (57.375, 57.12, 58.395)
 _STAGE_ENDS = (3, 11, 15)
 """The channel shuffles, counted from 0, that end the three stages of the backbone."""
-_CANDIDATES, _MOST_BOXES, _MAX_OVERLAP = 200, 30, 0.6
+_CANDIDATES, _MOST_BOXES, _MAX_OVERLAP, _MIN_SCORE = 300, 30, 0.6, 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +52,11 @@ class NanoDet:
             if kind == "ShuffleChannel":
                 maps.append(output)
         return output, [maps[index] for index in _STAGE_ENDS]
+
+    def detect(self, output: Tensor, height: int, width: int) -> tuple[Things, Tensor]:
+        """Return the things of the first image, best first, and its best score of each class `(80,)`."""
+        boxes, scores = decode(output, height, width)
+        return suppress(boxes[0], scores[0]), scores[0].amax(0)
 
     def _apply(self, kind: str, name: str, x: list[Tensor], parameters: dict[str, Any], outputs: int) -> list[Tensor]:
         """Return the outputs of one operator; the keys of its parameters are ncnn's."""
@@ -88,31 +91,52 @@ class NanoDet:
                 return [x[0].flatten(2)]
 
 
-def decode(output: Tensor) -> tuple[Tensor, Tensor]:
-    """Return boxes `(B, anchors, 4)` in 0..1 and class probabilities `(B, anchors, 80)` of the detector's output."""
+def decode(output: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return boxes `(B, anchors, 4)` in 0..1 and class probabilities `(B, anchors, 80)` of the detector's output.
+
+    height, width: of the detector's input, in pixels.
+    """
     boxes, start = [], 0
     for stride in _STRIDES:
-        side = -(-SIZE // stride)
-        bins = output[:, CLASSES:, start : start + side * side].unflatten(1, (4, _BINS))
-        start += side * side
+        rows, columns = -(-height // stride), -(-width // stride)
+        bins = output[:, CLASSES:, start : start + rows * columns].unflatten(1, (4, _BINS))
+        cell = torch.arange(rows * columns)
+        start += rows * columns
         distances = (bins.softmax(2) * torch.arange(float(_BINS)).view(1, 1, _BINS, 1)).sum(2) * stride
-        y, x = (torch.arange(side * side) // side * stride, torch.arange(side * side) % side * stride)
+        y, x = cell // columns * stride, cell % columns * stride
         left, top, right, bottom = distances.unbind(1)
-        boxes.append(torch.stack([x - left, y - top, x + right, y + bottom], 2))
-    return torch.cat(boxes, 1).clamp(0, SIZE) / SIZE, output[:, :CLASSES].sigmoid().transpose(1, 2)
+        corners = [(x - left) / width, (y - top) / height, (x + right) / width, (y + bottom) / height]
+        boxes.append(torch.stack(corners, 2))
+    return torch.cat(boxes, 1).clamp(0, 1), output[:, :CLASSES].sigmoid().transpose(1, 2)
 
 
-def summarize(boxes: Tensor, scores: Tensor) -> np.ndarray:
-    """Return four numbers of each class for one image, `(4 * 80,)`.
+@dataclass(frozen=True, eq=False)
+class Things:
+    """Detected things, best first: boxes `(n, 4)` as x1 y1 x2 y2 in 0..1, scores `(n,)` and classes `(n,)` of COCO."""
 
-    The root of the best score of any anchor; then, of the boxes that non-maximum suppression keeps: the number above
-    0.4 and the sum of scores above 0.3, both as log(1 + x), and the sum of score times root of the area above 0.25.
-    """
+    boxes: Tensor
+    scores: Tensor
+    classes: Tensor
+
+
+def suppress(boxes: Tensor, scores: Tensor) -> Things:
+    """Return what non-maximum suppression in each class keeps of the anchors' boxes and scores `(anchors, 80)`."""
     best, classes = scores.max(1)
-    order = best.topk(min(_CANDIDATES, len(best))).indices
-    kept = _suppress(boxes[order].numpy(), classes[order].numpy())
-    score, label = best[order].numpy()[kept], classes[order].numpy()[kept]
-    left, top, right, bottom = boxes[order].numpy()[kept].T
+    chosen = best.topk(min(_CANDIDATES, len(best))).indices
+    chosen = chosen[best[chosen] >= _MIN_SCORE]
+    boxes, best, classes = boxes[chosen], best[chosen], classes[chosen]
+    kept = torch.tensor(_suppress(boxes.numpy(), classes.numpy()), dtype=torch.long)
+    return Things(boxes[kept], best[kept], classes[kept])
+
+
+def summarize(things: Things, best: Tensor) -> np.ndarray:
+    """Return four numbers of each class, `(4 * 80,)`.
+
+    The root of the best score of any anchor; then, of the things: the number above 0.4 and the sum of scores above 0.3,
+    both as log(1 + x), and the sum of score times root of the area above 0.25.
+    """
+    score, label = things.scores.numpy(), things.classes.numpy()
+    left, top, right, bottom = things.boxes.numpy().T
     root_area = np.sqrt(((right - left) * (bottom - top)).clip(0))
 
     def by_class(values: np.ndarray) -> np.ndarray:
@@ -120,19 +144,20 @@ def summarize(boxes: Tensor, scores: Tensor) -> np.ndarray:
 
     counts, sums = by_class(score > 0.4), by_class(score * (score > 0.3))
     areas = by_class(score * root_area * (score > 0.25))
-    return np.concatenate([np.sqrt(scores.amax(0).numpy()), np.log1p(counts), np.log1p(sums), areas]).astype(np.float32)
+    return np.concatenate([np.sqrt(best.numpy()), np.log1p(counts), np.log1p(sums), areas]).astype(np.float32)
 
 
 def _suppress(boxes: np.ndarray, classes: np.ndarray) -> list[int]:
     """Return the indices of boxes, best first, that overlap no better one of their class by more than the limit."""
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    kept: list[int] = []
+    low = np.maximum(boxes[:, np.newaxis, :2], boxes[:, :2])
+    high = np.minimum(boxes[:, np.newaxis, 2:], boxes[:, 2:])
+    common = (high - low).clip(0).prod(axis=2)
+    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    rivals = common > _MAX_OVERLAP * (area[:, np.newaxis] + area - common)
+    rivals &= classes[:, np.newaxis] == classes
+    left, kept = np.ones(len(boxes), bool), []
     for index in range(len(boxes)):
-        if len(kept) == _MOST_BOXES:
-            break
-        others = [other for other in kept if classes[other] == classes[index]]
-        low, high = np.maximum(boxes[index, :2], boxes[others, :2]), np.minimum(boxes[index, 2:], boxes[others, 2:])
-        common = (high - low).clip(0).prod(axis=1)
-        if not (common > _MAX_OVERLAP * (area[index] + area[others] - common)).any():
+        if left[index]:
             kept.append(index)
-    return kept
+            left &= ~rivals[index]
+    return kept[:_MOST_BOXES]

@@ -63,6 +63,12 @@ const createResults = (() => {
     return heads === null ? null : { count: heads[0]?.length ?? 0, weights: (word, head) => heads[word][head] };
   }
 
+  function createThings(things) {
+    if (!things?.length) return null;
+    return html("p", { class: "things" },
+      `seen: ${things.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+  }
+
   function createResult(entry, result, state, options) {
     const host = html("div");
     const viewer = createAttentionViewer(host, {
@@ -84,6 +90,7 @@ const createResults = (() => {
     const node = html("article", { class: "result", "aria-label": `Captions by ${result.model}` },
       html("h2", {}, result.model, html("small", {}, `${entry.image.name}, ${result.seconds.toFixed(2)} s`)),
       result.warning === null ? null : html("p", { class: "problem" }, result.warning), host,
+      createThings(result.things),
       createDownloads(entry, result, state, options));
     return { node, viewer };
   }

@@ -1,4 +1,4 @@
-"""Predicted words as regions: what the extractor `photo` and text-only pretraining share."""
+"""Predicted words as regions: what the extractor `photo` and training on captions alone share."""
 
 from __future__ import annotations
 
@@ -11,30 +11,25 @@ from typing import Self
 import numpy as np
 
 from legenda.errors import CheckpointError
+from legenda.extractors.photo import layout
 from legenda.io import read_text
 from legenda.models.weights import load_tensors
 
 _HINT = "install legenda again, or write the folder again"
 
-NUM_WORDS = 20
+NUM_WORDS = 16
 """Single words among an image's predicted ones."""
-NUM_PHRASES = 8
+NUM_PHRASES = 6
 """Predicted pairs of words, such as "black dog"."""
-VISUAL, GLOBAL, DENSE, WORD, SCALARS = 160, 160, 128, 128, 8
-"""Channels of the blocks of a region: a part of the image, the whole image, all predictions, two words, numbers."""
-WIDTH = VISUAL + GLOBAL + DENSE + 2 * WORD + SCALARS
-"""Channels of a region."""
-_START_DENSE = VISUAL + GLOBAL
-_START_WORD = _START_DENSE + DENSE
-_START_SCALARS = _START_WORD + 2 * WORD
 
 
 @dataclass(frozen=True, eq=False)
 class WordTable:
     """The words and pairs of words that are predicted, most frequent first, words before pairs.
 
-    vectors: `(W, 2 * WORD)`, the vectors of the first and the last word of each. prior: `(W,)`, the mean share of an
-    image's captions that hold it. projection: `(W, DENSE)`, principal directions of what `standardize` returns.
+    vectors: `(W, 2 * layout.WORD)`, the vectors of the first and the last word of each. prior: `(W,)`, the mean share
+    of an image's captions that hold it. projection: `(W, layout.DENSE)`, principal directions of what `standardize`
+    returns.
     """
 
     names: tuple[str, ...]
@@ -60,27 +55,25 @@ class WordTable:
         """Return predictions `(B, W)` on the scale on which they are compared and projected."""
         return np.sqrt(shares.clip(0)) - np.sqrt(self.prior)
 
-    def regions(self, shares: np.ndarray) -> np.ndarray:
-        """Return regions `(B, 1 + NUM_WORDS + NUM_PHRASES, WIDTH)` of predicted shares `(B, W)`, float32.
+    def fill(self, features: np.ndarray, shares: np.ndarray) -> None:
+        """Fill predicted shares `(B, W)` into regions `(B, N, layout.WIDTH)`.
 
-        The first holds all predictions and leaves the blocks of the image empty; the others are the words, then the
-        pairs, with the largest share / prior ** 0.25, largest first.
+        All predictions go into region 0, the words and then the pairs with the largest share / prior ** 0.25, largest
+        first, into the last NUM_WORDS + NUM_PHRASES regions.
         """
         shares = shares.clip(1e-4, 1)
-        out = np.zeros((len(shares), 1 + NUM_WORDS + NUM_PHRASES, WIDTH), np.float32)
-        out[:, 0, _START_DENSE:_START_WORD] = self.standardize(shares) @ self.projection
-        out[:, 0, _START_SCALARS] = 1
+        features[:, 0, layout.START_DENSE : layout.START_WORD] = self.standardize(shares) @ self.projection
         scores = shares / self.prior**0.25
         words = _largest(scores[:, : self.num_words], NUM_WORDS)
         chosen = np.concatenate([words, self.num_words + _largest(scores[:, self.num_words :], NUM_PHRASES)], axis=1)
-        out[:, 1:, _START_WORD:_START_SCALARS] = self.vectors[chosen]
-        found = np.take_along_axis(shares, chosen, axis=1)
-        out[:, 1:, _START_SCALARS + 1] = 3 * found
-        out[:, 1:, _START_SCALARS + 2] = np.log(found) / 4
-        out[:, 1:, _START_SCALARS + 3] = np.log(found / self.prior[chosen]) / 4
-        out[:, 1 : 1 + NUM_WORDS, _START_SCALARS + 4] = 1
-        out[:, 1 + NUM_WORDS :, _START_SCALARS + 5] = 1
-        return out
+        of_words = features[:, -(NUM_WORDS + NUM_PHRASES) :]
+        of_words[..., layout.START_WORD : layout.START_SCALARS] = self.vectors[chosen]
+        share = np.take_along_axis(shares, chosen, axis=1)
+        of_words[..., layout.SHARE] = 3 * share
+        of_words[..., layout.LOG_SHARE] = np.log(share) / 4
+        of_words[..., layout.LIFT] = np.log(share / self.prior[chosen]) / 4
+        of_words[:, :NUM_WORDS, layout.IS_WORD] = 1
+        of_words[:, NUM_WORDS:, layout.IS_PHRASE] = 1
 
 
 def _largest(scores: np.ndarray, count: int) -> np.ndarray:
@@ -92,8 +85,8 @@ def caption_shares(captions: Sequence[Sequence[str]], index: dict[str, int]) -> 
     """Return the share of tokenized captions that hold each word or pair of words, `(len(index),)`."""
     shares = np.zeros(len(index), np.float32)
     for tokens in captions:
-        found = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
-        for name in found:
+        present = {*tokens, *(" ".join(pair) for pair in pairwise(tokens))}
+        for name in present:
             if name in index:
                 shares[index[name]] += 1 / len(captions)
     return shares
