@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from common import new_model
 from finetune import dropout_options
-from score import LENGTH_PENALTY, load_checkpoint
+from score import load_checkpoint
 from words import write_tensors
 
 from legenda.io import write_json
@@ -31,9 +31,9 @@ def main() -> None:
     data, folder, checkpoint, out = map(Path, sys.argv[1:5])
     out.mkdir(parents=True, exist_ok=True)
     model = new_model(folder, **dropout_options())
-    model.load_state_dict(load_checkpoint(folder, checkpoint).state_dict())
-    settings = model.generation_config
-    model.generation_config = type(settings)(**{**vars(settings), "length_penalty": LENGTH_PENALTY})
+    trained = load_checkpoint(folder, checkpoint)
+    model.load_state_dict(trained.state_dict())
+    model.generation_config = trained.generation_config
     save_weights(quantize(model.state_dict()), out)
     model.save_vocabulary(out)
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from legenda.metrics.resampling import intervals
 from legenda.models import Captioner
 from legenda.models.eval_mode import eval_mode
 
-LENGTH_PENALTY = 0.7
+SEARCH = {"length_penalty": 0.7, "no_repeat_ngram_size": 2}
+"""Settings of the beam search, of training and package alike."""
 
 
 def references(data: Path) -> list[list[str]]:
@@ -46,9 +48,7 @@ def generate(model: Captioner, photographs: Photographs, rows: np.ndarray) -> tu
     means: list[float] = []
     with eval_mode(model):
         for part in np.array_split(rows, max(1, len(rows) // 25)):
-            output = beam_search(
-                model, photographs.regions(part), beam_size=3, num_return_sequences=1, length_penalty=LENGTH_PENALTY
-            )
+            output = beam_search(model, photographs.regions(part), beam_size=3, num_return_sequences=1)
             words = [model.vocabulary.decode(row[0].tolist()) for row in output.tokens]
             lengths = [len(caption.split()) + 1 for caption in words]
             means += (output.log_probs[:, 0].sum(1) / torch.tensor(lengths)).tolist()
@@ -72,9 +72,10 @@ def validation(photographs: Photographs) -> dict[str, np.ndarray]:
 
 
 def load_checkpoint(folder: Path, path: Path) -> Captioner:
-    """Return the captioner with the averaged weights of a checkpoint."""
+    """Return the captioner with the averaged weights of a checkpoint and the settings of its search."""
     state = torch.load(path, weights_only=True)
     model = new_model(folder)
+    model.generation_config = replace(model.generation_config, **SEARCH)
     model.load_state_dict(state["average"]["weights"])
     return model
 
