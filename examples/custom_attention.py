@@ -4,7 +4,7 @@ r"""Register an attention of your own, train a small captioner with it on drawn 
 
 On the command line, this file is a plugin:
 
-    legenda train scenes.transformer --plugin examples/custom_attention.py --model.attention cosine \
+    legenda train scenes.transformer --plugin examples/custom_attention.py model.attention=cosine \
         --out runs/cosine
     legenda evaluate runs/cosine --plugin examples/custom_attention.py
 """

@@ -5,8 +5,8 @@ r"""Train a small model on a CSV file of captions, from images to scores, in sec
 The images are drawn here; put your photographs and captions.csv in their place. The same steps on the command line:
 
     legenda extract runs/csv/images --extractor scenes --out runs/csv/features.safetensors
-    legenda train flickr8k.transformer --data.annotations runs/csv/captions.csv \
-        --data.features runs/csv/features.safetensors
+    legenda train flickr8k.transformer data.annotations=runs/csv/captions.csv \
+        data.features=runs/csv/features.safetensors
 """
 
 import csv

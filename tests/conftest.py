@@ -80,12 +80,10 @@ def sized() -> Callable[..., dict[str, Any]]:
 
     `dropout` stands for every kind of dropout that the model has.
     """
-    from dataclasses import fields
-
     from legenda.models import describe_model
 
     def choose(name: str, *, dropout: float | None = None, **options: Any) -> dict[str, Any]:
-        own = {field.name: field.default for field in fields(describe_model(name).config)}
+        own = {field: info.default for field, info in describe_model(name).config.model_fields.items()}
         rates = [kind for kind, usual in own.items() if kind.endswith("dropout") and isinstance(usual, float)]
         return {kind: dropout for kind in rates if dropout is not None} | {
             key: value for key, value in options.items() if key in own

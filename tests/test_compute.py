@@ -70,7 +70,7 @@ def test_the_index_of_a_device_must_exist(devices):
 def test_unknown_devices_and_precisions_raise(name):
     with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps"):
         ComputeOptions(device=name)
-    with pytest.raises(ConfigError, match="precision must be float32, bf16 or fp16"):
+    with pytest.raises(ConfigError, match="precision must be"):
         ComputeOptions(precision=name)
 
 
@@ -80,8 +80,6 @@ COMMANDS = [
     "evaluate nowhere",
     "report nowhere",
     "serve nowhere",
-    "figure xlan.5 nowhere",
-    "figure ngsan.3 nowhere",
     "extract a.png --extractor scenes",
     "train scenes.ngsan",
 ]
@@ -90,10 +88,10 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_refuses_an_unknown_device_and_precision(run_command, command):
     code, _, err = run_command(f"{command} --device gpu")
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, "Traceback" in err) == (2, False)
     assert "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'" in err
     code, _, err = run_command(f"{command} --precision fp8")
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, "Traceback" in err) == (2, False)
     assert "fp8" in err
 
 
@@ -102,7 +100,7 @@ def test_every_command_looks_for_the_device_before_its_files(run_command, device
     monkeypatch.chdir(tmp_path)
     devices(0)
     code, _, err = run_command(f"{command} --device cuda")
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, "Traceback" in err) == (2, False)
     assert "the device cuda does not exist" in err
 
 
@@ -113,13 +111,13 @@ def test_bf16_on_the_cpu_needs_onednn(monkeypatch):
     assert ComputeOptions(device="cpu").resolve_for_models().type == "cpu"
 
 
-@pytest.mark.parametrize("command", ["caption a.png --model", "evaluate", "report", "figure xlan.5"])
+@pytest.mark.parametrize("command", ["caption a.png --model", "evaluate", "report"])
 def test_fp16_needs_a_gpu(run_command, make_run, tmp_path, command):
     image = tmp_path / "a.png"
     draw_scene(make_scene("fresh", 0)).save(image)
     line = f"{command} {make_run('ngsan', DATA)} --device cpu --precision fp16".replace("a.png", str(image))
     code, _, err = run_command(line)
-    assert (code, err.count("\n")) == (2, 1)
+    assert (code, "Traceback" in err) == (2, False)
     assert "models cannot compute in fp16 on the CPU; choose bf16 or float32" in err
 
 

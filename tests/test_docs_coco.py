@@ -44,7 +44,7 @@ WORDS = [text.split() for text in ("dog cat man woman bus", "runs sits stands wa
 
 # What the test appends to the guide's commands, after their own options: small models, few steps, two rows of a table.
 SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "geometry_dim": 4}
-SHORT = ["--training.epochs", "1", "--training.batch-size", "10", "--training.eval-beam-size", "1"]
+SHORT = ["training.epochs=1", "training.batch_size=10", "training.eval_beam_size=1"]
 SHORT += [option.replace("--training", "--fine-tuning") for option in SHORT]
 
 

@@ -43,7 +43,7 @@ def _unchecked_shapes():
 
 def create(name: str, **generation) -> legenda.models.Captioner:
     torch.manual_seed(1)
-    known = legenda.models.describe_model(name).config.__dataclass_fields__
+    known = legenda.models.describe_model(name).config.model_fields
     sizes = {option: size for option, size in SIZES.items() if option in known}
     vocabulary = Vocabulary.build([WORDS], min_count=1)
     model = legenda.create_model(name, vocab_size=len(vocabulary), feature_dim=FEATURE_DIM, **sizes).eval()
@@ -110,7 +110,7 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert out.startswith("torch: decoder, encoder, ")
     assert not (tmp_path / "somebody").exists()
     code, _, err = run_command(f"export {tmp_path / 'run'} --format torch --max-length 0")
-    assert (code, err) == (2, "legenda export: max_length must be at least 1, not 0\n")
+    assert (code, err.count("max_length must be")) == (2, 1)
 
 
 @pytest.mark.parametrize("error", [0.01, float("nan")])

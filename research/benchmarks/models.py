@@ -192,8 +192,7 @@ def make_captioner(name: str, **changes: int) -> Captioner:
     """Return a model of its paper's size with random weights and a suppressed end token."""
     entry = describe_model(name)
     model = create_model(name, **{"vocab_size": entry.vocab_size} | changes)
-    model.generation_config = replace(
-        model.generation_config,
+    model.generation_config = model.generation_config.replace(
         suppress_tokens=(model.generation_config.eos_token_id,),
         max_length=_MAX_LENGTH.get(name, LENGTH),
     )

@@ -3,7 +3,7 @@
     python research/benchmarks/scenes.py --runs runs/study --seeds 0 1 2 --processes 2
 
 Runs that are finished are not trained again, so it can be stopped and called again. Options after `--` go to every
-training, as in `-- --training.epochs 60 --model.num-heads 8`.
+training, as in `-- training.epochs=60 model.num_heads=8`.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def train(recipe: str, seed: int, runs: Path, options: list[str]) -> Path:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if not (folder / "evaluation_test.json").exists():
         legenda = [sys.executable, "-m", "legenda"]
-        seeded = ["--out", str(folder), "--training.seed", str(seed)]
+        seeded = ["--out", str(folder), f"training.seed={seed}"]
         commands = ["train", f"scenes.{recipe}", *seeded, *options], ["evaluate", str(folder), "--split", "test"]
         with (runs / f"{recipe}-{seed}.log").open("w") as log:
             for command in commands:

@@ -19,19 +19,20 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from legenda.config import merge
+from pydantic import model_validator
+
+from legenda.config import Config, merge
 from legenda.data.scenes import SceneCounts
 from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.results import RowRun
-from legenda.io import read_text, write_json
-from legenda.recipes import Recipe, get_recipe, recipe_to_json
-from legenda.recipes.overrides import override, with_seed
+from legenda.io import read_text, write_text
+from legenda.recipes import Recipe, get_recipe, recipe_to_toml
 from legenda.training.config import TrainingConfig
 from legenda.training.schedules import StepDecay
 
@@ -40,8 +41,7 @@ _PARTS = ("data", "model", "training", "fine_tuning")
 BEAM_SIZE = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arm:
+class Arm(Config):
     """One of the models that are compared; changes: of the recipe's fields, by the parts of `legenda.train`."""
 
     key: str
@@ -50,8 +50,7 @@ class Arm:
     changes: Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measure:
+class Measure(Config):
     """A number of each run.
 
     score: the name of a score of the test split, by default the key. reaches: the number is instead that of the steps
@@ -73,8 +72,7 @@ class Measure:
         return self.score or self.key
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Config):
     """The paired difference of two arms, or of an arm and a number, and the sign that the paper predicts."""
 
     arm: str
@@ -83,8 +81,7 @@ class Comparison:
     predicted: Literal["higher", "lower"]
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Config):
     """A claim of a paper as an experiment; the fields are those of its file, see the module."""
 
     name: str
@@ -97,11 +94,13 @@ class Claim:
     measures: Mapping[str, Measure]
     comparisons: tuple[Comparison, ...]
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_claim(self) -> Self:
         for comparison in self.comparisons:
             against = [comparison.against] if isinstance(comparison.against, str) else []
             self.check_arms([comparison.arm, *against])
             self._check([comparison.measure], self.measures)
+        return self
 
     def check_arms(self, names: Iterable[str]) -> None:
         """Raise ConfigError for a name that is not the key of an arm."""
@@ -177,8 +176,8 @@ class ClaimRun:
 
     def train_command(self) -> list[str]:
         """Write the recipe next to the run folder; return the arguments of `legenda train` for it."""
-        config = self.folder.with_suffix(".json")
-        write_json(config, recipe_to_json(self.recipe))
+        config = self.folder.with_suffix(".toml")
+        write_text(config, recipe_to_toml(self.recipe))
         return ["train", "--config", str(config), "--out", str(self.folder)]
 
 
@@ -193,14 +192,14 @@ def claim_runs(claim: Claim, out: Path, seeds: int, steps: int | None = None) ->
             recipe = arm_recipe(arm, steps)
             folder = out / f"{arm.recipe}-{_digest(recipe)}" / f"seed{seed}"
             if isinstance(recipe.data, SceneCounts):
-                recipe = replace(recipe, data=replace(recipe.data, cache=out / "scenes"))
+                recipe = recipe.replace(data=recipe.data.replace(cache=out / "scenes"))
             run = RowRun(arm.key, recipe.name, recipe.task, (folder,), {"test": ""}, BEAM_SIZE, "fast")
-            yield ClaimRun(arm, seed, with_seed(recipe, seed), count_steps(recipe), run)
+            yield ClaimRun(arm, seed, recipe.with_seed(seed), count_steps(recipe), run)
 
 
 def _digest(recipe: Recipe) -> str:
     """Return eight hex digits of all settings of a recipe, so that a changed recipe is trained anew."""
-    settings = {name: value for name, value in recipe_to_json(recipe).items() if name != "summary"}
+    settings = {name: value for name, value in recipe.to_dict().items() if name != "summary"}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -209,11 +208,11 @@ def arm_recipe(arm: Arm, steps: int | None = None) -> Recipe:
     recipe = get_recipe(arm.recipe)
     if "fine_tuning" in arm.changes and len(recipe.stages) == 1:
         first = merge(recipe.stages[0], arm.changes.get("training", {}), "training")
-        recipe = replace(recipe, stages=(recipe.stages[0], first))
-    recipe = override(recipe, arm.changes)
+        recipe = recipe.replace(stages=(recipe.stages[0], first))
+    recipe = recipe.override(arm.changes)
     if steps is not None:
         factor = steps / count_steps(recipe)
-        recipe = replace(recipe, stages=tuple(_shorten(stage, factor) for stage in recipe.stages))
+        recipe = recipe.replace(stages=tuple(_shorten(stage, factor) for stage in recipe.stages))
     return recipe
 
 
@@ -230,5 +229,5 @@ def _shorten(stage: TrainingConfig, factor: float) -> TrainingConfig:
     epochs, schedule = max(1, round(stage.epochs * factor)), stage.schedule
     if isinstance(schedule, StepDecay):
         decays = tuple(max(1, round(epoch * factor)) for epoch in schedule.decay_after)
-        schedule = replace(schedule, decay_after=decays)
-    return replace(stage, epochs=epochs, schedule=schedule)
+        schedule = schedule.replace(decay_after=decays)
+    return stage.replace(epochs=epochs, schedule=schedule)

@@ -19,8 +19,7 @@ from measures import CoreHours, collect
 from page import write_page
 
 from legenda.cli._parallel import run_parallel
-from legenda.cli._table_job import remaining_commands
-from legenda.cli._table_processes import process_environments
+from legenda.cli.table import process_environments, remaining_commands
 from legenda.errors import ConfigError, LegendaError
 from legenda.io import write_json
 

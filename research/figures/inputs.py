@@ -41,13 +41,12 @@ class CurveOptions:
     """The file, .png, .svg or .pdf; by default the name of the figure, as in ngsan.2.png."""
 
 
-@dataclass(frozen=True)
 class SurfaceOptions(ComputeOptions):
     """Draw the geometric weight phi of a trained geometry model (NG-SAN, appendix: Figures 3 and 4).
 
     ngsan.3 shows it over the relative distances dx and dy, with the relative sizes dw = dh fixed at 0.5, 1 and 2;
     ngsan.4 vice versa. As in the paper phi is that of content-independent geometry in a one-layer model, such
-    as `legenda train scenes.content --model.num-layers 1` gives. For several layers name one; for query- or
+    as `legenda train scenes.content model.num_layers=1` gives. For several layers name one; for query- or
     key-dependent geometry (gsan, ngsan) phi is the mean over the regions of images of the run's data.
     """
 
@@ -69,7 +68,6 @@ class SurfaceOptions(ComputeOptions):
     """The file, .png, .svg or .pdf; by default the name of the figure, as in ngsan.2.png."""
 
 
-@dataclass(frozen=True)
 class ImageOptions(ExtractorOptions):
     """Common options of figures with images."""
 
@@ -93,7 +91,6 @@ class ImageOptions(ExtractorOptions):
     """The file, .png, .svg or .pdf; by default the name of the figure, as in ngsan.2.png."""
 
 
-@dataclass(frozen=True)
 class CaptionOptions(ImageOptions):
     """Common options of figures with captions."""
 
@@ -103,7 +100,6 @@ class CaptionOptions(ImageOptions):
     """Hypotheses kept by beam search."""
 
 
-@dataclass(frozen=True)
 class GateOptions(CaptionOptions):
     """Draw captions word by word with the attention over the image (AoANet, Figure 8).
 
@@ -113,7 +109,6 @@ class GateOptions(CaptionOptions):
     """
 
 
-@dataclass(frozen=True)
 class RegionOptions(CaptionOptions):
     """Draw captions word by word with the regions of the image (X-LAN, Figure 5).
 
@@ -122,7 +117,6 @@ class RegionOptions(CaptionOptions):
     """
 
 
-@dataclass(frozen=True)
 class HeatOptions(CaptionOptions):
     """Draw a heatmap of the attention of each word of a caption (MD-SAN, Figure 7).
 
@@ -131,7 +125,6 @@ class HeatOptions(CaptionOptions):
     """
 
 
-@dataclass(frozen=True)
 class PositionOptions(ImageOptions):
     """Draw the effect of positions on the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
 
@@ -150,7 +143,6 @@ class PositionOptions(ImageOptions):
     """The seed of the weights of untrained models."""
 
 
-@dataclass(frozen=True)
 class HeadOptions(CaptionOptions):
     """Draw the self-attention of each head of an encoder with the captions (MD-SAN, Figure 4).
 

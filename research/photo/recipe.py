@@ -1,21 +1,22 @@
 """The recipe `photo.boxes`: the library's training on COCO's captions and boxes, damaged as the detector damages them.
 
-    legenda train photo.boxes --plugin research/photo/recipe.py --data.folder WORK --out runs/boxes
+    legenda train photo.boxes --plugin research/photo/recipe.py data.folder=WORK --out runs/boxes
 
-reads captions.npz, vocabulary.txt and noise.npz of WORK (captions.py, noise.py). boxes.py is the same training with
+reads captions.npz, vocabulary.txt and noise.npz of WORK (coco.py, noise.py). boxes.py is the same training with
 less computed for padding, and begins with vectors of the words.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from sources import BoxedImages
 
 import legenda
+from legenda.config import Config
 from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import DataError
@@ -26,10 +27,10 @@ from legenda.training.schedules import Cosine
 
 
 @legenda.register_dataset("damaged_boxes")
-@dataclass(frozen=True, kw_only=True)
-class DamagedBoxesData:
+class DamagedBoxesData(Config):
     """Images of COCO as what the detector might see of them; every reading of a training image is damaged anew."""
 
+    kind: Literal["damaged_boxes"] = "damaged_boxes"
     folder: Path = Path("photo")
     """Where captions.npz, vocabulary.txt and noise.npz are."""
     validation: int = 1000
@@ -81,15 +82,13 @@ class DamagedBoxesData:
 
 _photo = get_recipe("photo")
 legenda.register_recipe(
-    replace(
-        _photo,
+    _photo.replace(
         name="photo.boxes",
         summary="damaged boxes and captions of COCO, before photographs",
         data=DamagedBoxesData(),
         model_overrides={**_photo.model_overrides, "dropout": 0.05, "region_dropout": 0.0},
         stages=(
-            replace(
-                _photo.stages[0],
+            _photo.stages[0].replace(
                 epochs=1,
                 batch_size=16,
                 max_caption_length=17,

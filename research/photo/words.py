@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
-from captions import coco_images, read_photographs
+from coco import coco_images, read_photographs
 from torch import Tensor, nn
 from torch.nn import functional as F
 from vectors import FILES

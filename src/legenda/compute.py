@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from legenda.config import Bounded
+from pydantic import model_validator
+
+from legenda.config import Config
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ Precision = Literal["float32", "bf16", "fp16"]
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComputeOptions(Bounded):
+class ComputeOptions(Config):
     """A device and a precision; torch is imported when they are used.
 
     Raise ConfigError for a name that no machine has.
@@ -30,12 +30,13 @@ class ComputeOptions(Bounded):
     precision: Precision = "float32"
     """float32, bf16 or fp16, of models by PyTorch's autocast on GPUs and by frozen weights on CPUs."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_compute(self) -> Self:
         if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device) is None:
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, not {self.device!r}")
         if self.precision not in _DTYPES:
             raise ConfigError(f"precision must be float32, bf16 or fp16, not {self.precision!r}")
+        return self
 
     def resolve(self) -> torch.device:
         """Return the device; raise ConfigError where this machine does not have it."""
@@ -92,7 +93,6 @@ class ComputeOptions(Bounded):
         return torch.autocast(self.resolve().type, dtype=dtype, enabled=self.precision != "float32")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunOptions(ComputeOptions):
     """How commands load a run: also whether they take features of another extractor."""
 
@@ -100,7 +100,6 @@ class RunOptions(ComputeOptions):
     """Only warn where the features are not of the extractor of the training."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExtractorOptions(RunOptions):
     """How commands load a run with the extractor of its features."""
 
@@ -108,7 +107,6 @@ class ExtractorOptions(RunOptions):
     """Fetch the extractor that a run names where this machine does not have it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CompileOptions(ComputeOptions):
     """How commands load a model that they generate text with."""
 
@@ -130,7 +128,6 @@ class CompileOptions(ComputeOptions):
             compile_step()
 
 
-@dataclass(frozen=True, kw_only=True)
 class PipelineOptions(ExtractorOptions, CompileOptions):
     """How `legenda.open` loads a run with its extractor."""
 

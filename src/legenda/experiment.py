@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from legenda.compute import ComputeOptions, Precision
 from legenda.evaluation.runs import describe_data
 from legenda.recipes import Recipe, get_recipe
-from legenda.recipes.overrides import continue_from, override, select_stages
+from legenda.recipes.recipe import continue_from
 from legenda.tasks.registry import TASKS
 from legenda.training import TrainResult, check_folder
 from legenda.training import train as train_model
@@ -50,7 +49,7 @@ def train(
     if init_from is not None:
         recipe = continue_from(recipe, init_from, stages)
     return train_recipe(
-        select_stages(override(recipe, fields), stages),
+        recipe.override(fields).select_stages(stages),
         Path("runs") / recipe.name if out is None else Path(out),
         init_from=init_from,
         device=device,
@@ -84,8 +83,8 @@ def train_recipe(
     compute.check_count(devices)
     check_folder(out)
     if precision is not None:
-        changed = (dataclasses.replace(stage, precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)
-        recipe = dataclasses.replace(recipe, stages=tuple(changed))
+        changed = (stage.replace(precision=TRAINING_PRECISIONS[precision]) for stage in recipe.stages)
+        recipe = recipe.replace(stages=tuple(changed))
     return train_model(
         recipe.model,
         recipe.model_overrides,

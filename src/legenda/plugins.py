@@ -13,8 +13,12 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from legenda.config import merge
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 
 T = TypeVar("T")
@@ -110,6 +114,32 @@ class Registry(Generic[T]):
         """Remove the parts of a plugin."""
         for name in [name for name, owner in self._plugins.items() if owner.name == plugin]:
             del self._entries[name], self._plugins[name]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check that a string annotated with this registry is a name in it."""
+
+        def check(name: str) -> str:
+            if name not in self:
+                self.get(name)  # raises
+            return name
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def of_kind(self) -> BeforeValidator:
+        """Return the annotation of a field whose class its `kind` names: an instance, its kind, or a mapping with
+        `kind`.
+        """
+
+        def convert(value: Any) -> Any:
+            value = {"kind": value} if isinstance(value, str) else value
+            if not isinstance(value, Mapping):
+                return value
+            kind = value.get("kind")
+            if not isinstance(kind, str):
+                raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
+            return merge(cast(Any, self.get(kind)), value, self.kind)
+
+        return BeforeValidator(convert)
 
     def __contains__(self, name: object) -> bool:
         if name not in self._entries:

@@ -63,7 +63,7 @@ def register_task(name: str) -> Callable[[T], T]:
 
 
 def register_dataset(name: str) -> Callable[[T], T]:
-    """Register the class of a data set's settings, a frozen dataclass with `open` and `split`."""
+    """Register the class of a data set's settings: a `Config` with its name as `kind`, `open` and `split`."""
     return resolve("legenda.data.registry:DATASETS").register(name)
 
 
@@ -84,7 +84,7 @@ def register_reward(name: str) -> Callable[[T], T]:
 
 
 def register_schedule(name: str) -> Callable[[T], T]:
-    """Register the class of a schedule, a frozen dataclass whose base is `legenda.training.Schedule`, with `at`."""
+    """Register the class of a schedule, a `legenda.training.Schedule` with its name as `kind`, and `at`."""
     return resolve("legenda.training.schedules:SCHEDULES").register(name)
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legenda.config import merge
+from legenda.config import Config, merge
 from legenda.errors import CheckpointError, ConfigError
 from legenda.io import read_json
 from legenda.run_files import CONFIG
 
 
-@dataclass(frozen=True)
-class _Parts:
+class _Parts(Config):
     """The types of the parts that every folder may have; what reads a part checks what it holds."""
 
     model: Mapping[str, Any] | None = None
@@ -39,7 +37,7 @@ def read_config(folder: Path, hint: str = "a folder of a model holds it; save or
         raise CheckpointError(f"{path} is not the configuration of a run; {hint}")
     content = {name: part for name, part in content.items() if part is not None}
     try:
-        merge(_Parts, {name: part for name, part in content.items() if hasattr(_Parts, name)}, str(path))
+        merge(_Parts, {name: part for name, part in content.items() if name in _Parts.model_fields}, str(path))
     except ConfigError as error:
         raise CheckpointError(f"{error}; {hint}") from error
     return content

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, Self
+
+from pydantic import model_validator
 
 from legenda.compute import CompileOptions, RunOptions
-from legenda.config import Bound, Bounded, Count, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from legenda.config import (
+    Config,
+    Count,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    to_json,
+)
 from legenda.errors import ConfigError
 
-_TopP = Annotated[float, Bound("above 0 and at most 1", lambda value: 0 < value <= 1)]
 _OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions(Bounded):
+class SearchOptions(Config):
     """How captions are searched for; options that are None are those of the model's generation config.
 
     Raise ConfigError for a value out of range.
@@ -31,7 +38,7 @@ class SearchOptions(Bounded):
     """Divides the log-probabilities; in beam search all but those of the first token."""
     top_k: PositiveInt | None = None
     """Sample from the k likeliest tokens."""
-    top_p: _TopP | None = None
+    top_p: PositiveFraction | None = None
     """Sample from the fewest tokens whose probabilities reach p."""
     seed: NonNegativeInt = 0
     """Seed of the sampling."""
@@ -46,12 +53,13 @@ class SearchOptions(Bounded):
     forbidden_last_words: tuple[str, ...] | None = None
     """Words that no caption ends with, such as a, the and of."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_search(self) -> Self:
         if self.beam_size % self.num_beam_groups:
             raise ConfigError(
                 f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
             )
+        return self
 
     def reject_unused(self) -> None:
         """Raise ConfigError for an option of sampling without do_sample, and one of beam search with it."""
@@ -60,9 +68,9 @@ class SearchOptions(Bounded):
             if self.do_sample
             else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
         )
-        for field in dataclasses.fields(SearchOptions):
-            if field.name in names and getattr(self, field.name) != field.default:
-                raise ConfigError(f"--{field.name.replace('_', '-')} {remedy}")
+        for name in names:
+            if getattr(self, name) != SearchOptions.model_fields[name].default:
+                raise ConfigError(f"--{name.replace('_', '-')} {remedy}")
 
     def describe(self) -> str:
         """Return the kind of search in a few words."""
@@ -70,16 +78,12 @@ class SearchOptions(Bounded):
 
     def select(self) -> SearchOptions:
         """Return these options alone, where the object holds others too."""
-        return SearchOptions(**self.settings())
+        return SearchOptions(**{name: getattr(self, name) for name in SearchOptions.model_fields})
 
     def settings(self) -> dict[str, Any]:
         """Return the options by name, as JSON values."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(SearchOptions)}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        return {name: to_json(getattr(self, name)) for name in SearchOptions.model_fields}
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunSearchOptions(RunOptions, CompileOptions, SearchOptions):
     """Options of commands that caption with a run."""
-
-    section: ClassVar[str] = "--"

@@ -1,6 +1,5 @@
 """The options of self-attention: what each of them builds, alone and together."""
 
-import dataclasses
 import itertools
 import math
 
@@ -222,14 +221,14 @@ def test_relative_positions_multiply_the_weights_by_formula():
     [
         ({"geometry": "relatif"}, "choose from none, absolute, sine, relative, content, query, key"),
         ({"geometry": "relative", "geometry_dim": 20}, "multiple of 8"),
-        ({"branches": 0}, "branches must be at least 1"),
-        ({"grid_size": 0}, "grid_size must be at least 1"),
-        ({"window_size": 0}, "window_size must be at least 1"),
-        ({"window_halo": -1}, "window_halo must be 0 or more"),
-        ({"head_dim": 0}, "head_dim must be at least 1"),
-        ({"drop_branch": 1.0}, r"drop_branch must be in \[0, 1\), not 1.0"),
-        ({"drop_head": -0.1}, r"drop_head must be in \[0, 1\), not -0.1"),
-        ({"branch_layers": (0,)}, "branch_layers must be at least 1, not 0"),
+        ({"branches": 0}, "branches must be"),
+        ({"grid_size": 0}, "grid_size must be"),
+        ({"window_size": 0}, "window_size must be"),
+        ({"window_halo": -1}, "window_halo must be"),
+        ({"head_dim": 0}, "head_dim must be"),
+        ({"drop_branch": 1.0}, r"drop_branch must be"),
+        ({"drop_head": -0.1}, r"drop_head must be"),
+        ({"branch_layers": (0,)}, r"branch_layers\.0 must be"),
         ({"attention_heads": 3}, "multiple of attention_heads=3"),
     ],
 )
@@ -292,6 +291,6 @@ def test_parts_that_users_register(draw_regions):
     whole = attended(*build(options), regions, layer=0)
     assert whole.isfinite().all()
     for name, plain in (("norm", "none"), ("distance", "none"), ("window", "none"), ("geometry", "none")):
-        other = dataclasses.replace(options, **{name: plain})
+        other = options.replace(**{name: plain})
         assert not torch.allclose(whole, attended(*build(other), regions, layer=0)), name
-    assert create_self_attention(dataclasses.replace(options, attention="first"), DIM, 2, dropout=0.0).num_heads == 1
+    assert create_self_attention(options.replace(attention="first"), DIM, 2, dropout=0.0).num_heads == 1

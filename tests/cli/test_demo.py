@@ -16,9 +16,9 @@ from legenda.report.images import packaged_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 2 --training.batch-size 3 --training.captions_per_image 1 --training.eval-beam-size 1"
-SCENES = "--data.train 30 --data.validation 3 --data.test 18"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 model.geometry_dim=4"
+SHORT = "training.epochs=2 training.batch_size=3 training.captions_per_image=1 training.eval_beam_size=1"
+SCENES = "data.train=30 data.validation=3 data.test=18"
 
 
 @pytest.fixture(scope="module")

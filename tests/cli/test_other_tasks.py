@@ -8,14 +8,14 @@ from PIL import Image
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
 
-SHORT = "--training.epochs 1 --training.batch-size 8 --training.eval-beam-size 1 --training.eval-every 1"
-SCENES = "--data.train 12 --data.validation 6 --data.test 6"
-SMALL = "--model.dim 16 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 16"
+SHORT = "training.epochs=1 training.batch_size=8 training.eval_beam_size=1 training.eval_every=1"
+SCENES = "data.train=12 data.validation=6 data.test=6"
+SMALL = "model.dim=16 model.num_heads=2 model.num_layers=1 model.ff_dim=16"
 RECIPES = {
-    "vqa.scenes_gsa": ("vqa", f"{SCENES} {SMALL} --model.geometry-dim 8"),
+    "vqa.scenes_gsa": ("vqa", f"{SCENES} {SMALL} model.geometry_dim=8"),
     "grounding.scenes": ("grounding", f"{SCENES} {SMALL}"),
-    "number_words.transformer": ("translation", f"--data.train 40 --data.validation 6 --data.test 6 {SMALL}"),
-    "video.aoanet": ("captioning", f"{SCENES} --model.dim 16 --model.num-heads 2 --model.additive-dim 8"),
+    "number_words.transformer": ("translation", f"data.train=40 data.validation=6 data.test=6 {SMALL}"),
+    "video.aoanet": ("captioning", f"{SCENES} model.dim=16 model.num_heads=2 model.additive_dim=8"),
 }
 
 

@@ -15,8 +15,8 @@ from legenda.data.features.identity import extractor_name
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --model.geometry-dim 4"
-SHORT = "--training.epochs 1 --training.batch-size 4 --training.captions_per_image 2 --training.eval-beam-size 1"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 model.geometry_dim=4"
+SHORT = "training.epochs=1 training.batch_size=4 training.captions_per_image=2 training.eval_beam_size=1"
 EXTRACTOR = '''
 import numpy as np
 
@@ -70,7 +70,7 @@ def photographs(tmp_path_factory) -> Path:
 
 def data_options(folder: Path, features: str = "features.safetensors") -> str:
     annotations = folder / "dataset.json"
-    return f"--data.annotations {annotations} --data.features {folder / features} --data.min-count 1"
+    return f"data.annotations={annotations} data.features={folder / features} data.min_count=1"
 
 
 def faulty_image(folder: Path, shade: int) -> Path:
@@ -217,7 +217,7 @@ def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool =
 
 def test_ngsan_on_features_without_boxes_is_rejected(photographs, run_command, tmp_path):
     features = faulty_store(photographs, tmp_path / "f.safetensors", boxes=False)
-    data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
+    data = f"data.annotations={photographs / 'dataset.json'} data.features={features}"
     sentence = error_of(run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors holds no boxes, which ngsan needs" in sentence
     assert not (tmp_path / "run").exists()
@@ -225,7 +225,7 @@ def test_ngsan_on_features_without_boxes_is_rejected(photographs, run_command, t
 
 def test_training_on_nan_is_rejected(photographs, run_command, tmp_path):
     features = faulty_store(photographs, tmp_path / "f.safetensors", nan=True)
-    data = f"--data.annotations {photographs / 'dataset.json'} --data.features {features}"
+    data = f"data.annotations={photographs / 'dataset.json'} data.features={features}"
     sentence = error_of(run_command(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
     assert "f.safetensors: image" in sentence
     assert "NaN" in sentence
@@ -277,7 +277,7 @@ def test_a_missing_features_file_is_named(photographs, run_command, tmp_path):
 
 def test_a_run_can_be_evaluated_from_another_folder(photographs, run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(photographs)
-    run, paths = tmp_path / "run", "--data.annotations dataset.json --data.features features.safetensors"
-    assert run_command(f"train flickr8k.transformer --out {run} {paths} --data.min-count 1 {TINY} {SHORT}")[0] == 0
+    run, paths = tmp_path / "run", "data.annotations=dataset.json data.features=features.safetensors"
+    assert run_command(f"train flickr8k.transformer --out {run} {paths} data.min_count=1 {TINY} {SHORT}")[0] == 0
     monkeypatch.chdir(tmp_path)
     assert run_command(f"evaluate {run}")[0] == 0

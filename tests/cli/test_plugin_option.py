@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import legenda
-from legenda.cli._table_job import TableJob
 from legenda.cli.main import main
+from legenda.cli.table import remaining_commands
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.results import RowRun
 from legenda.plugins import plugin_files
@@ -18,7 +18,9 @@ pytestmark = [pytest.mark.usefixtures("one_thread", "forget_plugins")]
 FILE = '''
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field
 
 import torch
 from torch import nn
@@ -26,7 +28,8 @@ from torch import nn
 import legenda
 from legenda.attention import AttentionOutput
 from legenda.data.captions import ScenesData
-from legenda.models import ModelConfig
+from legenda.models import CaptionerConfig
+from legenda.config import Config
 from legenda.models.encoder import Encoder
 from legenda.models.transformer.config import TransformerConfig
 from legenda.models.transformer.decoder import TransformerDecoder
@@ -67,7 +70,6 @@ class LinearEncoder(Encoder):
 
 
 @legenda.register_model("linear", summary="a linear encoder", paper="mine")
-@dataclass(frozen=True, kw_only=True)
 class LinearConfig(TransformerConfig):
     bonus: float = 0.25
 
@@ -76,8 +78,7 @@ class LinearConfig(TransformerConfig):
 
 
 @legenda.register_decoder("shallow")
-@dataclass(frozen=True, kw_only=True)
-class ShallowConfig(ModelConfig):
+class ShallowConfig(CaptionerConfig):
     num_heads: int = 2
     width: int = 8
 
@@ -86,15 +87,14 @@ class ShallowConfig(ModelConfig):
         return TransformerDecoder(**sizes, ff_dim=self.width, dropout=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(Config):
     factor: int = 1
 
 
 @legenda.register_dataset("few_scenes")
-@dataclass(frozen=True, kw_only=True)
 class FewScenes(ScenesData):
-    sizes: Sizes = field(default_factory=Sizes)
+    kind: Literal["few_scenes"] = "few_scenes"
+    sizes: Sizes = Field(default_factory=Sizes)
 
 
 @legenda.register_task("my_captioning")
@@ -136,8 +136,8 @@ legenda.register_recipe(Recipe(
     task="my_captioning",
 ))
 '''
-SMALL = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
-FEW = "--data.train 12 --data.validation 3 --data.test 3 --training.epochs 1 --training.batch-size 6"
+SMALL = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
+FEW = "data.train=12 data.validation=3 data.test=3 training.epochs=1 training.batch_size=6"
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def fail(line, capsys):
 
 def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, capsys):
     out = tmp_path / "run"
-    line = f"--plugin {file} --out {out} --data.sizes.factor 2 --model.decoder.name shallow --model.decoder.width 6"
+    line = f"--plugin {file} --out {out} data.sizes.factor=2 model.decoder.name=shallow model.decoder.width=6"
     main(f"train mine.linear {line}".split())
     config = json.loads((out / "config.json").read_text())
     assert config["data"] | {"seed": 0} == {
@@ -194,30 +194,25 @@ def test_every_kind_from_training_to_report(file, tmp_path, forget_plugins, caps
 
 def test_an_attention_in_a_model_of_the_library_and_a_changed_plugin(file, tmp_path, forget_plugins, caplog):
     out = tmp_path / "run"
-    line = f"train scenes.ngsan --plugin {file} --out {out} --model.attention mean --model.norm none"
-    main(f"{line} --model.geometry none {SMALL} {FEW}".split())
+    line = f"train scenes.ngsan --plugin {file} --out {out} model.attention=mean model.norm=none"
+    main(f"{line} model.geometry=none {SMALL} {FEW}".split())
     assert json.loads((out / "config.json").read_text())["plugins"][0]["parts"] == {"attention": ["mean"]}
     assert type(legenda.load(out).encoder.layers[0].attention).__name__ == "MeanAttention"
     forget_plugins()
     file.write_text(f"{FILE}# changed")
     with caplog.at_level(logging.WARNING):
         main(f"evaluate {out} --plugin {file} --split test".split())
-        main(f"{line} --model.geometry none {SMALL} {FEW}".split())  # resumes
+        main(f"{line} model.geometry=none {SMALL} {FEW}".split())  # resumes
     assert len(json.loads((out / "evaluation_test.json").read_text())["captions"]) == 3
     assert {record.message for record in caplog.records if record.levelno >= logging.WARNING} == {
         f"the plugin mine has changed since {out}/config.json was written; results may differ"
     }
 
 
-def test_help_and_typos_of_own_configurations(file, capsys):
-    with pytest.raises(SystemExit):
-        main(f"train mine.linear --plugin {file} --help".split())
-    helped = capsys.readouterr().out
-    assert "--model.bonus" in helped
-    assert "--data.sizes.factor" in helped
-    for typo, known in {"model.bonsu": "model.bonus", "data.sizes.facto": "data.sizes.factor"}.items():
-        error = fail(f"train mine.linear --plugin {file} --{typo} 2", capsys)
-        assert f"there is no option --{typo}; did you mean --{known}?" in error
+def test_typos_of_own_configurations(file, capsys):
+    for typo, known in {"model.bonsu": "bonus", "data.sizes.facto": "factor"}.items():
+        error = fail(f"train mine.linear --plugin {file} {typo}=2", capsys)
+        assert f"did you mean {known}?" in error
 
 
 OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens: 0)\n"
@@ -227,11 +222,11 @@ OTHER = "import legenda\nlegenda.register_reward('short')(lambda images, tokens:
     ("line", "source", "message"),
     [
         (
-            "train scenes.ngsan --model.attention mean",
+            "train scenes.ngsan model.attention=mean",
             "",
             "there is no attention 'mean'; choose from memory, multi_head, x_linear",
         ),
-        ("train scenes.ngsan --model.norm in_afine", "", "there is no norm 'in_afine'; did you mean in_affine"),
+        ("train scenes.ngsan model.norm=in_afine", "", "there is no norm 'in_afine'; did you mean in_affine"),
         ("train mine.linera --plugin mine.py", None, "there is no recipe 'mine.linera'; did you mean mine.linear?"),
         ("models --plugin", "", "missing value for --plugin; name a Python file"),
         ("models --plugin absent.py", "", "absent.py cannot be read (No such file or directory); name a Python file"),
@@ -265,7 +260,7 @@ def test_a_mistake_is_one_sentence(line, source, message, monkeypatch, tmp_path,
 def test_other_processes_get_the_plugins(file, tmp_path):
     legenda.load_plugin(file)
     run = RowRun("bn", "scenes.ngsan", "captioning", (tmp_path / "run",), {"test": ""}, 3, "fast")
-    for command in TableJob(run, ()).commands():
+    for command in remaining_commands(run, ["train", run.recipe]):
         assert command[-2:] == ["--plugin", str(file)]
     assert plugin_files() == (file,)
 

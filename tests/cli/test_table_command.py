@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from legenda.cli._table_estimate import print_estimate_of
 from legenda.cli.main import main
+from legenda.cli.table import print_estimate_of
 from legenda.recipes.tables import PaperRow, get_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TABLE = "table ngsan.table2 --scenes --model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
-FEW = "--data.train 12 --data.validation 3 --data.test 18"
-SHORT = "--training.epochs 1 --training.batch-size 6 --training.eval-beam-size 1"
+TABLE = "table ngsan.table2 --scenes model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
+FEW = "data.train=12 data.validation=3 data.test=18"
+SHORT = "training.epochs=1 training.batch_size=6 training.eval_beam_size=1"
 ROWS = "--rows none in --beam-size 1"
 NONE, IN, BN = (f"scenes.ngsan.{name}/seed0" for name in ("table1.transformer_2", "table1.nsan_2", "table2.bn"))
 """The runs of the rows none, in and bn, which the tables share."""
@@ -52,7 +52,7 @@ def estimated() -> Iterator[list[list[str]]]:
     """The arguments of calls whose hours are estimated, which is left out here."""
     calls: list[list[str]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.cli._table_estimate.print_estimate_of", calls.append)
+        patch.setattr("legenda.cli.table.print_estimate_of", calls.append)
         yield calls
 
 
@@ -117,23 +117,26 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
     [
         ("table ngsan.tabel2", "there is no table 'ngsan.tabel2'; did you mean ngsan.table2?"),
         ("table ngsan.table2 --scenes --rows none inn", "ngsan.table2 has no row 'inn'; did you mean in?"),
-        ("table ngsan.table2 --scenes --seeds 0", "--seeds must be at least 1, not 0"),
-        ("table ngsan.table2 --scenes --processes 0", "--processes must be at least 1, not 0"),
+        ("table ngsan.table2 --scenes --seeds 0", "--seeds must be"),
+        ("table ngsan.table2 --scenes --processes 0", "--processes must be"),
         ("table ngsan.table2 --scenes --seed 3", "there is no option --seed; did you mean --seeds?"),
-        ("table ngsan.table2 --scenes --seeds 2 --training.seed 3", "--seeds sets the seed of every run; leave out"),
-        ("table ngsan.table2 --scenes --training.epoch 3", "row none: there is no option --training.epoch; did you"),
-        ("table ngsan.table2 --scenes --fine-tuning.epochs 3", "row none: there is no option --fine-tuning.epochs"),
-        ("table xlan.table1 --scenes --model.refiner-ff", "row updown: there is no option --model.refiner-ff; did you"),
+        ("table ngsan.table2 --scenes --seeds 2 training.seed=3", "--seeds sets the seed of every run; leave out"),
+        ("table ngsan.table2 --scenes training.epoch=3", "row none: training has no option 'epoch'"),
+        ("table ngsan.table2 --scenes fine_tuning.epochs=3", "row none: a recipe has no part 'fine_tuning'"),
+        (
+            "table xlan.table1 --scenes model.refiner_ff=true",
+            "row updown: updown has no option 'refiner_ff'",
+        ),
         ("table ngsan.table9 --scenes", "vqa2.online.mcan_small has no small model on the embedded scenes, as"),
         ("table ngsan.table5 DATA", "COCO's server scores ngsan.table5; name features of test2014 with --test-feat"),
         ("table ngsan.table5 DATA --test-features x.lmdb", "ngsan.table5, but x.lmdb does not exist; name features of"),
-        ("table ngsan.table8", "wmt14 does not exist; name the data with --data.folder\n"),
-        ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with --data.annotations and"),
+        ("table ngsan.table8", "wmt14 does not exist; name the data with data.folder="),
+        ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with data.annotations=and"),
     ],
 )
 def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, run_command, line, message):
     monkeypatch.chdir(tmp_path)
-    code, _, err = run_command(line.replace("DATA", f"--data.annotations {__file__} --data.features {__file__}"))
+    code, _, err = run_command(line.replace("DATA", f"data.annotations={__file__} data.features={__file__}"))
     assert code == 2
     assert err.count("\n") == 1
     assert message in err
@@ -158,7 +161,7 @@ def test_an_evaluation_with_other_settings_is_repeated(resumed, run_command, mon
     path = out / NONE / "evaluation_test.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     assert run_command(f"{TABLE} {FEW} {SHORT} {ROWS} --out {out}")[0] == 0
     evaluation = ["evaluate", f"{out}/{NONE}", "--split", "test", "--beam-size", "1", "--metrics", "fast"]
     assert work == ({NONE: [evaluation]} if change else {})
@@ -168,7 +171,7 @@ def test_other_settings_need_another_folder(resumed, run_command):
     out = resumed.out
     before = (out / "ngsan.table2.md").read_text()
     code, _, err = run_command(
-        f"{TABLE} {FEW} {SHORT} --training.captions_per_image 2 --rows in --beam-size 1 --out {out}"
+        f"{TABLE} {FEW} {SHORT} training.captions_per_image=2 --rows in --beam-size 1 --out {out}"
     )
     assert code == 2
     assert f"{out} holds tables with other settings; name another folder with --out" in err
@@ -178,7 +181,7 @@ def test_other_settings_need_another_folder(resumed, run_command):
 
 
 def test_hours_are_estimated_before_trainings_only(resumed, run_command, monkeypatch, estimated):
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda *_: {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda *_: {})
     for rows, more, calls in (("none in", "", 0), ("in bn", "--estimate none", 0), ("in bn", "", 1)):
         estimated.clear()
         line = f"{TABLE} {FEW} {SHORT} --rows {rows} --beam-size 1 {more} --out {resumed.out}"
@@ -196,11 +199,11 @@ def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch
     assert set(scores) - set(fast) == {"METEOR", "SPICE"}
     assert {name: scores[name] for name in fast} == fast
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     captions, features = tmp_path / "captions.json", tmp_path / "features.safetensors"
     for path in (captions, features):
         path.write_text("")
-    line = f"table xlan.table3 --data.annotations {captions} --data.features {features} --out {tmp_path}/out"
+    line = f"table xlan.table3 data.annotations={captions} data.features={features} --out {tmp_path}/out"
     assert run_command(line)[0] == 0
     assert len(work) == 7
     assert all(commands[1][-2:] == ["--metrics", "auto"] for commands in work.values())
@@ -229,7 +232,7 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     for score in (evaluation["scores"], json.loads((out / NONE / "evaluation_test.json").read_text())["scores"]):
         assert f"| {100 * score['BLEU-4']:.1f} |" in text
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     main(line.split())
     assert work == {}
 

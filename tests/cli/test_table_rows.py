@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from legenda.cli._parallel import run_parallel
-from legenda.cli._table_processes import process_environments
+from legenda.cli.table import process_environments
 from legenda.recipes.tables import all_tables, get_table
 from legenda.recipes.tables.shared import shared_recipe
 from legenda.report.tables import Measured, score_table
@@ -25,7 +25,7 @@ def estimated() -> Iterator[list[list[str]]]:
     """The arguments of calls whose hours are estimated, which is left out here."""
     calls: list[list[str]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("legenda.cli._table_estimate.print_estimate_of", calls.append)
+        patch.setattr("legenda.cli.table.print_estimate_of", calls.append)
         yield calls
 
 
@@ -73,7 +73,7 @@ def test_each_process_has_a_device_or_a_share_of_the_cores(monkeypatch, devices,
 
 def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatch, capfd):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    work = {"a": [["train", "--help"], ["wrong"]], "b": [["train", "--help"]], "c": [["train"]]}
+    work = {"a": [["models"], ["wrong"]], "b": [["models"]], "c": [["train"]]}
     failed = run_parallel(work, [{"OMP_NUM_THREADS": "1"}] * 2)
     assert set(failed) == {"a", "c"}
     assert failed["a"].startswith("legenda wrong: there is no such command")
@@ -103,7 +103,7 @@ def test_each_parallel_job_is_followed_by_a_call_when_it_ends(monkeypatch):
 
 def test_a_worker_exits_with_its_parent():
     worker = subprocess.Popen(
-        [sys.executable, "-m", "legenda.cli._parallel", "train", "scenes.transformer", "--training.epochs", "100000"],
+        [sys.executable, "-m", "legenda.cli._parallel", "train", "scenes.transformer", "training.epochs=100000"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -118,8 +118,8 @@ def test_a_worker_exits_with_its_parent():
 def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_path, run_command, name):
     """All jobs are created and checked; only the training itself is left out."""
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    code, printed, _ = run_command(f"table {name} --scenes --training.epochs 2 --seeds 2 --out {tmp_path}/out")
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    code, printed, _ = run_command(f"table {name} --scenes training.epochs=2 --seeds 2 --out {tmp_path}/out")
     assert code == 0
     trained = [row for row in get_table(name).rows if row.recipe is not None]
     recipes = list(dict.fromkeys(shared_recipe(row.recipe, "all", "scenes.")[0] for row in trained))
@@ -127,8 +127,8 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
     recipe, out = recipes[-1], f"{tmp_path}/out"
     training, evaluation = work[f"{recipe}/seed1"]
     assert training == [
-        *("train", recipe, "--out", f"{out}/{recipe}/seed1"),
-        *("--training.epochs", "2", "--training.seed", "1"),
+        *("train", recipe, "training.epochs=2", "training.seed=1"),
+        *("--out", f"{out}/{recipe}/seed1"),
     ]
     assert evaluation[:2] == ["evaluate", f"{out}/{recipe}/seed1"]
     assert " here " not in printed.partition("Lines")[0]
@@ -136,23 +136,17 @@ def test_rows_that_are_recipes_are_trained_and_others_are_not(monkeypatch, tmp_p
 
 def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run_command):
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     for name in ("captions.json", "features.safetensors", "refs.p"):
         (tmp_path / name).write_text("")
-    data = f"--data.annotations {tmp_path}/captions.json --data.features {tmp_path}/features.safetensors"
+    data = f"data.annotations={tmp_path}/captions.json data.features={tmp_path}/features.safetensors"
     assert run_command(f"table aoanet.table1_xe {data} --out {tmp_path}/first")[0] == 0
     assert list(work) == ["coco.updown.first/seed0", "aoanet.table4.full/seed0"]
     train, _ = work["coco.updown.first/seed0"]
-    assert train[:6] == [
-        "train",
-        "coco.updown",
-        "--out",
-        f"{tmp_path}/first/coco.updown.first/seed0",
-        "--stages",
-        "first",
-    ]
+    assert train[:2] == ["train", "coco.updown"]
+    assert train[4:] == ["--stages", "first", "--out", f"{tmp_path}/first/coco.updown.first/seed0"]
     work.clear()
-    data = f"--data.refs {tmp_path}/refs.p --data.instances {tmp_path}/captions.json"
+    data = f"data.refs={tmp_path}/refs.p data.instances={tmp_path}/captions.json"
     code, _, err = run_command(f"table mdsan.table15_refcoco {data} --out {tmp_path}/splits")
     assert (code, err) == (0, "")
     commands = work["refcoco.mcan/seed0"]
@@ -163,8 +157,8 @@ def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run
 
 def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path, run_command, estimated):
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"data.annotations={__file__} data.features={__file__}"
     line = f"table aoanet.table2 {data} --test-features {__file__} --out {out}"
     assert run_command(line)[0] == 0
     assert estimated[-1] == line.split()[1:]
@@ -174,7 +168,7 @@ def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path,
     evaluate = ["evaluate", *reversed(members), "--split", "test", *server, "--test-features", __file__]
     assert work["coco.aoanet/ensemble4"][-1] == evaluate
     work.clear()
-    data = f"--data.questions {tmp_path} --data.features {__file__}"
+    data = f"data.questions={tmp_path} data.features={__file__}"
     assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}")[0] == 2  # other settings
     assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}.9")[0] == 0
     _, evaluate = work["vqa2.online.mcan_gsa/seed0"]
@@ -183,8 +177,8 @@ def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path,
 
 def test_a_run_of_both_stages_gives_the_row_after_the_first(monkeypatch, tmp_path, run_command):
     work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli._parallel.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    out, data = tmp_path / "out", f"--data.annotations {__file__} --data.features {__file__}"
+    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
+    out, data = tmp_path / "out", f"data.annotations={__file__} data.features={__file__}"
     line = f"table aoanet.table1_xe {data} --rows aoanet --out {out}"
     assert run_command(line)[0] == 0
     assert list(work) == ["aoanet.table4.full/seed0"]

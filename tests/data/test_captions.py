@@ -1,6 +1,5 @@
 """Captions as rows of ids, and the data sets that recipes name."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -181,10 +180,10 @@ def test_scenes_that_are_not_there_are_named(name, message):
 def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
     data = write_karpathy(tmp_path)
     train = data.open(nothing).vocabulary
-    every = dataclasses.replace(data, vocabulary="all", min_count=1).open(nothing).vocabulary
+    every = data.replace(vocabulary="all", min_count=1).open(nothing).vocabulary
     assert "4" in every.tokens  # of validation: "A dog number 4."
     assert "6" in every.tokens  # of test
-    assert not {"4", "6"} & set(dataclasses.replace(data, min_count=1).open(nothing).vocabulary.tokens)
+    assert not {"4", "6"} & set(data.replace(min_count=1).open(nothing).vocabulary.tokens)
     assert len(every) > len(train)
 
 
@@ -207,14 +206,14 @@ def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
         for sentence in image["sentences"]:
             sentence["tokens"] = ["A", "own-token", image["split"]]
     data.annotations.write_text(json.dumps(content))
-    karpathy = dataclasses.replace(data, tokenizer="karpathy", min_count=1)
+    karpathy = data.replace(tokenizer="karpathy", min_count=1)
     opened = karpathy.open(nothing)
     assert opened.vocabulary.tokens == ("<end>", "<unk>", "A", "own-token", "train")
-    val = dataclasses.replace(karpathy, vocabulary="train_val", special_tokens=("<unk>", "<pad>", "<begin>", "<end>"))
+    val = karpathy.replace(vocabulary="train_val", special_tokens=("<unk>", "<pad>", "<begin>", "<end>"))
     assert val.open(nothing).vocabulary.tokens == (
         "<unk>", "<pad>", "<begin>", "<end>", "A", "own-token", "train", "val"
     )  # fmt: skip
-    assert "test" in dataclasses.replace(karpathy, vocabulary="all").open(nothing).vocabulary.tokens
+    assert "test" in karpathy.replace(vocabulary="all").open(nothing).vocabulary.tokens
     del content["images"][0]["sentences"][0]["tokens"]
     data.annotations.write_text(json.dumps(content))
     notices: list[str] = []
@@ -225,7 +224,7 @@ def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
 @pytest.mark.parametrize("special_tokens", [(), ("<unk>",), ("<end>", "<eos>")])
 def test_special_tokens_are_checked(tmp_path, special_tokens):
     with pytest.raises(ConfigError, match="special_tokens must contain <end> and be among"):
-        dataclasses.replace(write_karpathy(tmp_path), special_tokens=special_tokens).open(nothing)
+        write_karpathy(tmp_path).replace(special_tokens=special_tokens).open(nothing)
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,7 +1,6 @@
 """Settings open questions with the regions of their images, splits apart, targets as learned."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -222,4 +221,4 @@ def test_questions_of_one_family_of_scenes(tmp_path):
     assert torch.equal(first.read(np.arange(24)).features, again.read(np.arange(24)).features)
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(DataError, match="no questions about scenes of the family parity; choose near, size or bind"):
-        replace(data, families=("parity",)).split("val")
+        data.replace(families=("parity",)).split("val")

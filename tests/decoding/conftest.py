@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ class TableModel:
         return Regions(torch.arange(len(self.decoder.logits)).view(-1, 1, 1).expand(-1, 2, 1).double())
 
     def with_options(self, **changes: object) -> TableModel:
-        self.generation_config = replace(self.generation_config, **changes)  # type: ignore[arg-type]
+        self.generation_config = self.generation_config.replace(**changes)  # type: ignore[arg-type]
         return self
 
     def sequences(self, image: int) -> Iterator[Sequence]:

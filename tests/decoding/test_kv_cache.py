@@ -22,7 +22,7 @@ def test_a_growing_cache_appends_and_a_static_one_writes_at_its_length():
 def test_a_static_cache_has_the_dtype_of_the_keys(name, draw_regions):
     """Under autocast, normalized states are float32 and keys and values bfloat16."""
     fields = {"dim": 16, "num_heads": 2, "num_layers": 1, "decoder_layers": 1, "ff_dim": 16, "mid_dim": 4}
-    known = legenda.models.describe_model(name).config.__dataclass_fields__
+    known = legenda.models.describe_model(name).config.model_fields
     sizes = {key: size for key, size in fields.items() if key in known}
     model = legenda.create_model(name, vocab_size=9, feature_dim=6, **sizes).eval()
     memory = model.encode(draw_regions((5, 3), dim=6))

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,7 @@ def folder(noisy_photographs, make_run, tmp_path):
     """A folder with a data set and, in runs/, a run that was trained on it."""
     here = tmp_path / "project"
     shutil.copytree(noisy_photographs.folder.parent, here / "data")
-    data = replace(
-        noisy_photographs.data,
+    data = noisy_photographs.data.replace(
         annotations=here / "data" / "dataset.json",
         features=here / "data" / "features.safetensors",
     )

@@ -12,8 +12,8 @@ from legenda.evaluation.caption_files import IMAGE_COUNTS, coco_id
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8 --data.min-count 1"
-SHORT = "--training.epochs 1 --training.batch-size 2 --training.captions_per_image 2 --training.eval-beam-size 1"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8 data.min_count=1"
+SHORT = "training.epochs=1 training.batch_size=2 training.captions_per_image=2 training.eval_beam_size=1"
 VAL = {391895: "train", 522418: "val", 7: "test"}
 OTHER = {9: "train", 11: "train"}
 TEST = ("COCO_test2014_000000000001", "42")
@@ -43,7 +43,7 @@ def coco(tmp_path_factory) -> Path:
     (folder / "dataset_coco.json").write_text(json.dumps({"images": images}))
     store(folder / "features.safetensors", tuple(map(str, (*VAL, *OTHER))))
     store(folder / "test.safetensors", TEST)
-    data = f"--data.annotations {folder}/dataset_coco.json --data.features {folder}/features.safetensors"
+    data = f"data.annotations={folder}/dataset_coco.json data.features={folder}/features.safetensors"
     main(f"train flickr8k.transformer --out {folder}/my_run.2 {data} {TINY} {SHORT}".split())
     return folder
 

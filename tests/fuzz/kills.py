@@ -30,16 +30,16 @@ from tempfile import TemporaryDirectory
 
 from outputs import contents, differences
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
-STAGE = "--training.epochs 3 --training.batch-size 4 --training.eval-beam-size 1 --training.checkpoint-every 2"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
+STAGE = "training.epochs=3 training.batch_size=4 training.eval_beam_size=1 training.checkpoint_every=2"
 TRAIN = (
-    f"train flickr8k.ngsan {TINY} --model.geometry-dim 4 {STAGE} {STAGE.replace('training', 'fine-tuning')} "
-    "--training.precision 32-true --fine-tuning.precision 32-true --data.min-count 1 "
-    "--data.annotations {0}/c.csv --data.features {0}/f.safetensors --out {1}/run"
+    f"train flickr8k.ngsan {TINY} model.geometry_dim=4 {STAGE} {STAGE.replace('training.', 'fine_tuning.')} "
+    "training.precision=32-true fine_tuning.precision=32-true data.min_count=1 "
+    "data.annotations={0}/c.csv data.features={0}/f.safetensors --out {1}/run"
 )
 TABLE = (
     f"table ngsan.table2 --scenes --rows none in --beam-size 1 {TINY} {STAGE.replace('epochs 3', 'epochs 1')} "
-    "--data.train 12 --data.validation 3 --data.test 6 --out {1}/table"
+    "data.train=12 data.validation=3 data.test=6 --out {1}/table"
 )
 _JOB = "{{0}}/images --shard-size 4 --batch-size 2 --workers 2 --engine {}"
 
@@ -81,8 +81,8 @@ def scaled(folder: Path) -> None:
     """Write scenes and a run that captions them."""
     drawn(folder, 24)
     Fork(
-        f"train scenes.ngsan --out {folder}/run {TINY} --model.geometry-dim 4 --training.epochs 1 "
-        "--training.batch-size 4 --training.eval-beam-size 1 --data.train 12 --data.validation 3".split()
+        f"train scenes.ngsan --out {folder}/run {TINY} model.geometry_dim=4 training.epochs=1 "
+        "training.batch_size=4 training.eval_beam_size=1 data.train=12 data.validation=3".split()
     ).wait()
 
 

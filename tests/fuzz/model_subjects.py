@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from subjects import DIM, FINE, SHORT, TINY, Subject, call, sentence, write_files, write_packed
 
-SCENES = "--data.train 12 --data.validation 3 --data.test 4"
+SCENES = "data.train=12 data.validation=3 data.test=4"
 FORMATS = ("png", "jpg", "webp", "gif", "bmp", "tif")
 
 
@@ -22,12 +22,12 @@ def trained(root: Path) -> list[Subject]:
     write_files(folder, {"c.csv": "\n".join(["file,caption,split", *rows])})
     write_packed(folder / "f.safetensors")
     train = (
-        "train flickr8k.ngsan --out {0}/run --data.annotations {0}/c.csv --data.features {0}/f.safetensors "
-        f"--data.min-count 1 {TINY} --model.geometry-dim 4 {SHORT} {FINE}"
+        "train flickr8k.ngsan --out {0}/run data.annotations={0}/c.csv data.features={0}/f.safetensors "
+        f"data.min_count=1 {TINY} model.geometry_dim=4 {SHORT} {FINE}"
     )
     call(train.format(folder), f"evaluate {folder}/run")
     assert read_progress(folder / "run").finished
-    call(f"train scenes.ngsan --out {scenes}/run {TINY} --model.geometry-dim 4 {SHORT} {SCENES}")
+    call(f"train scenes.ngsan --out {scenes}/run {TINY} model.geometry_dim=4 {SHORT} {SCENES}")
     draw_images(scenes, ("png",))
     read = ("inspect {0}/run --verify", "evaluate {0}/run --out {0}/e.json")
     caption = "caption {0}/a.png --model {0}/run"
@@ -57,7 +57,7 @@ def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
 
 def images(root: Path) -> list[Subject]:
     """Return an image of each format, which is captioned and whose features are extracted."""
-    call(f"train scenes.ngsan --out {root}/run {TINY} --model.geometry-dim 4 {SHORT} {SCENES}")
+    call(f"train scenes.ngsan --out {root}/run {TINY} model.geometry_dim=4 {SHORT} {SCENES}")
     found = []
     for kind in FORMATS:
         draw_images(root / kind, (kind,))
@@ -94,16 +94,15 @@ def scored(root: Path) -> list[Subject]:
 
 
 def recipes(root: Path) -> list[Subject]:
-    """Return recipes as JSON; their data do not exist, so that none trains."""
-    from legenda.recipes import get_recipe
-    from legenda.recipes.recipe_json import recipe_to_json
+    """Return recipes as TOML; their data do not exist, so that none trains."""
+    from legenda.recipes import get_recipe, recipe_to_toml
 
     found = []
     for name in ("flickr8k.ngsan", "vqa2.mcan_small", "multi30k.nsa"):
-        content = json.dumps(recipe_to_json(get_recipe(name)))
-        write_files(root / name, {"recipe.json": content})
+        content = recipe_to_toml(get_recipe(name))
+        write_files(root / name, {"recipe.toml": content})
         found.append(
-            Subject(f"recipe.{name}", root / name, ("*.json",), ("train --config {0}/recipe.json --out {0}/run",))
+            Subject(f"recipe.{name}", root / name, ("*.toml",), ("train --config {0}/recipe.toml --out {0}/run",))
         )
     return found
 
@@ -156,8 +155,7 @@ def remaining(root: Path) -> list[Subject]:
     process_shard(job, 0, FeatureTask(load_extractor("scenes"), "scenes"))
     folder = root / "words"
     call(
-        f"train number_words.transformer --out {folder}/run {TINY} {SHORT} --data.train 20 --data.validation 3 "
-        "--data.test 3"
+        f"train number_words.transformer --out {folder}/run {TINY} {SHORT} data.train=20 data.validation=3 data.test=3"
     )
     found.append(Subject("more.subwords", folder, ("run/subwords.model", "run/vocabulary.txt"), ("evaluate {0}/run",)))
     folder = root / "answers"

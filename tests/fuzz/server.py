@@ -35,8 +35,8 @@ _MAX_GROWTH_MB = 30
 
 def train(folder: Path) -> Path:
     """Return the run folder of a small model of scenes."""
-    scenes = "--data.train 12 --data.validation 3 --data.test 4"
-    call(f"train scenes.ngsan --out {folder}/run {TINY} --model.geometry-dim 4 {SHORT} {scenes}")
+    scenes = "data.train=12 data.validation=3 data.test=4"
+    call(f"train scenes.ngsan --out {folder}/run {TINY} model.geometry_dim=4 {SHORT} {scenes}")
     return folder / "run"
 
 

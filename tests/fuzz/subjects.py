@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-TINY = "--model.dim 8 --model.num-heads 2 --model.num-layers 1 --model.ff-dim 8"
-SHORT = "--training.epochs 1 --training.batch-size 4 --training.eval-beam-size 1 --training.precision 32-true"
+TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
+SHORT = "training.epochs=1 training.batch_size=4 training.eval_beam_size=1 training.precision=32-true"
 FINE = SHORT.replace("training", "fine-tuning")
 WORDS = ["a", "red", "dog", "runs", "on", "the", "green", "grass", "with", "two", "cats"]
 DIM = 4
@@ -135,10 +135,10 @@ def captions(root: Path) -> list[Subject]:
         write_packed(folder / "f.safetensors")
         write_files(folder, files)
         annotations = next(iter(files)).split("/")[0]
-        lists = " --data.lists {0}/l" if name == "lists" else ""
+        lists = " data.lists={0}/l" if name == "lists" else ""
         train = (
-            f"train flickr8k.ngsan --out {{0}}/run --data.annotations {{0}}/{annotations} --data.features "
-            f"{{0}}/f.safetensors --data.min-count 1{lists} {TINY} --model.geometry-dim 4 --stages first {SHORT}"
+            f"train flickr8k.ngsan --out {{0}}/run data.annotations={{0}}/{annotations} data.features=true "
+            f"{{0}}/f.safetensors data.min_count=1{lists} {TINY} model.geometry_dim=4 --stages first {SHORT}"
         )
         damaged = ("l/*",) if name == "lists" else tuple(files)
         found.append(Subject(f"captions.{name}", folder, damaged, (train,)))
@@ -217,16 +217,16 @@ def questions(root: Path) -> list[Subject]:
         count=np.full(6, 3),
     )
     write_packed(daquar / "f.safetensors", [(f"image{name}", *rest) for name, *rest in regions(12)])
-    features = "--data.features {0}/f.safetensors"
+    features = "data.features={0}/f.safetensors"
     rest = {
-        "vqa": f"vqa2.mcan_small --data.questions {{0}} {features} --data.answers {{0}}/answers.json "
-        "--data.vectors {0}/glove.txt --data.train train --model.word-dim 2",
-        "daquar": f"daquar.mcan --data.questions {{0}} {features}",
-        "refs": f"refcoco.mcan --data.refs {{0}}/refs.p --data.instances {{0}}/instances.json {features} "
-        "--data.vectors None",
-        "entities": "entities.mcan --data.phrases {0}/phrases.json --data.annotations {0}/c.csv "
-        "--data.features {0}/d.npz --data.vectors None",
-        "parallel": "multi30k.transformer --data.folder {0} --data.merges {0}/merges.txt",
+        "vqa": f"vqa2.mcan_small data.questions=[{{0}},{features}] data.answers={{0}}/answers.json "
+        "data.vectors={0}/glove.txt data.train=train model.word_dim=2",
+        "daquar": f"daquar.mcan data.questions=[{{0}},{features}]",
+        "refs": f"refcoco.mcan data.refs={{0}}/refs.p data.instances=[{{0}}/instances.json,{features}] "
+        "data.vectors=None",
+        "entities": "entities.mcan data.phrases={0}/phrases.json data.annotations={0}/c.csv "
+        "data.features={0}/d.npz data.vectors=None",
+        "parallel": "multi30k.transformer data.folder={0} data.merges={0}/merges.txt",
     }
     damaged = {"vqa": ("*.json", "*.txt"), "daquar": ("*.csv", "*.txt"), "refs": ("instances.json",)}
     damaged |= {"entities": ("phrases.json",), "parallel": ("*.en", "*.de", "*.txt")}

@@ -1,7 +1,6 @@
 """AoANet's weights give what its released code gives: numbers computed by that code with random weights."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,7 +96,7 @@ def test_captions(numbers, to_length, name):
 )
 def test_searches_with_options(full, to_length, key, rule, options):
     model, regions = build(full)
-    rule = replace(model.generation_config, **rule)
+    rule = model.generation_config.replace(**rule)
     found = beam_search(model, regions, generation_config=rule, max_length=T, **{"beam_size": 3, **options})
     assert torch.equal(to_length(found.tokens, T), full[f"out/{key}_all_seq"])
     torch.testing.assert_close(found.scores.double(), full[f"out/{key}_all_p"], atol=1e-4, rtol=0)
@@ -115,7 +114,7 @@ def test_searches_with_options(full, to_length, key, rule, options):
 )
 def test_greedy_with_options(full, to_length, key, rule):
     model, regions = build(full)
-    found = greedy(model, regions, generation_config=replace(model.generation_config, **rule), max_length=T)
+    found = greedy(model, regions, generation_config=model.generation_config.replace(**rule), max_length=T)
     tokens = to_length(found.tokens[:, 0], T)
     assert torch.equal(tokens, full[f"out/{key}_seq"])
     log_probs = to_length(found.log_probs[:, 0], T)

@@ -1,7 +1,5 @@
 """X-LAN's and X-Transformer's weights give what their released code gives: numbers it computed with random weights."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -99,8 +97,8 @@ def test_the_search_behind_the_papers_numbers(numbers, state, to_length):
     """Image by image and without the unknown word, the last of the vocabulary; the release keeps it as a comment."""
     given = numbers("xlan")
     model = load("xlan", state("xlan"))
-    rule = replace(
-        model.generation_config, finished_beams="release", beam_suppress_tokens=(model.config.vocab_size - 1,)
+    rule = model.generation_config.replace(
+        finished_beams="release", beam_suppress_tokens=(model.config.vocab_size - 1,)
     )
     found = beam_search(model, regions_of(given), beam_size=3, generation_config=rule)
     assert torch.equal(to_length(found.tokens[:, 0], T), given["out/legacy_beam_ids"])

@@ -1,6 +1,5 @@
 """Small models of every architecture and option."""
 
-import dataclasses
 import functools
 import itertools
 
@@ -144,7 +143,7 @@ def build_model(case: str) -> Captioner:
     """Return the small model of a case, made once."""
     name, options = CASES[case]
     entry = describe_model(name)
-    fields = {field.name for field in dataclasses.fields(entry.config)}
+    fields = set(entry.config.model_fields)
     own = {key: SMALL[key] for key in SMALL if key in fields}
     if "num_layers" in entry.settings:
         own["num_layers"] = min(entry.settings["num_layers"], own["num_layers"])

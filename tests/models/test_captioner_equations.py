@@ -1,7 +1,6 @@
 """Up-Down, the Meshed-Memory Transformer and ORT against `oracles`: NumPy, from the equations, without the package."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +135,7 @@ def test_log_probabilities_are_those_of_the_equations(create, seed, regions):
 def test_beam_search_scores_captions_as_the_equations_do(create, regions):
     """The search reorders the states of the decoder. It avoids <pad>, after which M2 has equal odds."""
     model, log_probs = create(1)
-    rules = model.generation_config = replace(model.generation_config, suppress_tokens=(1,))
+    rules = model.generation_config = model.generation_config.replace(suppress_tokens=(1,))
     found = beam_search(model, regions, beam_size=3, max_length=5)
     for image, inputs in enumerate(valid(regions)):
         for row, score in zip(found.tokens[image].numpy(), found.log_probs[image].sum(-1), strict=True):

@@ -24,8 +24,8 @@ def folder(tmp_path_factory) -> Path:
     write_features(folder / "wide.safetensors", WIDTH + 1, OWN)
     write_features(folder / "other.safetensors", WIDTH, "other")
     write_features(folder / "changed.safetensors", WIDTH, "mine@11111111#1:12:0.9,0.1")
-    small = "--model.dim 16 --model.ff-dim 16 --model.num-layers 1 --stages first --training.epochs 1"
-    data = f"--data.annotations {folder}/dataset_coco.json --data.features {folder}/own.safetensors"
+    small = "model.dim=16 model.ff_dim=16 model.num_layers=1 --stages first training.epochs=1"
+    data = f"data.annotations={folder}/dataset_coco.json data.features={folder}/own.safetensors"
     main(f"train coco.transformer --out {folder}/run {data} {small}".split())
     shutil.copytree(folder / "run", folder / "cut")
     words = (folder / "run" / "vocabulary.txt").read_text().splitlines()
@@ -53,28 +53,28 @@ def refused(run_command, folder, monkeypatch) -> Callable[[str], str]:
 
 
 def test_features_of_another_extractor(refused):
-    evaluate = "evaluate run --split val --annotations dataset_coco.json --features"
-    train = "train coco.transformer --init-from run --out new --data.features"
+    evaluate = "evaluate run --split val --annotations dataset_coco.json --features "
+    train = "train coco.transformer --init-from run --out new data.features="
     for name, extractor in (("other", "other"), ("changed", "mine@11111111")):
         for command in (evaluate, train):
             sentence = (
                 f"{name}.safetensors was made by the extractor {extractor}, but run was trained on features of mine"
             )
-            assert sentence in refused(f"{command} {name}.safetensors")
-    assert "the features have 13 channels but transformer reads 12" in refused(f"{evaluate} wide.safetensors")
-    assert "run was trained with feature_dim=12, not 13; use features of" in refused(f"{train} wide.safetensors")
+            assert sentence in refused(f"{command}{name}.safetensors")
+    assert "the features have 13 channels but transformer reads 12" in refused(f"{evaluate}wide.safetensors")
+    assert "run was trained with feature_dim=12, not 13; use features of" in refused(f"{train}wide.safetensors")
 
 
 def test_a_vocabulary_of_another_size(refused):
     sentence = refused("evaluate cut --split val --annotations dataset_coco.json --features own.safetensors")
     assert "cut/vocabulary.txt has 8 tokens where cut/config.json has vocab_size=9; restore" in sentence
-    sentence = refused("train coco.transformer --init-from cut --out new --data.features own.safetensors")
+    sentence = refused("train coco.transformer --init-from cut --out new data.features=own.safetensors")
     assert "cut was trained with vocab_size=9, not 8; restore the vocabulary.txt of its training" in sentence
 
 
 @pytest.mark.parametrize("recipe", ["vqa2.mcan_small", "refcoco.mcan"])
 def test_word_vectors_of_another_width(refused, recipe):
     Path("glove.txt").write_text("the 1 2 3\nwhat 4 5 6\n")
-    sentence = refused(f"train {recipe} --out new --data.vectors glove.txt")
+    sentence = refused(f"train {recipe} --out new data.vectors=glove.txt")
     assert "the word vectors have 3 dimensions but mcan" in sentence
-    assert "takes 300; give others with --data.vectors, or set --model.word-dim 3" in sentence
+    assert "takes 300; give others with data.vectors=true, or set model.word_dim=3" in sentence

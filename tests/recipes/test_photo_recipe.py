@@ -29,7 +29,7 @@ def table(tmp_path):
 
 def test_the_packaged_model_is_fine_tuned_on_a_table_of_captions(table, tmp_path, capsys):
     out = tmp_path / "run"
-    options = ["--data.annotations", str(table), "--out", str(out), "--training.epochs", "1"]
+    options = [f"data.annotations={table}", "--out", str(out), "training.epochs=1"]
     main(["train", "photo", "--init-from", "photo", *options])
     config = json.loads((out / "config.json").read_text())
     assert config["extractor"] == "photo"

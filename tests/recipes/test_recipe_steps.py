@@ -9,7 +9,7 @@ from default_data import write_default_data
 
 import legenda
 from legenda.recipes import all_recipes
-from legenda.recipes.overrides import stage_names
+from legenda.recipes.recipe import stage_names
 from legenda.run_files import STATE
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history

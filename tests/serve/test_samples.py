@@ -1,6 +1,5 @@
 """The sample images of the served page."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def photographed(noisy_photographs, make_run, tmp_path) -> CaptionerRun:
     text = noisy_photographs.data.annotations.read_text()
     (tmp_path / "dataset.json").write_text(text.replace('"p5.jpg", "split": "val"', '"p5.jpg", "split": "test"'))
     (tmp_path / "images").symlink_to(noisy_photographs.folder)
-    data = replace(noisy_photographs.data, annotations=tmp_path / "dataset.json")
+    data = noisy_photographs.data.replace(annotations=tmp_path / "dataset.json")
     return load_captioner_run(make_run("transformer", data))
 
 

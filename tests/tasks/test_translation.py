@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +213,7 @@ def test_a_run_in_the_loop_leaves_a_model_that_translates(run):
 
 def test_a_run_can_begin_with_the_words_of_another(run):
     folder, data, _ = run
-    task = Translation(replace(data, seed=1, train=32).open(lambda _: None))
+    task = Translation(data.replace(seed=1, train=32).open(lambda _: None))
     model = task.create("translator_nsa", TINY, folder)
     assert model.vocabulary == load_any(folder).vocabulary
     assert model.vocabulary != task.data.vocabulary

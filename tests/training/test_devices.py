@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 # 21 scenes in steps of 5: the last step has one image, and nothing is left for the second process.
 DATA = open_scenes(21)
-SETTINGS = replace(TRAINING, epochs=2, batch_size=5, checkpoint_every=0)
+SETTINGS = TRAINING.replace(epochs=2, batch_size=5, checkpoint_every=0)
 DRAWN = TrainingConfig(
     epochs=1, batch_size=5, objective="self_critical", self_critical=SelfCriticalConfig(num_samples=2, max_length=8)
 )
@@ -152,6 +151,6 @@ def test_two_processes_stay_together_in_both_stages(tmp_path, strategy):
     ],
 )
 def test_idle_devices_are_named(batch_size, accumulation, devices, words):
-    config = replace(TRAINING, batch_size=batch_size, gradient_accumulation_steps=accumulation)
+    config = TRAINING.replace(batch_size=batch_size, gradient_accumulation_steps=accumulation)
     warning = describe_idle_devices(config, devices)
     assert warning is None if words is None else words in warning

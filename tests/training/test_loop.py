@@ -58,7 +58,7 @@ def test_a_run_leaves_a_model_its_history_and_its_state(completed_run):
 
 
 def test_the_kept_model_is_the_best_of_the_validations(tmp_path):
-    trained = run(tmp_path / "run", dataclasses.replace(TRAINING, monitor="BLEU-1"))
+    trained = run(tmp_path / "run", TRAINING.replace(monitor="BLEU-1"))
     scores = [record["validation"]["BLEU-1"] for record in read_history(tmp_path / "run") if "validation" in record]
     assert trained.best == max(scores)
     assert trained.best_epoch == 1 + scores.index(max(scores))
@@ -68,7 +68,7 @@ def test_the_kept_model_is_the_best_of_the_validations(tmp_path):
 def test_the_same_settings_give_the_same_weights_and_another_seed_others(completed_run, tmp_path):
     run(tmp_path / "again")
     assert_same(outcome(completed_run), outcome(tmp_path / "again"))
-    run(tmp_path / "other", dataclasses.replace(TRAINING, seed=1))
+    run(tmp_path / "other", TRAINING.replace(seed=1))
     assert outcome(tmp_path / "other")["weights"] != outcome(completed_run)["weights"]
 
 
@@ -196,7 +196,7 @@ def test_what_a_killed_write_left_is_tolerated_and_cleared_when_the_run_goes_on(
 
 def test_more_epochs_continue_a_finished_run_as_if_it_had_not_ended(completed_run, tmp_path):
     folder = tmp_path / "run"
-    run(folder, dataclasses.replace(TRAINING, epochs=3))
+    run(folder, TRAINING.replace(epochs=3))
     environment = json.loads((folder / "config.json").read_text())["environment"]
     assert is_finished(folder, "a test")
     result = run(folder)
@@ -240,11 +240,11 @@ def test_sixteen_scenes_are_learnt_by_heart(name, tmp_path, sized):
 
 
 def test_bfloat16_trains_and_keeps_weights_in_full_precision(tmp_path):
-    run(tmp_path / "run", dataclasses.replace(TRAINING, epochs=1, precision="bf16-mixed"))
+    run(tmp_path / "run", TRAINING.replace(epochs=1, precision="bf16-mixed"))
     weights = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert all(tensor.dtype == torch.float32 and tensor.isfinite().all() for tensor in weights.values())
     full = tmp_path / "full"
-    run(full, dataclasses.replace(TRAINING, epochs=1))
+    run(full, TRAINING.replace(epochs=1))
     exact = safetensors.torch.load_file(full / "model.safetensors")
     assert any(not torch.equal(tensor, exact[name]) for name, tensor in weights.items())
 
@@ -260,7 +260,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_state(tm
         LegendaError,
         match=r"is not finite at step \d, whose examples are in .*failed_batch\.safetensors; .*lower training",
     ):
-        run(tmp_path / "run", dataclasses.replace(TRAINING, checkpoint_every=1), dataclasses.replace(DATA, train=split))
+        run(tmp_path / "run", TRAINING.replace(checkpoint_every=1), dataclasses.replace(DATA, train=split))
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)
     assert all(tensor.isfinite().all() for name, tensor in state.items() if name.startswith("model."))
     with safetensors.safe_open(tmp_path / "run" / "failed_batch.safetensors", framework="pt") as file:

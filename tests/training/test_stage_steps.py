@@ -1,7 +1,6 @@
 """Steps and the end of a stage: parts of a step, means of weights, early stopping, disk errors, precision."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from threading import current_thread, main_thread
 
@@ -32,9 +31,9 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_parts_of_a_step_add_up_to_the_whole_step(tmp_path):
-    training = replace(TRAINING, epochs=1, checkpoint_every=0, batch_size=5)
+    training = TRAINING.replace(epochs=1, checkpoint_every=0, batch_size=5)
     run(tmp_path / "whole", training, dropout=0.0)
-    run(tmp_path / "parts", replace(training, gradient_accumulation_steps=3), dropout=0.0)
+    run(tmp_path / "parts", training.replace(gradient_accumulation_steps=3), dropout=0.0)
     parts = weights_of(tmp_path / "parts")
     for name, tensor in weights_of(tmp_path / "whole").items():
         if not name.endswith((".key.bias", ".query.bias")):  # whose gradients are nothing but rounding
@@ -50,7 +49,7 @@ def test_each_batch_is_read_once_and_ahead_of_its_step(tmp_path, monkeypatch):
             super().__init__(lambda at: reads.append((len(at), current_thread() is main_thread())) or read(at), device)
 
     monkeypatch.setattr(stage_module, "Prefetcher", Seen)
-    run(tmp_path / "run", replace(TRAINING, epochs=2, gradient_accumulation_steps=3, batch_size=5))
+    run(tmp_path / "run", TRAINING.replace(epochs=2, gradient_accumulation_steps=3, batch_size=5))
     parts = [2, 2, 1] * 4 + [2, 1, 1]  # of 24 images
     assert reads == [(examples, number < 3) for number, examples in enumerate(parts)] * 2
     assert not readers[0]._pending
@@ -69,7 +68,7 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(loop_module, "save_state", noted)
     run(
         tmp_path / "run",
-        replace(TRAINING, epochs=3, checkpoint_every=0, weight_averaging="swa", averaging_start_epoch=2),
+        TRAINING.replace(epochs=3, checkpoint_every=0, weight_averaging="swa", averaging_start_epoch=2),
     )
     kept = safetensors.torch.load_file(tmp_path / "run" / "model.safetensors")
     assert len(ends) == 3
@@ -80,7 +79,7 @@ def test_the_mean_of_epochs_is_what_is_kept(tmp_path, monkeypatch):
 
 def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
     scored(monkeypatch, 0.1, 0.3, 0.2, 0.3, 0.9)
-    trained = run(tmp_path / "run", replace(TRAINING, epochs=9, early_stopping_patience=2))
+    trained = run(tmp_path / "run", TRAINING.replace(epochs=9, early_stopping_patience=2))
     assert (trained.best, trained.best_epoch, read_progress(tmp_path / "run").epoch) == (0.3, 2, 4)
     assert is_finished(tmp_path / "run", "a test")
 
@@ -89,20 +88,20 @@ def test_training_ends_early_when_scores_no_longer_rise(tmp_path, monkeypatch):
     ("config", "epochs"),
     [
         # one rate for each of three epochs; evaluations at the last one are those of the epochs 3, 4, 5 ...
-        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(2e-3, 1e-3, 1e-4)), last_rate_patience=2), 4),
-        (replace(TRAINING, schedule=EpochwiseLR(learning_rates=(1e-4, 1e-4)), last_rate_patience=2), 6),
-        (replace(TRAINING, schedule=StepDecay(decay_after=(1, 4)), last_rate_patience=1), 5),
-        (replace(TRAINING, schedule=Constant(), last_rate_patience=1), 6),
+        (TRAINING.replace(schedule=EpochwiseLR(learning_rates=(2e-3, 1e-3, 1e-4)), last_rate_patience=2), 4),
+        (TRAINING.replace(schedule=EpochwiseLR(learning_rates=(1e-4, 1e-4)), last_rate_patience=2), 6),
+        (TRAINING.replace(schedule=StepDecay(decay_after=(1, 4)), last_rate_patience=1), 5),
+        (TRAINING.replace(schedule=Constant(), last_rate_patience=1), 6),
         # 6 steps an epoch
-        (replace(TRAINING, schedule=Linear(total_steps=9)), 2),
-        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1)), 2),
-        (replace(TRAINING, schedule=Cosine(total_steps=12, warmup_steps=1, min_learning_rate=1e-5)), 6),
-        (replace(TRAINING, schedule=Linear(total_steps=13), eval_every=2), 4),
+        (TRAINING.replace(schedule=Linear(total_steps=9)), 2),
+        (TRAINING.replace(schedule=Cosine(total_steps=12, warmup_steps=1)), 2),
+        (TRAINING.replace(schedule=Cosine(total_steps=12, warmup_steps=1, min_learning_rate=1e-5)), 6),
+        (TRAINING.replace(schedule=Linear(total_steps=13), eval_every=2), 4),
     ],
 )
 def test_a_stage_is_over_when_its_schedule_has_ended_and_nothing_improves(config, epochs):
     """The first evaluation is the best."""
-    config, ended = replace(config, epochs=6), []
+    config, ended = config.replace(epochs=6), []
     for epoch in range(1, 7):
         scores = [0.3, *[0.2] * (epoch // config.eval_every - 1)][: epoch // config.eval_every]
         progress = Progress(step=100 + 6 * epoch, epoch=10 + epoch, stage_step=100, stage_epoch=10, scores=scores)
@@ -112,7 +111,7 @@ def test_a_stage_is_over_when_its_schedule_has_ended_and_nothing_improves(config
 
 
 def test_training_ends_when_the_rate_is_zero(tmp_path):
-    run(tmp_path / "run", replace(TRAINING, epochs=9, schedule=Linear(learning_rate=2e-3, total_steps=6)))
+    run(tmp_path / "run", TRAINING.replace(epochs=9, schedule=Linear(learning_rate=2e-3, total_steps=6)))
     assert read_progress(tmp_path / "run").epoch == 1
     assert is_finished(tmp_path / "run", "a test")
 
@@ -163,7 +162,7 @@ def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
 
 
 def test_half_precision_is_resumed_with_its_scale(tmp_path, monkeypatch):
-    training = replace(TRAINING, epochs=2, precision="16-mixed")
+    training = TRAINING.replace(epochs=2, precision="16-mixed")
     run(tmp_path / "whole", training)
     scaler = read_progress(tmp_path / "whole").scaler
     assert scaler["scale"] >= 1
@@ -184,7 +183,7 @@ def test_mixed_precision_rounds_no_boxes(tmp_path, monkeypatch, precision):
     monkeypatch.setattr(
         Captioner, "encode", lambda self, regions: read.append(regions.boxes) or original(self, regions)
     )
-    run(tmp_path / "run", replace(TRAINING, epochs=1, checkpoint_every=0, precision=precision))
+    run(tmp_path / "run", TRAINING.replace(epochs=1, checkpoint_every=0, precision=precision))
     stored = {tuple(box) for box in DATA.train.read(np.arange(24)).boxes.flatten(0, 1).tolist()}
     assert {boxes.dtype for boxes in read} == {torch.float32}
     assert {tuple(box) for box in read[0].flatten(0, 1).tolist()} <= stored | {(0.0, 0.0, 0.0, 0.0)}
@@ -194,6 +193,6 @@ def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
     """Not by a real compiler here, which takes minutes."""
     compiled = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
-    training, second = (replace(part, epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
+    training, second = (part.replace(epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
     run(tmp_path / "run", training, fine_tuning=second)
     assert compiled == ["CrossEntropy", "SelfCriticalObjective"]

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # 12 steps of cross-entropy, then 12 of self-critical training: states after the steps 4, 6, 8, 12, 12, 16, 18, 20, 24.
-FIRST = replace(
-    TRAINING,
+FIRST = TRAINING.replace(
     epochs=2,
     scheduled_sampling=ScheduledSamplingConfig(increment=0.3, interval=1),
     weight_averaging="ema",
@@ -71,7 +69,7 @@ def test_both_stages_are_in_the_history(completed_run):
 def test_a_collapse_of_the_samples_is_warned_of_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(loop_module, "_LOG_EVERY_N_STEPS", 2)
     monkeypatch.setattr(loop_module, "describe_collapse", lambda means: f"entropy {means['entropy']:.0f}")
-    run(tmp_path / "run", replace(SECOND, epochs=1))
+    run(tmp_path / "run", SECOND.replace(epochs=1))
     (warning,) = (record.getMessage() for record in caplog.records if "entropy" in record.getMessage())
     assert warning.startswith("step 2: entropy ")
 
@@ -162,7 +160,7 @@ def test_the_second_stage_begins_with_the_best_model_of_the_first(tmp_path, monk
 
     monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
     scored(monkeypatch, 0.1, 0.3, 0.2, 0.25)
-    trained = run(folder, replace(TRAINING, epochs=3), fine_tuning=replace(SECOND, epochs=1))
+    trained = run(folder, TRAINING.replace(epochs=3), fine_tuning=SECOND.replace(epochs=1))
     assert (trained.best, trained.best_epoch) == (0.3, 2)  # the second stage was worse, so the first one's is kept
     for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, began["weights"][name]), name
@@ -178,7 +176,7 @@ def test_a_stage_can_change_rates_of_dropout(completed_run, tmp_path, monkeypatc
         return original(self, *args)
 
     monkeypatch.setattr(self_critical_module.SelfCriticalObjective, "prepare", noted)
-    changed = replace(SECOND, dropout={"dropout": 0.0})
+    changed = SECOND.replace(dropout={"dropout": 0.0})
     run(tmp_path / "run", FIRST, fine_tuning=changed)
     assert set(rates) == {(0.0, 0.0)}
     assert len(rates) == 12
@@ -200,7 +198,7 @@ def test_a_rate_that_the_model_does_not_have_is_named(tmp_path):
     with pytest.raises(LegendaError, match=r"training\.dropout names 'dim', which is not a dropout rate"):
         TrainingConfig(dropout={"dim": 3})
     with pytest.raises(LegendaError, match=r"ngsan has no option 'aoa_dropout'; did you mean dropout\?"):
-        run(tmp_path / "run", TRAINING, fine_tuning=replace(SECOND, dropout={"aoa_dropout": 0.1}))
+        run(tmp_path / "run", TRAINING, fine_tuning=SECOND.replace(dropout={"aoa_dropout": 0.1}))
     assert not (tmp_path / "run").exists()
 
 
@@ -208,7 +206,7 @@ def test_a_run_can_start_from_another_run_and_keeps_its_words(completed_run, tmp
     """With other pictures that know fewer words."""
     fewer = legenda.data.captions.ScenesData(train=3, validation=2, test=1).open(lambda _: None)
     folder = tmp_path / "run"
-    run(folder, replace(SECOND, epochs=1, schedule=Constant(learning_rate=1e-9)), fewer, init_from=completed_run)
+    run(folder, SECOND.replace(epochs=1, schedule=Constant(learning_rate=1e-9)), fewer, init_from=completed_run)
     model, before = legenda.load(folder), legenda.load(completed_run)
     assert len(fewer.vocabulary) < len(model.vocabulary)
     assert (folder / "vocabulary.txt").read_text() == (completed_run / "vocabulary.txt").read_text()
@@ -231,12 +229,12 @@ def test_self_critical_training_raises_the_reward(tmp_path):
         return -(tokens != 0).sum(axis=-1).astype(float)
 
     settings = SelfCriticalConfig(num_samples=4, rewards={"short": 1.0}, loss_reduction="sequence", max_length=10)
-    training = replace(
-        SECOND, self_critical=settings, epochs=10, schedule=Constant(learning_rate=5e-3), max_grad_value=0.0
+    training = SECOND.replace(
+        self_critical=settings, epochs=10, schedule=Constant(learning_rate=5e-3), max_grad_value=0.0
     )
     run(
         tmp_path / "run",
-        replace(training, optimizer="adam", weight_averaging="none", eval_every=10),
+        training.replace(optimizer="adam", weight_averaging="none", eval_every=10),
         dropout=0.0,
     )
     rewards = [record["reward"] for record in read_history(tmp_path / "run") if "reward" in record]
@@ -245,14 +243,14 @@ def test_self_critical_training_raises_the_reward(tmp_path):
 
 
 def test_an_unknown_reward_is_named(tmp_path):
-    wrong = replace(SECOND, self_critical=SelfCriticalConfig(rewards={"CIDER-D": 1.0}))
+    wrong = SECOND.replace(self_critical=SelfCriticalConfig(rewards={"CIDER-D": 1.0}))
     with pytest.raises(LegendaError, match=r"there is no reward 'CIDER-D'; did you mean CIDEr-D\?"):
         run(tmp_path / "run", wrong)
 
 
 @pytest.mark.usefixtures("forget_plugins")
 def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
-    wrong = replace(SECOND, self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
+    wrong = SECOND.replace(self_critical=SelfCriticalConfig(num_samples=2, rewards={"mine": 1.0}))
     for reward in (lambda *_: np.zeros(3), lambda _, tokens: np.full(tokens.shape[:2], np.nan)):
         legenda.register_reward("mine")(reward)
         with pytest.raises(LegendaError, match=r"a reward must return finite numbers of the shape \(4, 2\)"):
@@ -260,10 +258,10 @@ def test_a_reward_of_the_wrong_shape_or_no_number_is_named(tmp_path):
 
 
 def test_a_run_that_starts_from_another_searches_like_it(tmp_path):
-    run(tmp_path / "first", replace(TRAINING, epochs=1))
+    run(tmp_path / "first", TRAINING.replace(epochs=1))
     path = tmp_path / "first" / "config.json"
     config = json.loads(path.read_text())
     config["model"]["generation_config"]["length_penalty"] = 0.7
     path.write_text(json.dumps(config))
-    run(tmp_path / "next", replace(TRAINING, epochs=1), init_from=tmp_path / "first")
+    run(tmp_path / "next", TRAINING.replace(epochs=1), init_from=tmp_path / "first")
     assert legenda.load(tmp_path / "next").generation_config.length_penalty == 0.7

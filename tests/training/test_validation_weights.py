@@ -1,7 +1,5 @@
 """Validation during training is that of the weights at the end of the epoch, whatever is kept of earlier ones."""
 
-from dataclasses import replace
-
 import pytest
 import safetensors.torch
 from lightning_fabric import Fabric
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
     "name", ["ngsan", "mdsan", "meshed", "aoanet", "aoanet_lstm", "aoanet_refine_aoa", "updown", "xlan", "xtransformer"]
 )
 def test_validation_is_that_of_the_last_weights(tmp_path, sized, name):
-    config = replace(TRAINING, epochs=3, schedule=Constant(learning_rate=1e-2), checkpoint_every=0)
+    config = TRAINING.replace(epochs=3, schedule=Constant(learning_rate=1e-2), checkpoint_every=0)
     options = sized(name, dim=16, num_heads=2, num_layers=1, ff_dim=16, additive_dim=8, dropout=0.0)
     task = Captioning(DATA)
     train(name, options, task, (config,), tmp_path / "run", sections={"recipe": "a test"})

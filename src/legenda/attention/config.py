@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from legenda.attention.registries import (
@@ -18,12 +17,11 @@ from legenda.attention.registries import (
     Scaling,
     geometric_biases,
 )
-from legenda.config import Bounded, Count, NonNegativeCount, PositiveInt, Probability
+from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionConfig(Bounded):
+class AttentionConfig(Config):
     """Options of the self-attention among regions; every encoder with one takes them, in any combination."""
 
     attention: Annotated[str, ATTENTIONS] = "multi_head"

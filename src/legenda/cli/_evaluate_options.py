@@ -1,6 +1,5 @@
 """The options of `legenda evaluate`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +8,6 @@ import tyro
 from legenda.search_options import RunSearchOptions
 
 
-@dataclass(frozen=True)
 class Options(RunSearchOptions):
     """Caption a split of the run's data, score it, and write both to evaluation_SPLIT.json in the run folder or, for
     photo and USER/MODEL of Hugging Face's hub, to evaluation_NAME_SPLIT.json in the current folder.

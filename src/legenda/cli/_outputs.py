@@ -1,9 +1,11 @@
 """Refuse to write the output of a command over what it reads."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from legenda.io import check_output
 from legenda.run_files import CONFIG, RUN_FILES, evaluation_file
@@ -22,13 +24,12 @@ def check_out(options: Any, command: str) -> None:
 
 def _named(options: Any) -> Iterator[tuple[str, Path]]:
     """Yield the paths in the fields of options other than `out`, also in tuples and dataclasses, with the fields."""
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
+    for name, value in vars(options).items():
         for part in value if isinstance(value, tuple) else (value,):
-            if dataclasses.is_dataclass(part):
+            if isinstance(part, BaseModel) or is_dataclass(part):
                 yield from _named(part)
-            elif isinstance(part, str | Path) and field.name != "out":
-                yield field.name, Path(part)
+            elif isinstance(part, str | Path) and name != "out":
+                yield name, Path(part)
 
 
 def _files(name: str, path: Path, command: str) -> Iterator[Path]:

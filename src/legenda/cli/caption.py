@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
+from pydantic import model_validator
 
 from legenda.cli.options import parse
 from legenda.compute import ExtractorOptions
@@ -20,7 +20,6 @@ from legenda.search_options import RunSearchOptions
 from legenda.terminal import escape_controls, progress_bar
 
 
-@dataclass(frozen=True)
 class CaptionOptions(RunSearchOptions, ExtractorOptions):
     """Caption images with a trained model: one line each, file and caption.
 
@@ -59,8 +58,8 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
     shard_size: PositiveInt = 1000
     """Images of a shard."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_caption(self) -> Self:
         self.reject_unused()
         if self.num_captions > self.beam_size and not self.do_sample:
             raise ConfigError(f"--num-captions must be at most --beam-size {self.beam_size}, not {self.num_captions}")
@@ -68,6 +67,7 @@ class CaptionOptions(RunSearchOptions, ExtractorOptions):
             raise ConfigError("--format coco has one caption for each image; leave out --num-captions or use json")
         if self.head is not None and self.save_attention is None:
             raise ConfigError("--head chooses what --save-attention FOLDER draws; name the folder too")
+        return self
 
 
 def run(arguments: Sequence[str]) -> None:

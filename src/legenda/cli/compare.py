@@ -1,26 +1,22 @@
 """`legenda compare`: the predictions of two runs or files, with paired differences, and where they disagree."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import tyro
 
 from legenda.cli.options import parse
-from legenda.config import Bounded, NonNegativeInt, PositiveInt
+from legenda.config import Config, NonNegativeInt, PositiveInt
 
 
-@dataclass(frozen=True)
-class Options(Bounded):
+class Options(Config):
     """Compare the predictions of two runs, as legenda evaluate wrote them, or two files of captions.
 
     Prints the scores of both with 95 % intervals (bootstrap over examples), the difference of each score with its
     interval (paired bootstrap) and p (approximate randomization), and the examples with the largest differences. Of
     tasks other than captioning, scores that are means over examples are compared.
     """
-
-    section: ClassVar[str] = "--"
 
     first: tyro.conf.Positional[Path]
     """A run folder with evaluation_SPLIT.json, such a file, or a file of captions as legenda score reads it."""

@@ -2,17 +2,17 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
 import tyro
+from pydantic import model_validator
 
 from legenda.cli.caption import is_folder
 from legenda.cli.options import parse
 from legenda.compute import ComputeOptions
-from legenda.config import Bounded, PositiveFloat, PositiveInt
+from legenda.config import PositiveFloat, PositiveInt
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors import FrameSampling, load_extractor
 from legenda.extractors.registry import absolute_name
@@ -22,7 +22,6 @@ from legenda.jobs.features import FeatureTask, FeatureWork, extract_file, extrac
 from legenda.terminal import escape_controls, progress_bar
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExtractOptions(ComputeOptions):
     """Extract features of images, or of frames of videos, into a file or a folder that `legenda train` reads.
 
@@ -36,8 +35,6 @@ class ExtractOptions(ComputeOptions):
     to the image, in 0..1, or None for the boxes. Image ids are file names without suffix. Images that cannot be read
     or extracted are named and skipped; the exit code is then 2. Called again after a stop, it resumes.
     """
-
-    section: ClassVar[str] = "--"
 
     images: tyro.conf.Positional[tuple[str, ...]]
     """Files, folders, patterns such as "photos/*.jpg", or - for a list of them on the standard input; of videos with
@@ -69,9 +66,10 @@ class ExtractOptions(ComputeOptions):
     allow_urls: bool = False
     """Fetch images that are named by URLs."""
 
-    def __post_init__(self) -> None:
-        Bounded.__post_init__(self)
+    @model_validator(mode="after")
+    def _check_compute(self) -> Self:
         self.computes()
+        return self
 
     def computes(self) -> list[ComputeOptions]:
         """Return each of the devices with the precision; raise ConfigError for a name that no machine has."""

@@ -1,11 +1,11 @@
 """`legenda report`: one page that compares runs: scores, and predictions with their attention."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Self
 
 import tyro
+from pydantic import model_validator
 
 from legenda.cli.options import parse
 from legenda.compute import RunOptions
@@ -13,7 +13,6 @@ from legenda.config import Count, NonNegativeInt
 from legenda.errors import ConfigError
 
 
-@dataclass(frozen=True)
 class ReportOptions(RunOptions):
     """Evaluate one or more runs on a split and write one HTML file that compares them; it opens offline.
 
@@ -24,8 +23,6 @@ class ReportOptions(RunOptions):
 
     For other tasks each question, expression or sentence has a card with its reference and the predictions of all runs.
     """
-
-    section: ClassVar[str] = "--"
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders, each evaluated on its training data set; all must have the same images."""
@@ -49,10 +46,11 @@ class ReportOptions(RunOptions):
     head: int | None = None
     """The attention head that these sheets show, from 0; by default the mean of all. The page has all heads."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_report(self) -> Self:
         if self.head is not None and self.overlays is None:
             raise ConfigError("--head selects what --overlays FOLDER draws; name the folder too")
+        return self
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -13,7 +13,6 @@ from legenda.evaluation.scoring import ScoringOptions, score_files
 _DOWNLOAD = "--download-spice"
 
 
-@dataclass(frozen=True)
 class Options(ScoringOptions):
     """Score captions against references: BLEU, ROUGE-L, CIDEr-D, and METEOR and SPICE where their programs are found.
 

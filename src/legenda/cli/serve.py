@@ -2,15 +2,15 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from pydantic import Field
 
 from legenda.cli.options import parse
 from legenda.compute import ExtractorOptions
-from legenda.config import Bound, PositiveInt
+from legenda.config import PositiveInt
 from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images
@@ -18,7 +18,6 @@ from legenda.pipeline import Pipeline
 from legenda.search_options import RunSearchOptions
 
 
-@dataclass(frozen=True)
 class ServeOptions(RunSearchOptions, ExtractorOptions):
     """Serve trained models as a web page and an HTTP API; needs the extra `serve`.
 
@@ -31,7 +30,7 @@ class ServeOptions(RunSearchOptions, ExtractorOptions):
     """Run folders."""
     host: str = "127.0.0.1"
     """The address to listen on; 0.0.0.0 admits the whole network."""
-    port: Annotated[int, Bound("0 or more", lambda value: value >= 0, most=65535)] = 8000
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """The port; 0 selects a free one."""
     allowed_host: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A name that the server is reached by, such as that of a reverse proxy; by default the local names are answered,

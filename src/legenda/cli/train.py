@@ -3,49 +3,98 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
-from legenda.cli._train_help import USAGE
-from legenda.errors import ConfigError
+import tyro
 
-if TYPE_CHECKING:
-    from legenda.cli._train_options import TrainOptions
-    from legenda.recipes import Recipe
+from legenda.cli.options import parse
+from legenda.compute import ComputeOptions, Precision
+from legenda.config import Config, Count, PositiveInt
+from legenda.errors import ConfigError, did_you_mean
+from legenda.experiment import train_recipe
+from legenda.recipes import Recipe, get_recipe, read_recipe
+from legenda.recipes.recipe import changes_first, continue_from, parse_changes
+
+
+class TrainOptions(Config):
+    """Train a recipe into a run folder; called again, it resumes.
+
+    A recipe has one or two stages: training, and fine_tuning, which starts from the best model of the first. Its fields
+    are changed by KEY=VALUE: legenda train scenes.ngsan training.epochs=3 model.num_layers=3 data.seed=1. Values are
+    TOML; bare words are strings. legenda recipes lists the recipes, and legenda recipes NAME prints one with the
+    description of every field.
+    """
+
+    arguments: tyro.conf.Positional[tuple[str, ...]] = ()
+    """The name of a recipe (unless --config gives one), then changes such as training.epochs=3."""
+    out: Path | None = None
+    """The run folder, by default runs/RECIPE."""
+    config: Path | None = None
+    """A TOML file with a recipe, as legenda recipes NAME prints it, instead of the name of one."""
+    init_from: str | None = None
+    """A trained model (a run folder or a name) whose vocabulary and sizes replace those of the first of two stages."""
+    seeds: Count = 1
+    """Runs to train, in OUT/seed0, OUT/seed1 and so on."""
+    stages: Literal["all", "first"] = "all"
+    """first stops after the first of two stages."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps; auto is CUDA if there is such a device, else MPS, else the CPU."""
+    precision: Precision | None = None
+    """float32, or bf16 or fp16, in every stage; by default that of the recipe."""
+    devices: PositiveInt = 1
+    """Devices that share every step."""
+    nodes: PositiveInt = 1
+    """Machines that share every step."""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """Each of several devices has the whole model, or a shard of it."""
+
+    def recipe(self) -> Recipe:
+        """Return the recipe with the changes of the command line."""
+        changes = list(self.arguments)
+        if self.config is not None:
+            recipe = read_recipe(self.config)
+        elif changes and "=" not in changes[0]:
+            recipe = get_recipe(changes.pop(0))
+        else:
+            raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
+        if self.init_from is not None:
+            recipe = continue_from(recipe, self.init_from, self.stages)
+        return recipe.override(parse_changes(changes)).select_stages(self.stages)
 
 
 def run(arguments: Sequence[str]) -> None:
     """Train, and print the validation score and the next command."""
-    if arguments and arguments[0] in ("-h", "--help"):
-        print(USAGE)
-        return
-    from legenda.cli._train_options import parse_train
-    from legenda.recipes import get_recipe, read_recipe
-    from legenda.recipes.overrides import option_value, with_seed
-
-    config = option_value(arguments, "--config")
-    if config is None and (not arguments or arguments[0].startswith("-")):
-        raise ConfigError("the recipe comes first, as in legenda train scenes.ngsan; legenda recipes lists them")
-    if config is None:
-        options = parse_train(get_recipe(arguments[0]), arguments[1:])
-    else:
-        options = parse_train(read_recipe(Path(config)), arguments)
+    known = {f"--{name.replace('_', '-')}" for name in TrainOptions.model_fields} | {"--help"}
+    for argument in arguments:
+        if argument.startswith("--") and (name := argument.split("=")[0].replace("_", "-")) not in known:
+            hint = did_you_mean(name, known) if "." not in name else "write KEY=VALUE without dashes"
+            raise ConfigError(
+                f"there is no option {name}; {hint} (fields of the recipe are changed as in training.epochs=3)"
+            )
+    options = parse(TrainOptions, changes_first(arguments), "train")
+    ComputeOptions(device=options.device).resolve()
+    recipe = options.recipe()
+    out = options.out or Path("runs") / recipe.name
     if options.seeds == 1:
-        _train(options, options.recipe, options.out)
+        _train(options, recipe, out)
         return
-    folders = [options.out / f"seed{seed}" for seed in range(options.seeds)]
+    folders = [out / f"seed{seed}" for seed in range(options.seeds)]
     for seed, folder in enumerate(folders):
-        _train(options, with_seed(options.recipe, seed), folder)
+        _train(options, recipe.with_seed(seed), folder)
     print(f"as an ensemble: legenda evaluate {' '.join(map(str, folders))}")
 
 
-def _train(options: "TrainOptions", recipe: "Recipe", out: Path) -> None:
-    from legenda.experiment import train_recipe
-
+def _train(options: TrainOptions, recipe: Recipe, out: Path) -> None:
     result = train_recipe(
         recipe,
         out,
+        init_from=options.init_from,
+        device=options.device,
+        precision=options.precision,
+        devices=options.devices,
+        nodes=options.nodes,
+        strategy=options.strategy,
         progress=lambda line: print(line, file=sys.stderr, flush=True),
-        **options.settings,
     )
     if result.is_global_zero:
         score = f"{recipe.stages[-1].monitor} {result.best:.3f} after epoch {result.best_epoch}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from legenda.config import Config
 from legenda.data.annotations import CaptionedImage, Restval, read_annotations
 from legenda.data.features.base import FeatureStore
 from legenda.data.features.concat import ImageIndex, RegionReader, read_regions
@@ -83,9 +84,10 @@ class DataModule:
     has_boxes: bool
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScenesData(SceneCounts):
     """The embedded scenes: how many of each split, and their seed."""
+
+    kind: Literal["scenes"] = "scenes"
 
     def open(self, progress: Callable[[str], None]) -> DataModule:
         """Draw the scenes and find their regions in the pixels."""
@@ -109,10 +111,10 @@ def scene_captions(scene_split: SceneSplit) -> CaptionDataset:
     return CaptionDataset(tuple(scenes), scene_split.captions, scene_reader(scene_split), "scenes", "scenes", score)
 
 
-@dataclass(frozen=True, kw_only=True)
-class KarpathyData:
+class KarpathyData(Config):
     """Annotated images and a feature store that has them by id or by file name."""
 
+    kind: Literal["karpathy"] = "karpathy"
     annotations: Path
     """Karpathy's dataset_*.json, COCO's captions_*.json or a folder of them, or a .csv, .tsv or .jsonl with file,
     caption and split; .gz of any."""

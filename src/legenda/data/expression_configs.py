@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from legenda.config import Config
 from legenda.data.expressions import ExpressionDataModule, ExpressionDataset, stored_expressions
 from legenda.data.features.concat import ConcatFeatureStore
 from legenda.data.refcoco import Box, Expression, read_entities, read_refs
@@ -21,8 +20,7 @@ from legenda.data.vqa import read_word_vectors
 from legenda.text.vocabulary import QuestionVocabulary
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpressionData(ABC):
+class ExpressionData(Config):
     """Expressions in files, and feature stores of their images with boxes."""
 
     features: tuple[Path, ...]
@@ -48,15 +46,15 @@ class ExpressionData(ABC):
         path, read = self.source()
         return stored_expressions(choose_split(read(), name, path), ConcatFeatureStore.open(self.features))
 
-    @abstractmethod
     def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
         """Return the file of the expressions and its reader."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class RefsData(ExpressionData):
     """RefCOCO, RefCOCO+ or RefCOCOg and feature stores of COCO's images with boxes; with testA and testB, or test."""
 
+    kind: Literal["refs"] = "refs"
     refs: Path
     """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
     instances: Path
@@ -67,10 +65,10 @@ class RefsData(ExpressionData):
         return self.refs, lambda: read_refs(self.refs, self.instances)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EntitiesData(ExpressionData):
     """Flickr30k Entities' phrases and feature stores of regions under the images' file names without suffix."""
 
+    kind: Literal["entities"] = "entities"
     phrases: Path
     """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
     annotations: Path
@@ -83,13 +81,13 @@ class EntitiesData(ExpressionData):
         return self.phrases, lambda: read_entities(self.phrases, self.annotations)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SceneExpressionsData(SceneCounts):
     """Expressions about the embedded scenes: three of each, some of which need boxes.
 
     See `legenda.data.scenes.expressions`; `score` also returns the accuracy of each kind.
     """
 
+    kind: Literal["scene_expressions"] = "scene_expressions"
     examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:

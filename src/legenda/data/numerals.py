@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -37,10 +37,10 @@ _POOLS = {"train": (200_000, LARGEST + 1), "val": (100_000, 200_000), "test": (0
 """Which part of the shuffled numbers each split is taken from."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NumberWordsData(SplitSizes):
     """How many numbers of each split, and the seed that shuffles them."""
 
+    kind: Literal["number_words"] = "number_words"
     train: int = 20_000
     validation: int = 300
     test: int = 1_000

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from legenda.config import Config
 from legenda.data.features.concat import ConcatFeatureStore
 from legenda.data.questions import QuestionDataModule, QuestionDataset, stored_questions
 from legenda.data.scenes import FEATURE_DIM, SceneSplit
@@ -33,10 +34,10 @@ _VOCAB_SPLITS = ("train", "val", "test", "vg")
 """The files whose questions make the vocabulary, in this order, where they are there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VqaData:
+class VqaData(Config):
     """VQA v2 under its official file names, and feature stores of COCO's images."""
 
+    kind: Literal["vqa"] = "vqa"
     questions: Path
     """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
     VG_questions.json and VG_annotations.json; .gz of any."""
@@ -100,14 +101,14 @@ class VqaData:
         return zipped if zipped.exists() else self.questions / name
 
 
-@dataclass(frozen=True, kw_only=True)
-class DaquarData:
+class DaquarData(Config):
     """DAQUAR's questions about indoor scenes, and a feature store of its images.
 
     The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
     images of test_images_list.txt, val those about every tenth image of train_images_list.txt, train the others.
     """
 
+    kind: Literal["daquar"] = "daquar"
     questions: Path
     """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
     features: tuple[Path, ...]
@@ -155,13 +156,13 @@ class DaquarData:
         return parts
 
 
-@dataclass(frozen=True, kw_only=True)
 class SceneQuestionsData(SceneCounts):
     """Questions about the embedded scenes: four of each, three of which need boxes.
 
     See `legenda.data.scenes.questions`; `score` also returns the accuracy of each question type.
     """
 
+    kind: Literal["scene_questions"] = "scene_questions"
     examples_each: ClassVar[int] = PER_SCENE
 
     def open(self, progress: Callable[[str], None]) -> QuestionDataModule:

@@ -1,9 +1,9 @@
 """Splits of generated data, and the choice of a split by its name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from legenda.config import Config
 from legenda.errors import DataError
 
 T = TypeVar("T")
@@ -16,8 +16,7 @@ def choose_split(splits: Mapping[str, T], name: str, source: object) -> T:
     return splits[name]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitSizes:
+class SplitSizes(Config):
     """How many examples each split of generated data has, and the seed; no two splits or seeds share an example."""
 
     train: int

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Literal
 
-from legenda.config import Bounded, NonNegativeInt, PositiveInt
+from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.data.splits import choose_split
 from legenda.errors import DataError
 from legenda.io import read_bytes
@@ -60,15 +60,13 @@ class ParallelDataModule:
     max_length: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParallelData(Bounded):
+class ParallelData(Config):
     """Text files `NAME.LANGUAGE` in one folder, with or without .gz, whose lines belong together by their numbers.
 
     It is the layout of Multi30k and of WMT's sets.
     """
 
-    section: ClassVar[str] = "data."
-
+    kind: Literal["parallel"] = "parallel"
     folder: Path
     source: str = "en"
     """The end of the names of the files that are translated."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
     from legenda.regions import Regions
 
 
-@dataclass(frozen=True, kw_only=True)
 class MovingScenesData(SplitSizes):
     """The embedded moving scenes: how many of each split, and their seed."""
 
+    kind: Literal["moving_scenes"] = "moving_scenes"
     train: int = 2_400
     validation: int = 120
     test: int = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -124,7 +124,7 @@ class Ensemble(nn.Module):
             raise ConfigError("the models of an ensemble must have the same vocabulary and special ids")
         self.models = nn.ModuleList(model for model in models if isinstance(model, nn.Module))
         self.decoder: Decoder = EnsembleDecoder([model.decoder for model in models], weights, mean)
-        self.generation_config = replace(first.generation_config)
+        self.generation_config = first.generation_config
         self._members = list(models)
 
     def encode(self, regions: Regions) -> EnsembleMemory:

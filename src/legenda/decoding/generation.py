@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -63,8 +62,7 @@ def resolve_config(
 ) -> GenerationConfig:
     """Return the call's configuration, or else the model's, with the call's other arguments over it."""
     config = model.generation_config if generation_config is None else generation_config
-    return dataclasses.replace(
-        config,
+    return config.replace(
         max_length=config.max_length if max_length is None else max_length,
         length_penalty=config.length_penalty if length_penalty is None else length_penalty,
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
-from legenda.config import Bounded, Count, NonNegativeFloat, NonNegativeInt, check_types
+from pydantic import model_validator
+
+from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
 from legenda.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenerationConfig(Bounded):
+class GenerationConfig(Config):
     """Options of generation: each model has its own as `model.generation_config`, and every call may override them.
 
     Raises ConfigError for a value of the wrong type or out of range.
@@ -47,11 +47,11 @@ class GenerationConfig(Bounded):
     """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
     its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
 
-    def __post_init__(self) -> None:
-        check_types(self, "generation_config")
+    @model_validator(mode="after")
+    def _check_generation(self) -> Self:
         if min(self.token_ids) < 0:
             raise ConfigError(f"generation_config takes token ids of at least 0, not {min(self.token_ids)}")
-        super().__post_init__()
+        return self
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from legenda.decoding.beam import beam_search
@@ -75,7 +73,7 @@ def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Voca
                     f"the vocabulary has no word {word!r} to forbid; {did_you_mean(word, vocabulary.ids)}"
                 )
         changes["forbidden_last_tokens"] = tuple(vocabulary.ids[word] for word in options.forbidden_last_words)
-    return dataclasses.replace(config, **changes)
+    return config.replace(**changes)
 
 
 def _sort(output: GenerationOutput, count: int) -> GenerationOutput:

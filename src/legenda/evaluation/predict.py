@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -96,7 +95,7 @@ CHUNK_SIZE = 200
 
 def reject_options(options: Any, names: Iterable[str], reason: str) -> None:
     """Raise ConfigError where one of the named fields of a dataclass is not its default; `reason` ends the message."""
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    defaults = {name: field.default for name, field in type(options).model_fields.items()}
     for name in names:
         if getattr(options, name) != defaults[name]:
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")

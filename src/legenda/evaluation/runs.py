@@ -206,7 +206,7 @@ def _permissions(compute: ComputeOptions) -> dict[str, bool]:
 
 def describe_data(data: Data, folder: Path) -> dict[str, Any]:
     """Return the "data" part of the config.json in a run folder, to which its paths are relative."""
-    return {"kind": DATASETS.name_of(type(data)), **to_json(data, folder)}
+    return to_json(data, folder)
 
 
 def unique_run_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rich import box
 from rich.table import Table
 
-from legenda.config import Bounded, NonNegativeInt, PositiveInt
+from legenda.config import Config, NonNegativeInt, PositiveInt
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import read_predictions, read_references
 from legenda.metrics import (
@@ -40,11 +40,8 @@ _SETS = (("auto",), ("fast",))
 """Values of --metrics that name several metrics."""
 
 
-@dataclass(frozen=True)
-class ScoringOptions(Bounded):
+class ScoringOptions(Config):
     """Which captions to score against which references, and how."""
-
-    section: ClassVar[str] = "--"
 
     predictions: Path
     """COCO results (a list of image_id and caption), {id: caption}, {id: [captions]}, or an evaluation_SPLIT.json."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from legenda.data.annotations import CaptionedImage
 from legenda.data.captions import KarpathyData
@@ -16,13 +17,13 @@ _VALIDATION = 10
 """One of so many images validates where the annotations have no split val."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class PhotoData(KarpathyData):
     """Captioned photographs; without features, those of the extractor `photo` are stored next to the annotations.
 
     Where the annotations have no split val, every tenth training image belongs to it; of less than ten, the last one.
     """
 
+    kind: Literal["photo"] = "photo"  # type: ignore[assignment]  # pyrefly: ignore
     features: Path | None = None  # pyrefly: ignore[bad-override]  # optional here
     """A store made with the extractor `photo`; by default the annotations' name with the suffix .photo.safetensors,
     which is written where it does not exist."""

@@ -78,7 +78,7 @@ def load_extractor(
     if is_registered(str(name)):
         given = split_name(str(name))
         backend, model = _split(given.model)
-        compute = compute if given.precision == "float32" else replace(compute, precision=given.precision)
+        compute = compute if given.precision == "float32" else compute.replace(precision=given.precision)
         offline = {"allow_download": False} if backend in _DOWNLOADING and not allow_download else {}
         extractor = EXTRACTORS.get(backend)(model, compute=compute, **offline)
         count = given.num_regions if num_regions is None else num_regions

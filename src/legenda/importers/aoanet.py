@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from legenda.errors import CheckpointError
@@ -46,7 +45,7 @@ def load_aoanet(weights: StateDictMapper, *, num_heads: int | None = None, **opt
     names = read_names("aoanet") | {"encoder.input": embedded, **_attention_names(attended, multi_head)}
     weights.ignore(*(f"att_embed.{index}.num_batches_tracked" for index in (0, 4)))
     model = weights.load_into(model, names)
-    model.generation_config = replace(model.generation_config, beam_suppress_tokens=(found["vocab_size"] - 1,))
+    model.generation_config = model.generation_config.replace(beam_suppress_tokens=(found["vocab_size"] - 1,))
     return model
 
 

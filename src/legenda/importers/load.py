@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def load(
         tokens = vocabulary if isinstance(vocabulary, Vocabulary) else load_vocab(kind, Path(vocabulary))
         check_size(model, len(tokens), source)
         model.vocabulary = tokens
-        model.generation_config = replace(
-            model.generation_config, bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
+        model.generation_config = model.generation_config.replace(
+            bos_token_id=tokens.bos_token_id, eos_token_id=tokens.eos_token_id
         )
     return model

@@ -9,7 +9,7 @@ from legenda.decoding import beam_search
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import DataError
-from legenda.models.config import ModelConfig
+from legenda.models.config import CaptionerConfig
 from legenda.models.encoder import Encoder
 from legenda.models.eval_mode import eval_mode
 from legenda.models.model import Model
@@ -21,10 +21,10 @@ class Captioner(Model):
 
     encoder: Encoder
     decoder: Decoder
-    config: ModelConfig
+    config: CaptionerConfig
     generation_config: GenerationConfig
 
-    def __init__(self, config: ModelConfig, decoder_config: ModelConfig | None = None) -> None:
+    def __init__(self, config: CaptionerConfig, decoder_config: CaptionerConfig | None = None) -> None:
         """Build encoder and decoder; decoder_config: of another family's decoder, where `config.decoder` is set."""
         super().__init__()
         self.config = config

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from pydantic import model_validator
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.models.config import Config
+from legenda.models.config import ModelConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoAttentionConfig(AttentionConfig, Config):
+class CoAttentionConfig(AttentionConfig, ModelConfig):
     """Sizes of the backbone; the attention options are those of the self-attention among regions."""
 
     feature_dim: PositiveInt = 2048
@@ -38,16 +38,16 @@ class CoAttentionConfig(AttentionConfig, Config):
 
     derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_co_attention(self) -> Self:
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.geometry in BOX_EMBEDDINGS:
             raise ConfigError(f"geometry={self.geometry!r} is for the Transformer; choose query, key or content")
         self.check(self.dim)
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
 class McanConfig(CoAttentionConfig):
     """MCAN as released (MILVLG/mcan-vqa); the defaults are its small model.
 
@@ -64,7 +64,6 @@ class McanConfig(CoAttentionConfig):
     derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroundingConfig(CoAttentionConfig):
     """MCAN for grounding as released, without biases in the projections of attention."""
 

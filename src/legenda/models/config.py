@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from legenda.config import Bounded, PositiveInt
+from legenda.config import Config, PositiveInt
 from legenda.plugins import resolve
 
 if TYPE_CHECKING:
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from legenda.models.model import Model
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(Bounded):
+class ModelConfig(Config):
     """Options of every model.
 
     derived: the fields that follow from the data, which no recipe and no command line sets.
@@ -36,8 +34,7 @@ class Config(Bounded):
         return resolve(self.model_class)(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(Config):
+class CaptionerConfig(ModelConfig):
     """Options of every captioner; a family's configuration adds others and builds encoder and decoder."""
 
     feature_dim: PositiveInt = 2048

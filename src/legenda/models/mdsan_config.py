@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from legenda.attention.registries import ATTENTIONS, DISTANCES
@@ -10,7 +9,6 @@ from legenda.config import Count, PositiveInt
 from legenda.models.transformer.config import TransformerConfig
 
 
-@dataclass(frozen=True, kw_only=True)
 class MdsanConfig(TransformerConfig):
     """Options of `mdsan` and its ablations; the defaults are those of the released code."""
 
@@ -63,7 +61,6 @@ class MdsanConfig(TransformerConfig):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class MeshedConfig(MdsanConfig):
     """Options of `meshed`: those of MD-SAN, with memory slots, single branches and no distances by default."""
 

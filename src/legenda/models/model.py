@@ -25,7 +25,7 @@ class Model(nn.Module):
     """A model of any task."""
 
     config: Any
-    """Its `Config`."""
+    """Its `ModelConfig`."""
     name: str = ""
     """Its name in the registry."""
     vocabulary: Any = None

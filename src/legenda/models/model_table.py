@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from legenda.plugins import Registry, resolve
 
 if TYPE_CHECKING:
-    from legenda.models.config import Config
+    from legenda.models.config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Entry:
     task: what it is for.
     """
 
-    config_class: type[Config] | str
+    config_class: type[ModelConfig] | str
     paper: str
     summary: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Entry:
     task: str = "captioning"
 
     @property
-    def config(self) -> type[Config]:
+    def config(self) -> type[ModelConfig]:
         """The class of its configuration."""
         return resolve(self.config_class)
 
@@ -57,4 +57,4 @@ def read_models() -> dict[str, Entry]:
 MODELS: Registry[Entry] = Registry("model", read_models())
 
 DECODERS: Registry[Entry] = Registry("decoder", {})
-"""Decoders that users register apart from a model; each entry has a `ModelConfig` with `build_decoder`."""
+"""Decoders that users register apart from a model; each entry has a `CaptionerConfig` with `build_decoder`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,10 +12,10 @@ from legenda.models.model_table import DECODERS, MODELS, Entry
 
 if TYPE_CHECKING:
     from legenda.models.captioner import Captioner
-    from legenda.models.config import Config, ModelConfig
+    from legenda.models.config import CaptionerConfig, ModelConfig
     from legenda.models.model import Model
 
-C = TypeVar("C", bound="type[Config]")
+C = TypeVar("C", bound="type[ModelConfig]")
 
 COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What the decoder of another model takes over from the model that it is in, unless its own options name it."""
@@ -42,8 +41,8 @@ def register_model(
 ) -> Callable[[C], C]:
     """Return a decorator that adds the class of a configuration as the model `name`.
 
-    The class is a frozen dataclass: a `ModelConfig` with `build_encoder` and `build_decoder`, or another `Config` with
-    `build`. settings: fields of it that the name fixes. task: what the model is for.
+    The class is a `CaptionerConfig` with `build_encoder` and `build_decoder`, or another `ModelConfig` with `build`.
+    settings: fields of it that the name fixes. task: what the model is for.
     """
 
     def decorate(config: C) -> C:
@@ -56,7 +55,8 @@ def register_model(
 def register_decoder(name: str) -> Callable[[C], C]:
     """Return a decorator that adds the class of a configuration as the decoder `name`, for `decoder` of any captioner.
 
-    The class is a frozen dataclass, a `ModelConfig` with `build_decoder`.
+    The class is a `CaptionerConfig` with `build_encoder` and `build_decoder`, or another `ModelConfig` with `build`.
+    settings: fields of it that the name fixes. task: what the model is for.
     """
 
     def decorate(config: C) -> C:
@@ -90,15 +90,15 @@ def create_model(name: str, **options: Any) -> Captioner:
 def build_model(name: str, options: Mapping[str, Any]) -> Model:
     """Return a new model of any task with random weights, as `create_model` makes captioners."""
     from legenda.models.captioner import Captioner
-    from legenda.models.config import ModelConfig
+    from legenda.models.config import CaptionerConfig
 
     config = configure(name, options)
-    model = Captioner(config, _decoder_config(name, config)) if isinstance(config, ModelConfig) else config.build()
+    model = Captioner(config, _decoder_config(name, config)) if isinstance(config, CaptionerConfig) else config.build()
     model.name = name
     return model
 
 
-def configure(name: str, options: Mapping[str, Any]) -> Config:
+def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
     """Return the configuration of a named model with `options` over it, checked field by field."""
     entry = describe_model(name)
     options = {**entry.settings, **options}
@@ -110,22 +110,22 @@ def configure(name: str, options: Mapping[str, Any]) -> Config:
     return config
 
 
-def _decoder_config(name: str, config: Config) -> ModelConfig | None:
+def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     """Return the configuration that `config.decoder` names; None where the model has its own decoder, or none."""
-    from legenda.models.config import ModelConfig
+    from legenda.models.config import CaptionerConfig
 
-    if not isinstance(config, ModelConfig) or config.decoder is None:
+    if not isinstance(config, CaptionerConfig) or config.decoder is None:
         return None
     options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)
     if "name" not in options:
         raise ConfigError(f'{name} needs the name of its decoder; write decoder={{"name": "transformer", ...}}')
     other = options.pop("name")
     entry = describe_decoder(other)
-    fields = {field.name for field in dataclasses.fields(entry.config)}
+    fields = set(entry.config.model_fields)
     common = {key: getattr(config, key) for key in COMMON_FIELDS if key in fields and hasattr(config, key)}
     common |= {"feature_dim": config.memory_dim, "dim": config.memory_dim}
     found = merge(entry.config, {**entry.settings, **common, **options}, f"{name}.decoder")
-    if not isinstance(found, ModelConfig):
+    if not isinstance(found, CaptionerConfig):
         raise ConfigError(f"decoder={other!r} is no captioner, so it has no decoder for {name}; choose another")
     if found.memory_dim != config.memory_dim:
         raise ConfigError(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from pydantic import model_validator
 
 from legenda.attention.config import AttentionConfig
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.models.config import Config
+from legenda.models.config import ModelConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class TranslatorConfig(AttentionConfig, Config):
+class TranslatorConfig(AttentionConfig, ModelConfig):
     """Options of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
 
     The options of attention are those of the encoder, as in NG-SAN's Table 8. Tokens have no boxes, so options that
@@ -36,8 +36,8 @@ class TranslatorConfig(AttentionConfig, Config):
     norm_first: bool = False
     """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_translator(self) -> Self:
         if self.dim % self.num_heads or self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)
@@ -45,3 +45,4 @@ class TranslatorConfig(AttentionConfig, Config):
             raise ConfigError(
                 "the tokens of a sentence have no boxes: leave geometry, distance and window of a translator at none"
             )
+        return self

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from legenda.config import PositiveInt, Probability
-from legenda.models.config import ModelConfig
+from legenda.models.config import CaptionerConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpDownConfig(ModelConfig):
+class UpDownConfig(CaptionerConfig):
     """Options of `updown`; the defaults are the paper's sizes (section 4.1)."""
 
     encoder_class: ClassVar[str] = "legenda.models.updown:UpDownEncoder"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from legenda.attention.registries import Act
 from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.models.config import ModelConfig
+from legenda.models.config import CaptionerConfig
 
 if TYPE_CHECKING:
     from legenda.attention.additive import AdditiveAttention
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from legenda.models.x_linear import ConcatUpdate
 
 
-@dataclass(frozen=True, kw_only=True)
-class XLinearConfig(ModelConfig):
+class XLinearConfig(CaptionerConfig):
     """Options of both models of the paper; the defaults are those of the released X-LAN."""
 
     encoder_class: ClassVar[str] = "legenda.models.x_linear:XLinearEncoder"
@@ -58,12 +58,13 @@ class XLinearConfig(ModelConfig):
     output_dropout: Probability = 0.5
     """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_x_linear(self) -> Self:
         if self.dim % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.mid_channels < 1:
             raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+        return self
 
     @property
     def as_released(self) -> bool:
@@ -110,7 +111,6 @@ class XLinearConfig(ModelConfig):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class XLanConfig(XLinearConfig):
     """Options of X-LAN and the rows of its Table 3; the defaults are those of the released code.
 

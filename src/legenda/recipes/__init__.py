@@ -1,13 +1,10 @@
 """Recipes: the configurations of runs, for the papers, their tables, and small data sets."""
 
-from dataclasses import replace
-
 from legenda.data.captions import ScenesData
 from legenda.errors import ConfigError, did_you_mean
 from legenda.plugins import Registry
 from legenda.recipes.library import library_recipes
-from legenda.recipes.recipe import Recipe
-from legenda.recipes.recipe_json import read_recipe, recipe_to_json
+from legenda.recipes.recipe import Recipe, read_recipe, recipe_to_toml
 
 RECIPES: Registry[Recipe] = Registry("recipe", {})
 """The recipes that users registered, which precede those of the library."""
@@ -31,8 +28,8 @@ def get_recipe(name: str) -> Recipe:
     if large is not None and large.task == "captioning" and not isinstance(large.data, ScenesData):
         small = recipes[f"scenes.{large.model}"]
         overrides = {**small.model_overrides, **large.model_overrides}
-        return replace(small, name=name, summary=f"on scenes, small: {large.summary}", model_overrides=overrides)
+        return small.replace(name=name, summary=f"on scenes, small: {large.summary}", model_overrides=overrides)
     raise ConfigError(f"there is no recipe {name!r}; {did_you_mean(name, recipes)}")
 
 
-__all__ = ["RECIPES", "Recipe", "all_recipes", "get_recipe", "read_recipe", "recipe_to_json"]
+__all__ = ["RECIPES", "Recipe", "all_recipes", "get_recipe", "read_recipe", "recipe_to_toml"]

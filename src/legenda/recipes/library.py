@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from legenda.config import merge
+from legenda.data.registry import DATASETS
 from legenda.models import describe_model, list_models
 from legenda.recipes.recipe import Data, Recipe
-from legenda.recipes.recipe_json import read_data, read_stage
 from legenda.training.config import TrainingConfig
 
 _FILES = (
@@ -79,7 +79,7 @@ def _rows(rows: Sequence[Any]) -> Iterator[dict[str, Any]]:
 def _sizes_of(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return those sizes that a model has and its name does not fix, and its dropout rates above `max_dropout`."""
     entry = describe_model(model)
-    defaults = {field.name: field.default for field in fields(entry.config)}
+    defaults = {name: field.default for name, field in entry.config.model_fields.items()}
     limit = sizes.get("max_dropout", math.inf)
     rates = {name: rate for name, rate in defaults.items() if name.endswith("dropout") and isinstance(rate, float)}
     return {
@@ -90,12 +90,13 @@ def _sizes_of(model: str, sizes: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _data(name: str) -> Data:
-    return read_data(_part("data", name), f"data.{name}")
+    settings = _part("data", name)
+    return merge(DATASETS.get(settings["kind"]), settings, f"data.{name}")
 
 
 @cache
 def _stage(name: str) -> TrainingConfig:
-    return read_stage(_part("training", name), f"training.{name}")
+    return merge(TrainingConfig, _part("training", name), f"training.{name}")
 
 
 def _part(table: str, name: str) -> dict[str, Any]:

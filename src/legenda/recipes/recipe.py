@@ -1,18 +1,46 @@
-"""The configuration of a run as one frozen dataclass."""
+"""The configuration of a run: its dictionary form, changes by key=value, and TOML.
+
+A recipe in TOML has a table for its model, its data and each stage of its training:
+
+    task = "captioning"
+    [model]
+    name = "ngsan"
+    num_layers = 3
+    [data]
+    kind = "scenes"
+    [training]
+    epochs = 23
+    [fine_tuning]
+    objective = "self_critical"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
 
-from legenda.errors import ConfigError
-from legenda.training.config import TrainingConfig
+from pydantic import Field, SkipValidation, model_validator
+
+from legenda.config import Config, merge, to_json
+from legenda.data.registry import DATASETS
+from legenda.errors import CheckpointError, ConfigError, did_you_mean
+from legenda.io import read_text
+from legenda.models import describe_model
+from legenda.models.location import find_model
+from legenda.models.registry import configure
+from legenda.plugin_records import check_plugins
+from legenda.run_config import read_config
+from legenda.run_files import CONFIG
+from legenda.training.config import TrainingConfig, stage_name
 
 
 @runtime_checkable
 class Data(Protocol):
-    """The settings of a recipe's data: frozen dataclasses of plain fields and paths."""
+    """The settings of a recipe's data: configurations of plain fields and paths, with their `kind`."""
 
     def open(self, progress: Callable[[str], None]) -> Any:
         """Return what the recipe's task is created from; `progress` gets lines about the steps of loading."""
@@ -23,24 +51,249 @@ class Data(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The configuration of a run: a model, its data, its task and its training stages.
-
-    model_overrides: fields of the model's configuration that differ from those of the named model; the size of the
-    vocabulary and the width of the features follow from the data. stages: at least one; each later stage starts from
-    the best model of the stage before.
-    """
+class Recipe(Config):
+    """The configuration of a run: a model, its data, its task and its training stages."""
 
     name: str
-    summary: str
-    model: str
-    model_overrides: Mapping[str, Any] = field(default_factory=dict)
-    data: Data
-    stages: tuple[TrainingConfig, ...]
+    """The name on the command line."""
+    summary: str = ""
+    """One line for lists."""
     task: str = "captioning"
     """The name of the registered task that is created from the opened data."""
+    model: str
+    """The name of the model."""
+    model_overrides: Mapping[str, Any] = Field(default_factory=dict)
+    """Fields of the model's configuration that differ from those of the named model; the size of the vocabulary and the
+    width of the features follow from the data."""
+    data: Annotated[SkipValidation[Any], DATASETS.of_kind()]
+    """The settings of the data."""
+    stages: tuple[TrainingConfig, ...]
+    """Training stages, at least one; each later stage starts from the best model of the stage before."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_recipe(self) -> Self:
         if not self.stages:
             raise ConfigError(f"the recipe {self.name} has no stages; give it one, as in stages=(TrainingConfig(),)")
+        return self
+
+    def with_seed(self, seed: int) -> Recipe:
+        """Return the recipe with the seed of all stages changed."""
+        return self.replace(stages=tuple(stage.replace(seed=seed) for stage in self.stages))
+
+    def select_stages(self, stages: Literal["all", "first"]) -> Recipe:
+        """Return the recipe, or its first stage of two; raise ConfigError where it has only one."""
+        if stages == "first" and len(self.stages) == 1:
+            raise ConfigError("--stages first needs a recipe of two stages; this one has one")
+        return self.replace(stages=self.stages[:1]) if stages == "first" else self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the recipe as dictionaries, lists and scalars, in the form of its TOML."""
+        stages = {stage_name(index): to_json(stage) for index, stage in enumerate(self.stages)}
+        model = {"name": self.model, **to_json(self.model_overrides)}
+        rest = {name: getattr(self, name) for name in ("name", "summary", "task")}
+        return {**rest, "model": model, "data": to_json(self.data), **stages}
+
+    def override(self, changes: Mapping[str, Any]) -> Recipe:
+        """Return the recipe with fields changed, as in {"model": {"dim": 64}, "training": {"epochs": 3}}.
+
+        Raise ConfigError for an unknown field, which names the nearest one, and for a wrong value.
+        """
+        parts = dict(zip(stage_names(self), self.stages, strict=True))
+        known = ("name", "summary", "task", "model", "data", *parts)
+        values: dict[str, Any] = {}
+        for name, change in changes.items():
+            if name not in known:
+                raise ConfigError(f"a recipe has no part {name!r}; {self._suggest(name)}")
+            if name in ("name", "summary", "task"):
+                values[name] = change
+                continue
+            if name == "model" and isinstance(change, str):
+                change = {"name": change}
+            if not isinstance(change, Mapping):
+                raise ConfigError(f"{name} takes fields, as in {name}.FIELD=VALUE, not {change!r}")
+            if name == "model":
+                values |= self._override_model(change)
+            elif name == "data":
+                values["data"] = self._override_data(change)
+            else:
+                parts[name] = merge(parts[name], change, name)
+        return self.replace(**values, stages=tuple(parts.values()))
+
+    def _override_model(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        change = dict(change)
+        name = change.pop("name", self.model)
+        overrides = {**(self.model_overrides if name == self.model else {}), **change}
+        decoder, old = change.get("decoder"), self.model_overrides.get("decoder")
+        if isinstance(decoder, str):
+            overrides["decoder"] = {"name": decoder}
+        elif (
+            isinstance(decoder, Mapping)
+            and isinstance(old, Mapping)
+            and decoder.get("name", old["name"]) == old["name"]
+        ):
+            overrides["decoder"] = {**old, **decoder}
+        config = describe_model(name).config
+        derived = [field for field in config.derived if field in change]
+        if derived:
+            raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
+        configure(name, {**overrides, **{field: 1 for field in config.derived if field in config.model_fields}})
+        return {"model": name, "model_overrides": overrides}
+
+    def _override_data(self, change: Mapping[str, Any]) -> Any:
+        if change.get("kind", self.data.kind) != self.data.kind:
+            return merge(DATASETS.get(str(change["kind"])), change, "data")
+        return merge(self.data, change, "data")
+
+    def _suggest(self, name: str) -> str:
+        """Return the end of a sentence that names the parts, or the part with a field of that name."""
+        parts = [("model", describe_model(self.model).config), ("data", type(self.data)), ("training", TrainingConfig)]
+        owners = [f"{part}.{name}" for part, kind in parts if name in kind.model_fields]
+        if "schedule" not in name and not owners and name in type(self.stages[0].schedule).model_fields:
+            owners = [f"training.schedule.{name}"]
+        if owners:
+            return f"did you mean {owners[0]}?"
+        return did_you_mean(name, ("model", "data", *stage_names(self)))
+
+
+def stage_names(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of a recipe's stages: training, fine_tuning, stage_3, ..."""
+    return tuple(map(stage_name, range(len(recipe.stages))))
+
+
+def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
+    """Return key=value assignments, such as training.epochs=3, as nested dictionaries.
+
+    Values are TOML; what is no TOML is a string, and between brackets a list of strings. Raise ConfigError for an
+    assignment without key or value.
+    """
+    changes: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        *path, last = key.split(".")
+        if not equals or not all((*path, last)):
+            raise ConfigError(f"{assignment!r} is no change of a recipe; write KEY=VALUE, as in training.epochs=3")
+        inner = changes
+        for name in path:
+            value = inner.setdefault(name, {})
+            if not isinstance(value, dict):  # a model, a decoder or a schedule by its name, with fields
+                value = inner[name] = {"name" if name in ("model", "decoder") else "kind": value}
+            inner = value
+        inner[last] = _parse_value(text)
+    return changes
+
+
+def changes_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command with the changes of fields, such as
+    training.epochs=3, which may stand between its options, behind the first.
+    """
+    changes = [position for position, argument in enumerate(arguments) if re.match(r"[a-z_]\w*(\.\w+)+=", argument)]
+    rest = [argument for position, argument in enumerate(arguments) if position not in changes]
+    first = rest[:1] if rest and not rest[0].startswith("-") else []
+    return [*first, *(arguments[position] for position in changes), *rest[len(first) :]]
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        if text.startswith("[") and text.endswith("]"):
+            return [_parse_value(part.strip()) for part in text[1:-1].split(",") if part.strip()]
+        return None if text in ("none", "null", "None") else text
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Return the recipe of a TOML file; raise ConfigError or DataError, naming the file, where it holds none."""
+    try:
+        return recipe_from_dict(tomllib.loads(read_text(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is no TOML ({error}); give a file as legenda recipes NAME prints it") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def recipe_from_dict(content: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a dictionary in the form of `Recipe.to_dict`."""
+    content = dict(content)
+    stages: list[TrainingConfig] = []
+    while (name := stage_name(len(stages))) in content:
+        stages.append(merge(TrainingConfig, _table(content.pop(name), name), name))
+    model = _table(content.pop("model", None), "model")
+    if not isinstance(model.get("name"), str):
+        raise ConfigError('the recipe names no model; write [model] and name = "ngsan", for instance')
+    data = _table(content.pop("data", None), "data")
+    unknown = sorted(content.keys() - {"name", "summary", "task"})
+    if unknown:
+        known = ("name", "summary", "task", "model", "data", stage_name(len(stages)))
+        raise ConfigError(f"a recipe has no part {unknown[0]!r}; {did_you_mean(unknown[0], known)}")
+    values = {"name": "mine", **content, "model": model["name"], "data": data, "stages": tuple(stages)}
+    return Recipe(**values).override({"model": model})
+
+
+def _table(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"the recipe has no table [{name}]; give a file as legenda recipes NAME prints it")
+    return dict(value)
+
+
+def recipe_to_toml(recipe: Recipe) -> str:
+    """Return the recipe as TOML, with the description of each field as its comment; fields of the value None follow
+    as comments.
+    """
+    content = recipe.to_dict()
+    model = describe_model(recipe.model).config
+    lines = [f"{name} = {_toml(content[name])}" for name in ("name", "summary", "task")]
+    derived = {field: 1 for field in model.derived if field in model.model_fields}
+    settings = configure(recipe.model, {**recipe.model_overrides, **derived})
+    lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(settings, "model", skip=("name", *model.derived))]
+    lines += ["", "[data]", *_fields(recipe.data, "data")]
+    for name, stage in zip(stage_names(recipe), recipe.stages, strict=True):
+        lines += ["", f"[{name}]", *_fields(stage, name)]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(config: Config, table: str, skip: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of a table, and of the tables in it."""
+    tables: list[tuple[str, Config]] = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if name in skip:
+            continue
+        if isinstance(value, Config):
+            tables.append((name, value))
+            continue
+        about = " ".join((field.description or "").split())
+        if about:
+            yield f"# {about}"
+        yield f"# {name} =" if value is None else f"{name} = {_toml(to_json(value))}"
+    for name, value in tables:
+        yield from ("", f"[{table}.{name}]", *_fields(value, f"{table}.{name}"))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{json.dumps(str(key))} = {_toml(part)}" for key, part in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) -> Recipe:
+    """Return the recipe for the model of a trained run, which replaces the first of several stages.
+
+    run: a name that `find_model` takes. stages: "first" keeps the first stage, which then starts from the run. Raise
+    CheckpointError where its folder holds no run, or where the model needs a plugin that is not loaded.
+    """
+    folder = find_model(run)
+    config = read_config(folder, "--init-from takes the folder of a trained run")
+    check_plugins(config, folder / CONFIG, "model")
+    try:
+        name, options = config["model"]["name"], dict(config["model"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f'{folder / CONFIG} has no usable "model" part; --init-from takes the folder of a trained run'
+        ) from error
+    derived = describe_model(name).config.derived
+    overrides = {key: value for key, value in options.items() if key not in derived}
+    left = recipe.stages if stages == "first" else recipe.stages[1:] or recipe.stages
+    return recipe.replace(model=name, model_overrides=overrides, stages=left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,8 +186,7 @@ def _photographs(root: Path) -> Iterator[Path]:
 
 def _data_folders(data: Any) -> list[Path]:
     """Return the folders of the files that the settings of a data set name, each once."""
-    assert dataclasses.is_dataclass(data)
-    values = [getattr(data, field.name) for field in dataclasses.fields(data)]
+    values = [getattr(data, name) for name in type(data).model_fields]
     paths = [path for value in values for path in (value if isinstance(value, tuple) else (value,))]
     folders = (path if path.is_dir() else path.parent for path in paths if isinstance(path, Path))
     return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))

@@ -6,7 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -72,7 +72,7 @@ class Settings(BaseModel):
                 no_repeat_ngram_size=search.no_repeat_ngram_size,
                 forbidden_last_words=search.forbidden_last_words,
             )
-        search = replace(search, **changes)
+        search = search.replace(**changes)
         if self.num_captions > search.beam_size and not search.do_sample:
             raise ConfigError(f"num_captions must be at most beam_size={search.beam_size}, not {self.num_captions}")
         return Request(model, self.num_captions, search)

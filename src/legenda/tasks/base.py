@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -157,8 +157,7 @@ def predict_split(
 def set_vocabulary(model: Model, vocabulary: Vocabulary) -> None:
     """Give a model its vocabulary; it never generates the unknown token."""
     model.vocabulary = vocabulary
-    model.generation_config = replace(
-        model.generation_config,
+    model.generation_config = model.generation_config.replace(
         bos_token_id=vocabulary.bos_token_id,
         eos_token_id=vocabulary.eos_token_id,
         suppress_tokens=() if vocabulary.unk_token_id is None else (vocabulary.unk_token_id,),

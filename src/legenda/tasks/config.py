@@ -2,20 +2,16 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal
+from typing import Literal, Self
 
-from legenda.config import Bound, Bounded, Count, NonNegativeInt, PositiveInt, Probability
+from pydantic import Field, model_validator
+
+from legenda.config import Config, Count, Fraction, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 
-Fraction = Annotated[float, Bound("in [0, 1]", lambda value: 0 <= value <= 1)]
 
-
-@dataclass(frozen=True, kw_only=True)
-class SelfCriticalConfig(Bounded):
+class SelfCriticalConfig(Config):
     """Self-critical sequence training (Rennie et al., 2017): sampling, reward, baseline and reduction."""
-
-    section: ClassVar[str] = "training.self_critical."
 
     num_samples: Count = 5
     """Captions sampled per image and step; with beam search the beam size, all of whose captions are used."""
@@ -26,7 +22,7 @@ class SelfCriticalConfig(Bounded):
     baseline: Literal["greedy", "mean_of_others", "mean"] = "mean_of_others"
     """The reward that is subtracted: that of the greedy caption (AoANet, X-LAN), the mean over the image's other
     samples, or the mean over all its samples (MD-SAN, for beams)."""
-    rewards: Mapping[str, float] = field(default_factory=lambda: {"CIDEr-D": 1.0})
+    rewards: Mapping[str, float] = Field(default_factory=lambda: {"CIDEr-D": 1.0})
     """The weight of each reward."""
     reward_includes_eos: bool = True
     """Whether the end token counts as a word of captions and references (AoANet, X-LAN: yes; MD-SAN: no)."""
@@ -47,23 +43,21 @@ class SelfCriticalConfig(Bounded):
     xe_weight: Probability = 0.0
     """Weight of the cross-entropy of the image's reference captions; the policy gradient has 1 - `xe_weight`."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_self_critical(self) -> Self:
         if self.num_samples < 2 and self.baseline != "greedy":
             raise ConfigError(f"a baseline {self.baseline} needs training.self_critical.num_samples of at least 2")
         if not self.rewards or not all(math.isfinite(weight) for weight in self.rewards.values()):
             raise ConfigError("training.self_critical.rewards needs at least one reward, each with a finite weight")
+        return self
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScheduledSamplingConfig(Bounded):
+class ScheduledSamplingConfig(Config):
     """Scheduled sampling (Bengio et al., 2015): how often an input token is replaced by a sample of the model.
 
     The probability grows by `increment` every `interval` epochs after `start_epoch`, up to `max_prob`; an `increment`
     of 0 turns it off.
     """
-
-    section: ClassVar[str] = "training.scheduled_sampling."
 
     increment: Fraction = 0.0
     start_epoch: NonNegativeInt = 0
@@ -75,15 +69,12 @@ class ScheduledSamplingConfig(Bounded):
         return min(self.increment * (max(epoch - 1 - self.start_epoch, 0) // self.interval), self.max_prob)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig(Bounded):
+class ObjectiveConfig(Config):
     """What a training stage minimizes, and on which batches."""
-
-    section: ClassVar[str] = "training."
 
     objective: Literal["cross_entropy", "self_critical"] = "cross_entropy"
     """The negative log-likelihood of the reference captions, or minus the expected reward of sampled captions."""
-    self_critical: SelfCriticalConfig = field(default_factory=SelfCriticalConfig)
+    self_critical: SelfCriticalConfig = Field(default_factory=SelfCriticalConfig)
     """Settings of the objective self_critical."""
     batch_size: PositiveInt = 10
     """Examples (images, questions, sentence pairs) per step, the total over all devices and accumulation steps."""
@@ -95,4 +86,4 @@ class ObjectiveConfig(Bounded):
     label_smoothing_target: Literal["all", "non_target"] = "all"
     """The words that share the smoothed mass: all (Szegedy et al., 2016), or all but the target, in which case the loss
     is the KL divergence, whose minimum is 0 (AoANet and X-Transformer as released)."""
-    scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
+    scheduled_sampling: ScheduledSamplingConfig = Field(default_factory=ScheduledSamplingConfig)

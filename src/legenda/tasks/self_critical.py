@@ -41,7 +41,7 @@ class SelfCriticalObjective(CaptionObjective):
         xe_weight = self.settings.xe_weight
         self.loss_weights = (1 - xe_weight, xe_weight) if xe_weight else (1.0,)
         names = ("bos_token_id", "eos_token_id", "suppress_tokens", "finished_beams")
-        defaults = model.generation_config.values_of(*names)
+        defaults = {name: getattr(model.generation_config, name) for name in names}
         self.generation_config = GenerationConfig(**defaults, max_length=self.settings.max_length)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -97,7 +96,7 @@ class Translation(ReportedTask):
         translator: Translator = self.build_model(model, {**options, "vocab_size": len(vocabulary)})
         set_vocabulary(translator, vocabulary)
         translator.subwords = data.subwords if init_from is None else load_subwords(init_from / SUBWORDS)
-        translator.generation_config = replace(translator.generation_config, max_length=data.max_length + 1)
+        translator.generation_config = translator.generation_config.replace(max_length=data.max_length + 1)
         return translator
 
     def metric_names(self) -> Collection[str]:

@@ -45,7 +45,7 @@ def init_word_embeddings(model: CoAttentionModel, vectors: np.ndarray) -> None:
     if vectors.shape != embedding.shape:
         raise ConfigError(
             f"the word vectors have {vectors.shape[1]} dimensions but {model.name} takes {embedding.shape[1]}; give "
-            f"others with --data.vectors, or set --model.word-dim {vectors.shape[1]}"
+            f"others with data.vectors=true, or set model.word_dim={vectors.shape[1]}"
         )
     embedding.copy_(torch.from_numpy(vectors))
 

@@ -12,10 +12,11 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from torch import Tensor, nn
 
-from legenda.config import Bounded, NonNegativeInt, merge
-from legenda.errors import CheckpointError, ConfigError
+from legenda.config import NonNegativeInt
+from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
 from legenda.models.weights import check_finite
 from legenda.run_files import STATE
@@ -25,13 +26,15 @@ _HINT = "delete it to train from the start, or copy it again"
 
 
 @dataclass
-class Progress(Bounded):
+class Progress:
     """How far a run is: finished epochs, steps within the current epoch and in all, and the best score so far.
 
     stage: the index of the current stage, from 0, with the epochs and steps before it (`stage_epoch`, `stage_step`) and
     its validation scores. sums: metrics summed over `sum_steps` steps, for the history. average_updates: updates of the
     weight average. scaler: state of the gradient scaler of fp16. finished: whether all stages are trained.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     epoch: NonNegativeInt = 0
     step_in_epoch: NonNegativeInt = 0
@@ -132,13 +135,13 @@ def read_progress(folder: Path) -> Progress:
         metadata = verified(lambda: _metadata(path), path, _HINT)
         if metadata["checksum"] != _checksum(metadata["progress"]):
             raise ValueError("the progress differs from its checksum")
-        progress = merge(Progress, json.loads(metadata["progress"]), "progress")
+        progress = TypeAdapter(Progress).validate_json(metadata["progress"], strict=True)
         if progress.finished and progress.best is None:
             raise ValueError("a finished run has a best score")
         if progress.stage_epoch > progress.epoch or progress.stage_step > progress.step:
             raise ValueError("a stage starts before the current epoch and step")
         return progress
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, ConfigError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a training state; {_HINT}") from error
 
 

@@ -1,13 +1,14 @@
 """The settings of a training run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, InstanceOf, model_validator
 
 from legenda.config import Count, NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.tasks.config import ObjectiveConfig
-from legenda.training.schedules import Schedule, StepDecay
+from legenda.training.schedules import SCHEDULES, Schedule, StepDecay
 
 
 def stage_name(index: int) -> str:
@@ -15,20 +16,19 @@ def stage_name(index: int) -> str:
     return ("training", "fine_tuning")[index] if index < 2 else f"stage_{index + 1}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainingConfig(ObjectiveConfig):
     """How a model is optimized, evaluated and saved during one training stage."""
 
     epochs: PositiveInt = 15
     gradient_accumulation_steps: PositiveInt = 1
     """Chunks into which each step's examples are split, one after the other, to save memory."""
-    schedule: Schedule = field(default_factory=StepDecay)
+    schedule: Annotated[InstanceOf[Schedule], SCHEDULES.of_kind()] = Field(default_factory=StepDecay)
     optimizer: Literal["adam", "adamw", "radam", "sgd"] = "adam"
     betas: tuple[Probability, Probability] = (0.9, 0.98)
     """The first one is the momentum of sgd, which has no second one."""
     eps: NonNegativeFloat = 1e-8
     weight_decay: NonNegativeFloat = 0.0
-    dropout: Mapping[str, float] = field(default_factory=dict)
+    dropout: Mapping[str, float] = Field(default_factory=dict)
     """Dropout rates of this stage that differ from the model's configuration, by field name; the decoder of another
     model keeps its rates."""
     max_grad_norm: NonNegativeFloat = 1.0
@@ -62,8 +62,9 @@ class TrainingConfig(ObjectiveConfig):
     checkpoint_every: NonNegativeInt = 0
     """Steps between checkpoints within an epoch; 0 writes them at the ends of epochs only."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_training(self) -> Self:
         unknown = [name for name in self.dropout if not name.endswith(("dropout", "_drop"))]
         if unknown:
             raise ConfigError(f"training.dropout names {unknown[0]!r}, which is not a dropout rate; leave it out")
+        return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,7 +98,7 @@ def train(
         inherit_generation_config(model, init_from)
     for stage in stages:
         configure(model_name, {**vars(model.config), **stage.dropout})  # raises for rates that the model lacks
-    config = {"model": model.describe(), **sections, "stages": [asdict(stage) for stage in stages]}
+    config = {"model": model.describe(), **sections, "stages": [to_json(stage) for stage in stages]}
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
     config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}

@@ -5,19 +5,22 @@ Steps are counted from 0 and epochs from 1; both, and the validation scores, are
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Literal, Self
 
-from legenda.config import Bound, Bounded, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import model_validator
+
+from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
 from legenda.errors import ConfigError
 from legenda.plugins import Registry
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule(Bounded):
-    """Base class of schedules, which registered ones have too: the learning rate of each step."""
+class Schedule(Config):
+    """Base class of schedules, which registered ones have too: the learning rate of each step.
 
-    section: ClassVar[str] = "training.schedule."
+    kind: the name under which a schedule is registered, as in `kind: Literal["noam"] = "noam"`.
+    """
+
+    kind: str
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:
         """Return the learning rate at a step of an epoch, after validations gave `scores`."""
@@ -33,13 +36,13 @@ def _warmup(step: int, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
 class StepDecay(Schedule):
     """Linear warm-up to `learning_rate`, then multiplication by `decay` after each of the given epochs.
 
     AoANet's release uses 2e-4 without warm-up, times 0.8 after every third epoch.
     """
 
+    kind: Literal["step_decay"] = "step_decay"
     learning_rate: PositiveFloat = 3e-4
     warmup_steps: NonNegativeInt = 1000
     decay: PositiveFloat = 0.5
@@ -56,17 +59,18 @@ class StepDecay(Schedule):
         return epoch > max(self.decay_after, default=math.inf)
 
 
-@dataclass(frozen=True, kw_only=True)
 class EpochwiseLR(Schedule):
     """One learning rate per epoch, as in NG-SAN (section 5.1) and MD-SAN's release; the last one is kept."""
 
+    kind: Literal["epochwise"] = "epochwise"
     learning_rates: tuple[PositiveFloat, ...] = (1e-4, 2e-4, *[3e-4] * 4, *[1.5e-4] * 3, *[7.5e-5] * 3, *[3.75e-5] * 3)
     """The default is NG-SAN's: warm-up over three epochs, halved after the sixth and every third epoch from there."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_epochwise_l_r(self) -> Self:
         if not self.learning_rates:
             raise ConfigError("training.schedule.learning_rates needs at least one rate")
+        return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate of an epoch."""
@@ -77,13 +81,13 @@ class EpochwiseLR(Schedule):
         return epoch >= len(self.learning_rates) and self.learning_rates[-1] < max(self.learning_rates)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Noam(Schedule):
     """Linear warm-up over `warmup_steps`, then decay with the inverse square root of the step (Vaswani et al., 2017).
 
     X-LAN and X-Transformer use it with their model dimension as `dim`.
     """
 
+    kind: Literal["noam"] = "noam"
     factor: PositiveFloat = 1.0
     dim: PositiveInt = 1024
     warmup_steps: PositiveInt = 10_000
@@ -94,21 +98,22 @@ class Noam(Schedule):
         return self.factor * self.dim**-0.5 * min(number**-0.5, number * self.warmup_steps**-1.5)
 
 
-@dataclass(frozen=True, kw_only=True)
 class InverseSqrt(Schedule):
     """Linear warm-up from `initial_learning_rate` to `learning_rate`, then inverse square root decay.
 
     The schedule of translation (fairseq's inverse_sqrt; Ott et al., 2018): `Noam` with its two sizes in one rate.
     """
 
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
     learning_rate: PositiveFloat = 5e-4
     initial_learning_rate: PositiveFloat = 1e-7
     warmup_steps: PositiveInt = 4000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_inverse_sqrt(self) -> Self:
         if self.initial_learning_rate > self.learning_rate:
             raise ConfigError("training.schedule needs a learning_rate not below initial_learning_rate")
+        return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step."""
@@ -118,7 +123,6 @@ class InverseSqrt(Schedule):
         return self.learning_rate * math.sqrt(self.warmup_steps / step)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Plateau(Schedule):
     """Multiply the rate by `factor` after more than `patience` validations without improvement.
 
@@ -127,8 +131,9 @@ class Plateau(Schedule):
     accepts a slightly worse score as an improvement; this implementation does not.)
     """
 
+    kind: Literal["plateau"] = "plateau"
     learning_rate: PositiveFloat = 2e-5
-    factor: Annotated[float, Bound("in (0, 1]", lambda value: 0 < value <= 1)] = 0.5
+    factor: PositiveFraction = 0.5
     patience: NonNegativeInt = 3
     threshold: NonNegativeFloat = 1e-4
 
@@ -145,10 +150,10 @@ class Plateau(Schedule):
         return self.learning_rate * self.factor**reductions
 
 
-@dataclass(frozen=True, kw_only=True)
 class Constant(Schedule):
     """A constant rate after linear warm-up."""
 
+    kind: Literal["constant"] = "constant"
     learning_rate: PositiveFloat = 1e-5
     warmup_steps: NonNegativeInt = 0
 
@@ -157,10 +162,10 @@ class Constant(Schedule):
         return self.learning_rate * _warmup(step, self.warmup_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Linear(Schedule):
     """From `learning_rate` at the first step to 0 at `total_steps` (Up-Down)."""
 
+    kind: Literal["linear"] = "linear"
     learning_rate: PositiveFloat = 0.01
     total_steps: PositiveInt = 60_000
 
@@ -173,21 +178,22 @@ class Linear(Schedule):
         return step >= self.total_steps
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cosine(Schedule):
     """Linear warm-up to `learning_rate`, then cosine decay to `min_learning_rate`, reached at `total_steps`."""
 
+    kind: Literal["cosine"] = "cosine"
     learning_rate: PositiveFloat = 3e-4
     min_learning_rate: NonNegativeFloat = 0.0
     total_steps: PositiveInt = 100_000
     warmup_steps: NonNegativeInt = 1000
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_cosine(self) -> Self:
         if self.min_learning_rate > self.learning_rate or self.warmup_steps >= self.total_steps:
             raise ConfigError(
                 "training.schedule needs a min_learning_rate up to learning_rate, and warmup_steps below total_steps"
             )
+        return self
 
     def at(self, step: int, epoch: int, scores: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the learning rate at a step."""
@@ -203,15 +209,5 @@ class Cosine(Schedule):
 
 
 SCHEDULES: Registry[type[Schedule]] = Registry(
-    "schedule",
-    {
-        "step_decay": StepDecay,
-        "epochwise": EpochwiseLR,
-        "noam": Noam,
-        "inverse_sqrt": InverseSqrt,
-        "plateau": Plateau,
-        "constant": Constant,
-        "linear": Linear,
-        "cosine": Cosine,
-    },
+    "schedule", {kind.model_fields["kind"].default: kind for kind in Schedule.__subclasses__()}
 )

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Self, get_args
 
 import numpy as np
+from pydantic import model_validator
 
 from legenda.data.scenes.language import references
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
@@ -66,7 +67,6 @@ def _draw(scenes: Sequence[Scene]) -> dict[str, np.ndarray]:
     return {"features": features, "boxes": boxes, "mask": mask}
 
 
-@dataclass(frozen=True, kw_only=True)
 class SceneCounts(SplitSizes):
     """How many scenes each split has, and the seed of their worlds; no two splits or seeds share a scene."""
 
@@ -78,9 +78,11 @@ class SceneCounts(SplitSizes):
     cache: Path | None = None
     """A folder that keeps the regions of the scenes for other runs."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check_scene_counts(self) -> Self:
         if not self.families:
             raise ConfigError(f"families must name at least one of {', '.join(get_args(Family))}")
+        return self
 
     def generate(self, name: str) -> SceneSplit:
         """Return the scenes of the split train, val or test, drawn and read back."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.models.config import ModelConfig
+from legenda.models.config import CaptionerConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from legenda.models.aoanet.encoder import RefinerLayer
 
 
-@dataclass(frozen=True, kw_only=True)
-class AoANetConfig(AttentionConfig, ModelConfig):
+class AoANetConfig(AttentionConfig, CaptionerConfig):
     """Options of AoANet and its ablations; the defaults are those of the released code.
 
     `reading="paper"` follows the equations as printed: no ReLU after region and word embeddings, normalization after
@@ -72,8 +72,8 @@ class AoANetConfig(AttentionConfig, ModelConfig):
     context_dropout: bool = True
     """Dropout also of the context as input of the next step."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_ao_a_net(self) -> Self:
         if self.dim * self.multi_head_scale % self.num_heads:
             raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
         if self.use_bn not in (0, 1, 2):
@@ -89,6 +89,7 @@ class AoANetConfig(AttentionConfig, ModelConfig):
         if self.recurrent and self.dim % 2:
             raise ConfigError(f"recurrent=True needs an even dim, not {self.dim}")
         self.check(self.dim)
+        return self
 
     @property
     def word_channels(self) -> int:

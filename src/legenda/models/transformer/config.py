@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from pydantic import model_validator
 
 from legenda.attention.config import AttentionConfig
 from legenda.attention.registries import BOX_EMBEDDINGS
 from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.models.config import ModelConfig
+from legenda.models.config import CaptionerConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformerConfig(AttentionConfig, ModelConfig):
+class TransformerConfig(AttentionConfig, CaptionerConfig):
     """Options of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
 
     Where the paper is open: post-norm with a last normalization after each stack (as in PyTorch's Transformer), output
@@ -36,11 +36,12 @@ class TransformerConfig(AttentionConfig, ModelConfig):
     ordered: bool = False
     """The regions are frames of a video in their order; the sinusoids of their positions are added to them."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_transformer(self) -> Self:
         if self.dim % self.num_heads or self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
         self.check(self.dim)
+        return self
 
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of the encoder."""

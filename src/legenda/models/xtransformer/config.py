@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from legenda.config import Bound, Count, PositiveInt, Probability
+from pydantic import Field, model_validator
+
+from legenda.config import Count, PositiveInt, Probability
 from legenda.errors import ConfigError
 from legenda.models.x_linear_config import XLinearConfig
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from legenda.models.xtransformer.decoder import XTransformerLayer
 
 
-@dataclass(frozen=True, kw_only=True)
 class XTransformerConfig(XLinearConfig):
     """Options of X-Transformer; the defaults are those of the released code, as the paper gives no details.
 
@@ -38,13 +38,14 @@ class XTransformerConfig(XLinearConfig):
     """Of the update of each token (the residual dropout of a decoder layer)."""
     word_dropout: float = 0.1
     """Of the token embeddings."""
-    position_base: Annotated[float, Bound("above 1", lambda value: value > 1)] = 10000.0
+    position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The wavelengths of the positions rise from 2 pi to 2 pi times this."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _check_xtransformer(self) -> Self:
         if self.dim % 2:
             raise ConfigError(f"dim={self.dim} must be even for sine and cosine of the positions")
+        return self
 
     def encoder_arguments(self) -> dict[str, Any]:
         """Return the arguments of X-LAN's encoder, here with a feed-forward network after each layer."""

@@ -8,9 +8,8 @@ from typing import Literal
 
 from legenda.errors import ConfigError
 from legenda.models import describe_model
+from legenda.models.registry import configure
 from legenda.recipes import get_recipe
-from legenda.recipes.model_options import ModelOptions
-from legenda.recipes.overrides import select_stages
 from legenda.recipes.recipe import Recipe
 from legenda.recipes.tables import all_tables
 
@@ -44,6 +43,8 @@ def _first_rows(prefix: str) -> dict[str, tuple[str, Stages]]:
 
 def _configuration(recipe: Recipe, stages: Stages) -> str:
     """Return a text that is equal for equal models, data and stages."""
-    kept = select_stages(recipe, stages)
-    model = ModelOptions.of(kept, None).defaults
+    kept = recipe.select_stages(stages)
+    config = describe_model(recipe.model).config
+    derived = {field: 1 for field in config.derived if field in config.model_fields}
+    model = configure(recipe.model, {**recipe.model_overrides, **derived})
     return repr((recipe.task, describe_model(recipe.model).config.__qualname__, model, recipe.data, kept.stages))

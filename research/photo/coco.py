@@ -1,6 +1,6 @@
 """Prepare the captions and boxes of COCO, and the captions of the photographs: one compact file.
 
-    python research/photo/captions.py DATA OUT
+    python research/photo/coco.py DATA OUT
 
 writes OUT/vocabulary.txt, OUT/captions.npz and OUT/embedding.npy, vectors of the words to begin with. COCO's images
 of which no caption or box may be used in any stage are left out: those of coco_splits/withheld_photos.txt and
