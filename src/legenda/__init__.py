@@ -35,6 +35,7 @@ _MODULES = (
     "importers",
     "metrics",
     "models",
+    "papers",
     "recipes",
     "tasks",
     "text",

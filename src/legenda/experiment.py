@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from legenda.compute import ComputeOptions, Precision
 from legenda.evaluation.runs import describe_data
-from legenda.recipes import Recipe, get_recipe
-from legenda.recipes.recipe import continue_from
+from legenda.papers import get_recipe
+from legenda.recipes import Recipe, continue_from
 from legenda.tasks.registry import TASKS
 from legenda.training import TrainResult, check_folder
 from legenda.training import train as train_model

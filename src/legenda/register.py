@@ -103,5 +103,5 @@ def register_feature_store(suffix: str) -> Callable[[T], T]:
 
 def register_recipe(recipe: T) -> T:
     """Register a `legenda.recipes.Recipe` under its name, and return it."""
-    resolve("legenda.recipes:RECIPES").add(getattr(recipe, "name"), recipe)  # noqa: B009
+    resolve("legenda.papers:RECIPES").add(getattr(recipe, "name"), recipe)  # noqa: B009
     return recipe

@@ -1,4 +1,4 @@
-"""`legenda models`: every named model, with its paper and its number of parameters."""
+"""`legenda models`: every model, with its paper and its number of parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """List the models with their parameters at the paper's size, their task, their paper and the row of its table."""
+    """List the models with their parameters at the paper's size, their task and their paper.
+
+    Variants of them, such as the rows of the papers' ablations, are recipes, which legenda recipes lists.
+    """
 
     filter: tyro.conf.Positional[str | None] = None
     """A text in the name, the summary, the paper or the task, or a pattern such as "aoanet*"; by default all."""
@@ -38,14 +41,14 @@ def run(arguments: Sequence[str]) -> None:
     from legenda.models.registry import build_model
     from legenda.terminal import create_console
 
-    columns = ("model", "parameters", "task", "what it is", "paper", "row")
+    columns = ("model", "parameters", "task", "what it is", "paper")
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     table.columns[1].justify = "right"
-    for name in sorted(names, key=lambda name: (MODELS.get(name).task != "captioning", name)):
+    for name in sorted(names, key=lambda name: MODELS.get(name).task != "captioning"):
         entry = MODELS.get(name)
         with torch.device("meta"):
             count = build_model(name, {"vocab_size": entry.vocab_size}).parameter_count
-        table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper, entry.row)
+        table.add_row(name, f"{count:,}", entry.task, entry.summary, entry.paper)
     console = create_console()
     if not console.is_terminal:
         console = create_console(width=400)  # a pipe has no width: do not wrap lines
@@ -53,4 +56,4 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _describe(entry: "Entry") -> str:
-    return " ".join((entry.task, entry.summary, entry.paper, entry.row))
+    return " ".join((entry.task, entry.summary, entry.paper))

@@ -1,12 +1,22 @@
-"""`legenda recipes`: list the recipes, or print one in full."""
+"""`legenda recipes`: list the recipes by their purpose, or print one in full."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tyro
 
 from legenda.cli._filter import matching
 from legenda.cli.options import parse
+from legenda.papers import RECIPES, all_recipes, all_tables, get_recipe
+from legenda.recipes import Recipe, recipe_to_toml
+
+START, MODELS, TABLES, OTHERS, OWN = (
+    "Start here: photographs, and small models",
+    "The papers' models on COCO",
+    "Rows of the papers' tables (legenda recipes ngsan.table2 lists them, legenda table ngsan.table2 trains them)",
+    "Other tasks: videos, questions, grounding, translation",
+    "Yours",
+)
 
 
 @dataclass(frozen=True)
@@ -20,16 +30,45 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Print to the standard output."""
     options = parse(Options, arguments, "recipes")
-    from legenda.recipes import all_recipes, get_recipe, recipe_to_toml
-
     recipes = all_recipes()
-    if options.filter is not None:
-        found = matching(options.filter, recipes, lambda name: recipes[name].summary)
-        if options.filter in recipes or not found:
+    if options.filter is None:
+        _print_groups(recipes)
+    else:
+        names = matching(options.filter, recipes, lambda name: recipes[name].summary)
+        if options.filter in recipes or not names:
             print(recipe_to_toml(get_recipe(options.filter)), end="")
             return
-        recipes = {name: recipes[name] for name in found}
-    width = max(map(len, recipes), default=0)
-    for name, recipe in recipes.items():
-        print(f"{name:<{width}}  {recipe.summary}")
-    print("\nlegenda recipes NAME prints one in full; legenda train NAME trains it.")
+        _print_lines({name: recipes[name].summary for name in names})
+        print()
+    print("legenda recipes NAME prints one in full; legenda train NAME trains it.")
+
+
+def _print_groups(recipes: Mapping[str, Recipe]) -> None:
+    """Print a line for each recipe, and one for the rows of each table, under the headings of their purposes."""
+    groups: dict[str, dict[str, str]] = {title: {} for title in (START, MODELS, TABLES, OTHERS, OWN)}
+    tables = all_tables()
+    for name in sorted(recipes, key=lambda name: name.startswith("flickr8k.")):
+        recipe = recipes[name]
+        table = tables.get(name.rpartition(".")[0])
+        if name in RECIPES:
+            groups[OWN][name] = recipe.summary
+        elif table is not None:
+            groups[TABLES][f"{table.name}.*"] = f"{table.title} ({table.source})"
+        elif name.startswith("coco."):
+            groups[MODELS][name] = recipe.summary
+        elif name.partition(".")[0] in ("photo", "scenes", "flickr8k"):
+            groups[START][name] = recipe.summary
+        else:
+            groups[OTHERS][name] = recipe.summary
+    width = max(len(name) for group in groups.values() for name in group)
+    for title, group in groups.items():
+        if group:
+            print(title)
+            _print_lines(group, width)
+            print()
+
+
+def _print_lines(summaries: Mapping[str, str], width: int = 0) -> None:
+    width = width or max(map(len, summaries), default=0)
+    for name, summary in summaries.items():
+        print(f"{name:<{width}}  {summary}")

@@ -12,8 +12,8 @@ from legenda.compute import ComputeOptions, Precision
 from legenda.config import Config, Count, PositiveInt
 from legenda.errors import ConfigError, did_you_mean
 from legenda.experiment import train_recipe
-from legenda.recipes import Recipe, get_recipe, read_recipe
-from legenda.recipes.recipe import changes_first, continue_from, parse_changes
+from legenda.papers import get_recipe
+from legenda.recipes import Recipe, changes_first, continue_from, parse_changes, read_recipe
 
 
 class TrainOptions(Config):

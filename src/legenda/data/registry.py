@@ -21,4 +21,4 @@ DATASETS: Registry[type] = Registry(
         "number_words": "legenda.data.numerals:NumberWordsData",
     },
 )
-"""A kind is a configuration with its name as `kind`, and with `open` and `split`, as `legenda.recipes.recipe.Data`."""
+"""A kind is a configuration with its name as `kind`, and with `open` and `split`, as `legenda.recipes.Data`."""

@@ -16,7 +16,7 @@ from legenda.evaluation.predict import generate, load_examples, predict
 from legenda.evaluation.results import ScoreDict, caption_settings, evaluation_path, write_evaluation
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
 from legenda.metrics import evaluate
-from legenda.recipes.recipe import Data
+from legenda.recipes import Data
 from legenda.search_options import SearchOptions
 from legenda.tasks.predict import collapse_repeats as collapse
 from legenda.tasks.predict import score_captions

@@ -24,7 +24,7 @@ from legenda.models.location import find_model
 from legenda.models.model import Model
 from legenda.models.weights import load_weights
 from legenda.plugin_records import check_plugins
-from legenda.recipes.recipe import Data
+from legenda.recipes import Data
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STAGE_WEIGHTS
 from legenda.tasks.base import Task

@@ -1,11 +1,12 @@
-"""The registry of named models, whose rows are in model_table.toml."""
+"""The registries of models and decoders.
+
+A variant of a model, such as a row of a paper's ablation, is a base model and overrides: a recipe of `legenda.papers`.
+"""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from legenda.plugins import Registry, resolve
@@ -19,7 +20,6 @@ class Entry:
     """One named model: its configuration, what the name fixes in it, and where it comes from.
 
     config_class: the class of its configuration, or where it is as "module:attribute".
-    row: the table of the paper, and the row in it, that this model is; empty for none.
     vocab_size: the size of the paper's vocabulary with its special ids, for which parameters are counted.
     task: what it is for.
     """
@@ -28,7 +28,6 @@ class Entry:
     paper: str
     summary: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    row: str = ""
     vocab_size: int = 9488
     task: str = "captioning"
 
@@ -38,23 +37,81 @@ class Entry:
         return resolve(self.config_class)
 
 
-def read_models() -> dict[str, Entry]:
-    """Return the entries of model_table.toml."""
-    models: dict[str, Entry] = {}
-    for family in tomllib.loads(
-        files("legenda.models").joinpath("model_table.toml").read_text(encoding="utf-8")
-    ).values():
-        common = {key: family[key] for key in ("vocab_size", "task") if key in family}
-        for name, (summary, *rest) in family["models"].items():
-            row: str = rest[0] if rest else ""
-            settings: dict[str, Any] = rest[1] if rest[1:] else {}
-            paper = settings.pop("paper", family["paper"])
-            settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-            models[name] = Entry(family["config"], paper, summary, settings, row, **common)
-    return models
+_TRANSFORMER = "legenda.models.transformer.config:TransformerConfig"
+_XLAN, _NGSAN = "Pan et al., CVPR 2020", "Guo et al., CVPR 2020"
 
-
-MODELS: Registry[Entry] = Registry("model", read_models())
+MODELS: Registry[Entry] = Registry(
+    "model",
+    {
+        "transformer": Entry(_TRANSFORMER, _NGSAN, "SAN: the Transformer, the baseline"),
+        "nsan": Entry(_TRANSFORMER, _NGSAN, "N-SAN: instance-normalized queries", {"norm": "in"}),
+        "gsan": Entry(_TRANSFORMER, _NGSAN, "G-SAN: query-dependent geometry", {"geometry": "query"}),
+        "ngsan": Entry(
+            _TRANSFORMER,
+            _NGSAN,
+            "NG-SAN: normalized queries and query-dependent geometry",
+            {"norm": "in", "geometry": "query"},
+        ),
+        "ort": Entry(
+            _TRANSFORMER,
+            "Herdade et al., NeurIPS 2019",
+            "Object Relation Transformer: relative geometry, six layers, normalization first",
+            {"geometry": "relative", "num_layers": 6, "norm_first": True},
+        ),
+        "aoanet": Entry(
+            "legenda.models.aoanet.config:AoANetConfig",
+            "Huang et al., ICCV 2019",
+            "AoANet: attention on attention in encoder and decoder",
+            vocab_size=10370,
+        ),
+        "updown": Entry(
+            "legenda.models.updown_config:UpDownConfig",
+            "Anderson et al., CVPR 2018",
+            "Up-Down: an attention LSTM and a language LSTM",
+            vocab_size=10010,
+        ),
+        "xlan": Entry(
+            "legenda.models.x_linear_config:XLanConfig", _XLAN, "X-LAN: X-Linear attention in an encoder and an LSTM"
+        ),
+        "xtransformer": Entry(
+            "legenda.models.xtransformer.config:XTransformerConfig",
+            _XLAN,
+            "X-Transformer: X-Linear attention in a Transformer",
+        ),
+        "mdsan": Entry(
+            "legenda.models.mdsan_config:MdsanConfig",
+            "Ji et al., MD-SAN",
+            "MD-SAN: distance-sensitive attention of several branches",
+            vocab_size=10201,
+        ),
+        "meshed": Entry(
+            "legenda.models.mdsan_config:MeshedConfig",
+            "Cornia et al., CVPR 2020",
+            "Meshed-Memory Transformer, on which MD-SAN's release is based",
+            vocab_size=10201,
+        ),
+        "mcan": Entry(
+            "legenda.models.co_attention_config:McanConfig",
+            "Yu et al., CVPR 2019",
+            "MCAN: answers to questions, by co-attention of question and regions",
+            vocab_size=20572,
+            task="vqa",
+        ),
+        "mcan_grounding": Entry(
+            "legenda.models.co_attention_config:GroundingConfig",
+            "Yu et al., ACM MM 2020",
+            "MCAN for grounding: the region that an expression means",
+            task="grounding",
+        ),
+        "translator": Entry(
+            "legenda.models.translator_config:TranslatorConfig",
+            "Vaswani et al., NeurIPS 2017",
+            "Transformer-Base for translation",
+            vocab_size=32768,
+            task="translation",
+        ),
+    },
+)
 
 DECODERS: Registry[Entry] = Registry("decoder", {})
 """Decoders that users register apart from a model; each entry has a `CaptionerConfig` with `build_decoder`."""

@@ -118,7 +118,7 @@ class XLanConfig(XLinearConfig):
     in Eqs. 8 and 10, no normalization after Eq. 10, and no layer with normalization between attention and GLU. Keys and
     values have separate updates (Eq. 8; the last layer's keys are not read and have none), and the LSTM reads the
     concatenation of embedding, global feature and context instead of the embedding and the sum of the other two
-    (section 3.3.3). Sizes are in the named model `xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1),
+    (section 3.3.3). Sizes are in the recipe `coco.xlan_paper`: one head of 1,024 channels with D_c = 512 (section 4.1),
     the plain ELU (alpha 1), and no activation after the embedding of regions and tokens. Dropout, which the paper does
     not mention, stays.
     """

@@ -21,7 +21,7 @@ from legenda.data.scenes.world import Family
 from legenda.errors import DataError
 from legenda.extractors import read_image
 from legenda.extractors.sources import SUFFIXES
-from legenda.recipes.recipe import Data
+from legenda.recipes import Data
 from legenda.report.overlay import blank_canvas
 
 CaptionCheck = Callable[[str], tuple[bool | None, str]]

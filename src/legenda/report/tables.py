@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 
 from legenda.io import write_text
-from legenda.recipes.tables import PaperTable
+from legenda.papers import PaperTable
 from legenda.report.page import read_asset
 
 PAPER, HERE = "paper", "here"
