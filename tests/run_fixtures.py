@@ -17,7 +17,7 @@ from legenda.data.captions import KarpathyData, ScenesData
 from legenda.evaluation.runs import describe_data, load_captioner_run
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
-from legenda.recipes.recipe import Data
+from legenda.recipes import Data
 
 if TYPE_CHECKING:
     from legenda.pipeline import Pipeline
@@ -48,12 +48,12 @@ def run_command(capsys) -> Callable[..., tuple[int, str, str]]:
 def make_run(tmp_path_factory, sized) -> Callable[..., Path]:
     """A run folder with a model of random weights, small, but with a long way to its end."""
 
-    def make(name: str, data: Data, folder: str = "", **sections: object) -> Path:
+    def make(name: str, data: Data, folder: str = "", options: dict | None = None, **sections: object) -> Path:
         opened = data.open(lambda _: None)
         torch.manual_seed(len(name))
         small = sized(name, dim=8, num_heads=2, num_layers=1, ff_dim=8, geometry_dim=4, dropout=0.0)
         model = legenda.create_model(
-            name, vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small
+            name, vocab_size=len(opened.vocabulary), feature_dim=opened.feature_dim, **small | (options or {})
         ).eval()
         model.vocabulary = opened.vocabulary
         path = tmp_path_factory.mktemp("runs") / (folder or name)

@@ -23,8 +23,7 @@ import legenda
 from legenda.evaluation.caption_files import IMAGE_COUNTS
 from legenda.extractors import bottom_up
 from legenda.metrics.spice import JARS_VARIABLE
-from legenda.recipes import get_recipe
-from legenda.recipes.tables import get_table
+from legenda.papers import get_recipe, get_table
 from test_docs import PAGES, ROOT
 
 GUIDE = PAGES["docs/guides/coco.md"]

@@ -17,7 +17,8 @@ import legenda.cli
 from legenda.cli import options
 from legenda.cli.main import COMMANDS, main
 from legenda.cli.train import TrainOptions
-from legenda.recipes import get_recipe, recipe_to_toml
+from legenda.papers import get_recipe
+from legenda.recipes import recipe_to_toml
 from legenda.text import Vocabulary
 from test_docs import FILES, PAGES, README
 

@@ -10,7 +10,8 @@ from legenda.cli.main import main
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.experiment import train
-from legenda.recipes import Recipe, get_recipe
+from legenda.papers import get_recipe
+from legenda.recipes import Recipe
 from legenda.training import Noam
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,12 +19,13 @@ from legenda.decoding import greedy
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import LegendaError, install_line
 from legenda.models import location
+from legenda.papers import get_recipe
 from legenda.text import Vocabulary
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "caption_onnx.py"
 WORDS, FEATURE_DIM, MAX_LENGTH = [f"w{number}" for number in range(9)], 6, 5
 SIZES = {"dim": 8, "num_heads": 2, "num_layers": 1, "decoder_layers": 1, "ff_dim": 8, "mid_dim": 4}
-FAMILIES = ("transformer", "xlan", "ngsan", "aoanet", "updown", "xtransformer", "mdsan", "mdsan_paper", "meshed")
+FAMILIES = ("transformer", "xlan", "ngsan", "aoanet", "updown", "xtransformer", "mdsan", "coco.mdsan_paper", "meshed")
 RULES = {
     "no_immediate_repeat": True,
     "suppress_tokens": (1, 4),
@@ -43,10 +44,11 @@ def _unchecked_shapes():
 
 def create(name: str, **generation) -> legenda.models.Captioner:
     torch.manual_seed(1)
+    name, overrides = (get_recipe(name).model, get_recipe(name).model_overrides) if "." in name else (name, {})
     known = legenda.models.describe_model(name).config.model_fields
     sizes = {option: size for option, size in SIZES.items() if option in known}
     vocabulary = Vocabulary.build([WORDS], min_count=1)
-    model = legenda.create_model(name, vocab_size=len(vocabulary), feature_dim=FEATURE_DIM, **sizes).eval()
+    model = legenda.create_model(name, vocab_size=len(vocabulary), feature_dim=FEATURE_DIM, **sizes, **overrides).eval()
     model.vocabulary = vocabulary
     model.generation_config = GenerationConfig(max_length=MAX_LENGTH, **generation)
     return model

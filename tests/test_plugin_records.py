@@ -7,9 +7,9 @@ import pytest
 
 import legenda
 from legenda import LegendaError
+from legenda.papers import get_recipe
 from legenda.plugin_records import check_plugins, describe_plugins
-from legenda.recipes import get_recipe
-from legenda.recipes.recipe import continue_from
+from legenda.recipes import continue_from
 
 pytestmark = pytest.mark.usefixtures("forget_plugins")
 PATH = Path("run/config.json")

@@ -8,7 +8,7 @@ import pytest
 
 from legenda.cli.main import COMMANDS, main
 from legenda.models import describe_model, list_models
-from legenda.recipes import all_recipes
+from legenda.papers import all_recipes, all_tables
 from legenda.training import TrainingConfig
 
 
@@ -77,19 +77,23 @@ def test_models_and_recipes_are_listed(capsys):
     assert len(out.splitlines()) >= 4
     code, out, _ = call(capsys, "recipes")
     assert code == 0
-    assert "scenes.ngsan" in out
+    names = {line.split()[0] for line in out.splitlines() if "  " in line}
+    tables = {name.rpartition(".")[0] for name in all_recipes()} & set(all_tables())
+    assert names == {f"{table}.*" for table in tables} | {
+        name for name in all_recipes() if name.rpartition(".")[0] not in tables
+    }
 
 
 def test_models_and_recipes_are_filtered(capsys):
-    code, out, _ = call(capsys, "models", "aoanet_b*")
+    code, out, _ = call(capsys, "models", "aoa*")
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["model", "aoanet_base"]
+    assert [line.split()[0] for line in out.splitlines()] == ["model", "aoanet"]
     _, out, _ = call(capsys, "models", "Grounding")
     assert {line.split()[0] for line in out.splitlines()[1:]} == set(list_models(task="grounding"))
     _, out, _ = call(capsys, "recipes", "moving")
-    assert [line.split()[0] for line in out.splitlines()[:4]] == [name for name in all_recipes() if "video." in name]
-    _, out, _ = call(capsys, "recipes", "coco.xlan_encoder?")
-    assert out.count("coco.") == 5
+    assert {line.split()[0] for line in out.splitlines()[:4]} == {name for name in all_recipes() if "video." in name}
+    _, out, _ = call(capsys, "recipes", "xlan.table3.encoder?")
+    assert out.count("xlan.table3.") == 5
 
 
 ERRORS = [

@@ -33,11 +33,12 @@ NUMBERS = NumberWordsData(train=40, validation=3, test=6)
 def made(tmp_path_factory, sized) -> Callable[..., Path]:
     """A run folder with a small model of random weights."""
 
-    def make(task: str, model: str, data: Any, seed: int = 0, **config: object) -> Path:
+    def make(task: str, model: str, data: Any, seed: int = 0, options: dict | None = None, **config: object) -> Path:
         opened = data.open(lambda _: None)
         torch.manual_seed(seed)
         sizes = {"dim": 8, "num_heads": 2, "num_layers": 1, "ff_dim": 8, "pool_dim": 8, "pooled_dim": 8, "word_dim": 8}
-        created = TASKS.get(task)(opened).create(model, sized(model, **sizes, geometry_dim=4, dropout=0.0)).eval()
+        small = sized(model, **sizes, geometry_dim=4, dropout=0.0)
+        created = TASKS.get(task)(opened).create(model, small | (options or {})).eval()
         extractor = getattr(opened.train, "extractor", None)
         folder = tmp_path_factory.mktemp("runs") / f"{model}{seed}"
         settings = {"task": task, "data": describe_data(data, folder), "extractor": extractor, **config}
@@ -80,7 +81,7 @@ def _expect_scores(data: dict, evaluated: dict) -> None:
 
 
 def test_questions_have_peoples_answer_and_those_of_the_models(question_run, made, tmp_path, capsys):
-    other = made("vqa", "mcan_gsa", QUESTIONS)
+    other = made("vqa", "mcan", QUESTIONS, 1, {"geometry": "query"})
     data = _report(question_run, other, "--split", "test", tmp_path / "report.html")
     assert "16 questions, " in capsys.readouterr().out
     evaluated = _evaluated(question_run)
@@ -129,7 +130,7 @@ def test_expressions_have_the_true_box_and_those_of_the_models(made, tmp_path):
 
 def test_sentences_have_their_references_and_no_picture(made, tmp_path):
     pytest.importorskip("sacrebleu", reason="needs sacrebleu")
-    runs = [made("translation", name, NUMBERS) for name in ("translator", "translator_nsa")]
+    runs = [made("translation", "translator", NUMBERS, seed, {"norm": norm}) for seed, norm in ((0, "none"), (1, "in"))]
     data = _report(*runs, "--split", "test", "--beam-size", 1, tmp_path / "report.html")
     assert [column["key"] for column in data["columns"]] == ["BLEU", "chrF", "exact"]
     assert [column["percent"] for column in data["columns"]] == [False, False, True]

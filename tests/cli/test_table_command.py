@@ -17,7 +17,7 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.cli.table import print_estimate_of
-from legenda.recipes.tables import PaperRow, get_table
+from legenda.papers import PaperRow, get_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -220,7 +220,7 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
             PaperRow("two", "coco.nsan", (None,) * 5, members=2),
         ),
     )
-    monkeypatch.setattr("legenda.recipes.tables.get_table", lambda _: table)
+    monkeypatch.setattr("legenda.papers.get_table", lambda _: table)
     line = f"table both --scenes {TABLE.partition('--scenes')[2]} {FEW} {SHORT} --beam-size 1 --out {out}"
     main(line.split())
     members = [out / "scenes.ngsan.table1.nsan_2" / f"seed{seed}" for seed in (0, 1)]

@@ -10,8 +10,7 @@ import pytest
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.table import process_environments
-from legenda.recipes.tables import all_tables, get_table
-from legenda.recipes.tables.shared import shared_recipe
+from legenda.papers import all_tables, get_table, shared_recipe
 from legenda.report.tables import Measured, score_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,8 +11,8 @@ import torch
 
 import legenda
 from legenda.cli.main import main
-from legenda.recipes import get_recipe
-from legenda.recipes.recipe import continue_from
+from legenda.papers import get_recipe
+from legenda.recipes import continue_from
 from legenda.training.checkpoint import read_progress
 
 pytestmark = pytest.mark.usefixtures("one_thread", "forget_plugins")

@@ -95,7 +95,8 @@ def scored(root: Path) -> list[Subject]:
 
 def recipes(root: Path) -> list[Subject]:
     """Return recipes as TOML; their data do not exist, so that none trains."""
-    from legenda.recipes import get_recipe, recipe_to_toml
+    from legenda.papers import get_recipe
+    from legenda.recipes import recipe_to_toml
 
     found = []
     for name in ("flickr8k.ngsan", "vqa2.mcan_small", "multi30k.nsa"):

@@ -11,6 +11,7 @@ from legenda.attention import (
     MaskedBatchNorm,
 )
 from legenda.models import Captioner, describe_model
+from legenda.papers import all_recipes
 
 VOCABULARY, FEATURES, ROWS, WORDS = 11, 6, 2, 5
 SMALL = {
@@ -104,7 +105,14 @@ MIXED = {
     ),
 }
 OWN = {"updown": {"dropout": 0.5}}  # it has none by default
-CASES = {name: (name, OWN.get(name, {})) for name in legenda.list_models()} | VARIANTS | MIXED
+TABLES = ("aoanet.table4", "xlan.table3", *(f"mdsan.table{number}" for number in (5, 7, 8, 9, 10, 11, 12)))
+PAPER_ROWS = {
+    name: (recipe.model, recipe.model_overrides)
+    for name, recipe in all_recipes().items()
+    if name.rpartition(".")[0] in TABLES or name.endswith("_paper")
+}
+"""Rows of the papers' ablations, and models as printed."""
+CASES = {name: (name, OWN.get(name, {})) for name in legenda.list_models()} | PAPER_ROWS | VARIANTS | MIXED
 REPRESENTATIVES = {
     "ngsan": "NG-SAN",
     "aoanet": "AoANet",
@@ -114,13 +122,13 @@ REPRESENTATIVES = {
     "updown": "additive attention to the features themselves, two LSTMs",
     "ort": "relative geometry, norm_first",
     "meshed": "memory slots, cross-attention to all layers",
-    "aoanet_paper": "AoANet as printed",
-    "mdsan_paper": "MD-SAN as printed",
-    "xlan_paper": "X-LAN as printed, one head, no activations",
-    "xlan_base": "additive attention in X-LAN, relu",
-    "aoanet_refine": "refiner without attention on attention, feed-forward networks, linear context",
-    "aoanet_lstm_aoa": "second LSTM with attention on attention",
-    "mdsan_heads_drop": "dropped heads, heads of another size",
+    "coco.aoanet_paper": "AoANet as printed",
+    "coco.mdsan_paper": "MD-SAN as printed",
+    "coco.xlan_paper": "X-LAN as printed, one head, no activations",
+    "xlan.table3.base": "additive attention in X-LAN, relu",
+    "aoanet.table4.refine": "refiner without attention on attention, feed-forward networks, linear context",
+    "aoanet.table4.lstm_aoa": "second LSTM with attention on attention",
+    "mdsan.table11.heads_40": "dropped heads, heads of another size",
     "none on qk, content+query+key": "all geometric biases, no norm",
     "norms first, absolute": "norm_first, absolute geometry, layer norm of keys",
     "affine norms, unscaled geometry per layer": "geometry_per_layer, geometry_scaled, affine instance norm",

@@ -15,6 +15,7 @@ from legenda.models.co_attention_config import GroundingConfig, McanConfig
 from legenda.models.grounding import Grounder
 from legenda.models.mcan import Mcan
 from legenda.models.registry import build_model
+from legenda.papers import get_recipe
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 
 SMALL = {
@@ -49,9 +50,9 @@ def grounder(seed=0, **options):
     return Grounder(GroundingConfig(**{**SMALL, **options})).eval()
 
 
-def parameters(name):
+def parameters(**options):
     with torch.device("meta"):
-        return build_model(name, {"vocab_size": 20572}).parameter_count
+        return build_model("mcan", {"vocab_size": 20572, **options}).parameter_count
 
 
 @pytest.fixture
@@ -64,17 +65,19 @@ QUESTION = torch.tensor([[4, 9, 1, 0, 0], [2, 3, 4, 5, 6]])
 
 def test_mcan_small_has_the_parameters_of_the_release():
     """51,640,891 and 300 numbers for each of OpenVQA's 20,572 words; MD-SAN prints 57.81M (Table XIV)."""
-    assert parameters("mcan") == 51_640_891 + 300 * 20_572 == 57_812_491
+    assert parameters() == 51_640_891 + 300 * 20_572 == 57_812_491
 
 
 def test_distances_and_branches_add_what_the_paper_adds():
     """MD-SAN prints 70.42M: two more attentions in each of six layers, and two numbers for each of 144 heads."""
     attention = 4 * (512 * 512 + 512)
-    assert parameters("mcan_dsa_msa") == 57_812_491 + 12 * attention + 288 == 70_420_267
+    assert (
+        parameters(**get_recipe("vqa2.mcan_dsa_msa").model_overrides) == 57_812_491 + 12 * attention + 288 == 70_420_267
+    )
 
 
 def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embedding():
-    assert parameters("mcan_gsa") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
+    assert parameters(geometry="query") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
 
 
 def test_grounding_has_no_biases_in_attention():

@@ -9,8 +9,10 @@ from legenda import Regions
 from legenda.attention import sinusoids
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
+from legenda.papers import get_recipe
 
 WORDS, FEATURES, DIM, HEADS = 11, 6, 16, 2
+PAPER = get_recipe("coco.mdsan_paper").model_overrides
 SMALL = {"vocab_size": WORDS, "feature_dim": FEATURES, "dim": DIM, "num_heads": HEADS, "num_layers": 2, "ff_dim": 24}
 
 
@@ -35,40 +37,43 @@ def steps(model, memory, tokens):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "parameters", "printed"),
+    ("row", "parameters", "printed"),
     [
-        ("mdsan", {}, 39_884_432, 39.9),
-        ("mdsan", {"branches": 1}, 33_574_448, 33.6),
-        ("mdsan", {"branches": 2}, 36_729_440, 36.7),
-        ("mdsan", {"branches": 4}, 43_039_424, 43.0),
-        ("mdsan_dsa", {}, 33_574_448, 33.6),
-        ("mdsan_plain", {}, 33_574_400, 33.6),
-        ("mdsan_msa", {}, 39_884_432 - 144, 39.9),
-        ("mdsan_msa_m2", {}, 36_729_440 - 96, 36.7),
-        ("mdsan_msa_m4", {}, 43_039_424 - 192, 43.0),
-        # Without the normalisations inside 9 branches and inside 6 attentions of the decoder.
-        ("mdsan_paper", {}, 39_884_432 - 15 * 1024, 39.9),
-        ("mdsan_talking", {}, 33_574_400 + 3 * 128, 33.6),
-        ("mdsan_heads", {}, 33_574_400 + 3 * (3 * 1024 * 513 + 512 * 1024), 39.9),
-        ("mdsan_heads_drop", {}, 39_875_072, 39.9),
-        ("mdsan_large", {}, 39_875_072, 39.9),
-        ("mdsan_extendqk", {}, 33_574_400 + 3 * 2 * 3584 * 513, 44.6),
-        ("mdsan_msa_2", {}, 33_574_448 + 2 * (1_050_624 + 1024 + 16), 35.7),
-        ("mdsan_msa_13", {}, 33_574_448 + 4 * (1_050_624 + 1024 + 16), 37.8),
-        ("mdsan_swin", {}, 33_574_400, 33.6),
-        ("mdsan_relpe", {}, 33_574_400 + 3 * 8 * 65, 33.6),
+        ("table13.full", 39_884_432, 39.9),
+        ("table13.dsa", 33_574_448, 33.6),
+        ("table13.plain", 33_574_400, 33.6),
+        ("table13.msa", 39_884_432 - 144, 39.9),
+        ("table5.m2", 36_729_440 - 96, 36.7),
+        ("table5.m4", 43_039_424 - 192, 43.0),
+        ("table10.talking", 33_574_400 + 3 * 128, 33.6),
+        ("table10.heads", 33_574_400 + 3 * (3 * 1024 * 513 + 512 * 1024), 39.9),
+        ("table11.heads_40", 39_875_072, 39.9),
+        ("table10.large", 39_875_072, 39.9),
+        ("table10.extendqk", 33_574_400 + 3 * 2 * 3584 * 513, 44.6),
+        ("table12.msa_2", 33_574_448 + 2 * (1_050_624 + 1024 + 16), 35.7),
+        ("table12.msa_13", 33_574_448 + 4 * (1_050_624 + 1024 + 16), 37.8),
+        ("table9.swin", 33_574_400, 33.6),
+        ("table7.relpe", 33_574_400 + 3 * 8 * 65, 33.6),
     ],
 )
-def test_parameters_of_tables_5_10_and_12(name, options, parameters, printed):
+def test_parameters_of_tables_5_to_13(row, parameters, printed):
+    recipe = get_recipe(f"mdsan.{row}")
     with torch.device("meta"):
-        found = legenda.create_model(name, vocab_size=10201, **options).parameter_count
-    assert found == parameters
-    assert round(found / 1e6, 1) == printed
+        model = legenda.create_model(recipe.model, vocab_size=10201, **recipe.model_overrides)
+    assert model.parameter_count == parameters
+    assert round(parameters / 1e6, 1) == printed
+
+
+def test_parameters_of_the_paper():
+    """Without the normalizations inside 9 branches and inside 6 attentions of the decoder."""
+    with torch.device("meta"):
+        model = legenda.create_model("mdsan", vocab_size=10201, **PAPER)
+    assert model.parameter_count == 39_884_432 - 15 * 1024
 
 
 @torch.no_grad()
 def test_as_printed_and_without_its_attention_it_is_torchs_transformer(draw_regions):
-    model = build("mdsan_paper", distance="none", branches=1)
+    model = build("mdsan", **PAPER, distance="none", branches=1)
     shape = {"d_model": DIM, "nhead": HEADS, "dim_feedforward": 24, "batch_first": True}
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**shape), 2, enable_nested_tensor=False)
     decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**shape), 2)
@@ -109,13 +114,13 @@ def copy(layer, reference, attentions, norms):
 
 
 def test_what_the_readings_change():
-    released, paper = build("mdsan"), build("mdsan_paper")
+    released, paper = build("mdsan"), build("mdsan", **PAPER)
     assert released.config.branch_norm
     assert released.decoder.layers[0].self_attn_inner_residual is not None
     assert not paper.config.branch_norm
     assert paper.decoder.layers[0].self_attn_inner_residual is paper.decoder.layers[0].cross_attn_inner_residual is None
-    assert build("mdsan_paper", branch_residual=True).config.branch_norm
-    fresh = legenda.create_model("mdsan_paper", **SMALL).decoder.position_table
+    assert build("mdsan", **PAPER, branch_residual=True).config.branch_norm
+    fresh = legenda.create_model("mdsan", **SMALL, **PAPER).decoder.position_table
     torch.testing.assert_close(fresh, sinusoids(torch.arange(55).float(), DIM))
     random = legenda.create_model("mdsan", vocab_size=WORDS, feature_dim=FEATURES).decoder.position_table
     bound = (6 / (55 + 512)) ** 0.5
@@ -193,7 +198,7 @@ def test_a_caption_longer_than_the_table_of_positions(draw_regions):
         ("transformer", {"branches": 2, "branch_residual": True, "norm_first": True}),
         ("mdsan", {"norm": "in", "geometry": "query", "norm_first": True}),
         ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "reading": "paper"}),
-        ("mdsan_dsa", {"decoder": {"name": "transformer", "num_layers": 1}}),
+        ("mdsan", {"branches": 1, "decoder": {"name": "transformer", "num_layers": 1}}),
         ("ngsan", {"decoder": {"name": "mdsan", "num_layers": 1}}),
         ("ngsan", {"decoder": "meshed"}),
         ("meshed", {"decoder": "transformer", "branches": 2}),

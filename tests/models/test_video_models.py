@@ -12,14 +12,18 @@ SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
 ORDERED = {
     "transformer": {"num_layers": 1, "ff_dim": 8, "ordered": True},
     "nsan": {"num_layers": 1, "ff_dim": 8, "ordered": True},
-    "aoanet_aoa": {"additive_dim": 8, "recurrent": True},
+    "AoA decoder": {"num_layers": 0, "multi_head": False, "additive_dim": 8, "recurrent": True},
     "aoanet": {"num_layers": 1, "ff_dim": 8, "recurrent": True},
 }
 
 
+def create(name: str, **options) -> legenda.models.Captioner:
+    return legenda.create_model("aoanet" if name == "AoA decoder" else name, **SIZES, **options)
+
+
 def case(name: str) -> tuple[legenda.models.Captioner, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    model = legenda.create_model(name, **SIZES, **ORDERED[name]).eval()
+    model = create(name, **ORDERED[name]).eval()
     return model, torch.randn(2, 4, 5), torch.randint(1, 7, (2, 3, 5))
 
 
@@ -27,7 +31,7 @@ def case(name: str) -> tuple[legenda.models.Captioner, torch.Tensor, torch.Tenso
 def test_the_order_of_frames_matters(name):
     model, frames, tokens = case(name)
     assert not torch.allclose(model(Regions(frames), tokens), model(Regions(frames.flip(1)), tokens), atol=1e-4)
-    plain = legenda.create_model(name, **SIZES, **{k: v for k, v in ORDERED[name].items() if v is not True}).eval()
+    plain = create(name, **{k: v for k, v in ORDERED[name].items() if v is not True}).eval()
     logits = [plain(Regions(given), tokens) for given in (frames, frames.flip(1))]
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-4)
 
@@ -74,4 +78,4 @@ def test_padding_between_frames_is_refused():
 
 def test_an_odd_width_is_refused():
     with pytest.raises(LegendaError, match="recurrent=True needs an even dim, not 9"):
-        legenda.create_model("aoanet_aoa", **SIZES | {"dim": 9, "num_heads": 3}, recurrent=True)
+        legenda.create_model("aoanet", **SIZES | {"dim": 9, "num_heads": 3}, recurrent=True)

@@ -9,7 +9,7 @@ from legenda.errors import LegendaError
 from legenda.models import Captioner, create_model
 from legenda.models.x_linear_config import XLanConfig
 from legenda.models.xtransformer.config import XTransformerConfig
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 
 WORDS = 9488
 PAPER = {"reading": "paper", "num_heads": 1, "alpha": 1.0, "region_act": "none", "word_act": "none"}

@@ -102,13 +102,13 @@ def test_each_layer_has_its_own_weight_and_each_branch_too():
 
 
 def test_what_has_no_geometric_weight_is_refused():
-    for name, options in (("transformer", {}), ("mdsan_relpe", {"geometry_dim": 8}), ("mdsan", {})):
+    for name, options in (("transformer", {}), ("ort", {"geometry_dim": 8}), ("mdsan", {})):
         with pytest.raises(LegendaError, match=f"{name} has no geometric weights"):
             geometric_weights(_model(name, **options), 1, RATIOS)
     with pytest.raises(LegendaError, match="gsan has no layer 2; choose from 1 to 1"):
         geometric_weights(_model("gsan"), 2, RATIOS)
-    without = legenda.create_model("aoanet_base", vocab_size=9, feature_dim=6, dim=8, num_heads=2)
-    with pytest.raises(LegendaError, match="aoanet_base has no multi-head self-attention in its encoder"):
+    without = legenda.create_model("aoanet", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=0)
+    with pytest.raises(LegendaError, match="aoanet has no multi-head self-attention in its encoder"):
         attentions_of(without, 1)
     xlan = legenda.create_model("xlan", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=1)
     with pytest.raises(LegendaError, match="xlan has no multi-head self-attention"):
@@ -151,7 +151,7 @@ def _grid(rows: int, columns: int) -> Regions:
 
 
 def test_z_of_distances_is_the_softmax_of_their_factors_alone():
-    model = _model("mdsan_dsa")
+    model = _model("mdsan", branches=1)
     (attention,) = attentions_of(model, 1)
     w, v = _array(attention.rescale.weight), _array(attention.rescale.shift)
     places = [(row, column) for row in range(2) for column in range(3)]
@@ -215,4 +215,4 @@ def test_z_needs_positions_and_one_kind_of_them():
     with pytest.raises(LegendaError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
         position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
     with pytest.raises(LegendaError, match="both geometry and distances"):
-        position_matrices(_model("mdsan_dsa", geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)
+        position_matrices(_model("mdsan", branches=1, geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)

@@ -28,6 +28,7 @@ from PIL import Image
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, find_things, make_scene
 from legenda.errors import LegendaError
+from legenda.papers import get_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,9 +38,16 @@ BOXES = np.array([[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]])
 
 @pytest.fixture(scope="module")
 def run_of(make_run):
-    """The run of a named model, made once."""
+    """The run of a model, or of the model of a row of a paper, made once."""
     made: dict[str, Path] = {}
-    return lambda name: made.setdefault(name, made.get(name) or make_run(name, SCENES))
+
+    def run(name: str) -> Path:
+        if name not in made:
+            model, options = (get_recipe(name).model, get_recipe(name).model_overrides) if "." in name else (name, {})
+            made[name] = make_run(model, SCENES, name, options)
+        return made[name]
+
+    return run
 
 
 def history(folder: Path, seed: int, scores: dict[int, float]) -> Path:
@@ -72,9 +80,9 @@ def test_runs_that_differ_in_their_seed_are_one_curve(run_script, tmp_path):
     [
         ("ngsan 3", ("ngsan",), ("--heads", "0", "1", "--count", "2")),
         ("ngsan 4", ("gsan",), ("--count", "2")),
-        ("aoanet 8", ("aoanet_base", "aoanet_aoa"), ()),
+        ("aoanet 8", ("aoanet.table4.base", "aoanet.table4.aoa"), ()),
         ("xlan 5", ("updown", "xlan"), ()),
-        ("mdsan 3", ("mdsan_dsa", "mdsan"), ()),
+        ("mdsan 3", ("mdsan.table7.dsa", "mdsan"), ()),
         ("mdsan 3", (), ()),
         ("mdsan 4", ("transformer", "mdsan"), ()),
         ("mdsan 4", ("mdsan",), ("--branch", "2", "--cell", "1")),
@@ -104,7 +112,7 @@ def test_image_files_are_titled_with_their_names(run_script, run_of, tmp_path):
     [
         ("ngsan 5", (), ()),
         ("ngsan 3", ("transformer",), ()),
-        ("aoanet 8", ("aoanet_aoa",), ()),
+        ("aoanet 8", ("aoanet.table4.aoa",), ()),
         ("xlan 5", ("transformer",), ()),
         ("mdsan 4", ("xlan",), ()),
         ("mdsan 4", ("mdsan",), ("--cell", "99")),

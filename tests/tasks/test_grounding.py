@@ -14,7 +14,7 @@ from legenda.data.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.data.refcoco import Expression
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.vocabulary import QuestionVocabulary
@@ -37,9 +37,9 @@ def task(data) -> Grounding:
     return Grounding(data)
 
 
-def create(task, model="mcan_grounding_gsa", **options):
+def create(task, model="mcan_grounding", **options):
     torch.manual_seed(0)
-    return task.create(model, {**SIZES, **options})
+    return task.create(model, {**SIZES, "geometry": "query", **options})
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_an_expression_without_a_near_region_teaches_nothing(released):
 
 def test_padded_regions_teach_nothing(task, data):
     """They lie on the true box here, and the loss and its gradients are those of a batch without them."""
-    model = create(task, "mcan_grounding")
+    model = create(task, geometry="none")
     split = data.train
     regions = split.read(np.arange(2))
     truth = torch.from_numpy(split.boxes[:2] / np.tile(split.sizes[:2], 2)).unsqueeze(1)

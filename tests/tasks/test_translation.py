@@ -195,7 +195,7 @@ def run(tmp_path_factory):
         eval_beam_size=1,
     )
     task = Translation(data.open(lambda _: None))
-    trained = train("translator_nsa", TINY, task, (training,), folder, sections={"recipe": "a test"})
+    trained = train("translator", {**TINY, "norm": "in"}, task, (training,), folder, sections={"recipe": "a test"})
     return folder, data, trained
 
 
@@ -214,7 +214,7 @@ def test_a_run_in_the_loop_leaves_a_model_that_translates(run):
 def test_a_run_can_begin_with_the_words_of_another(run):
     folder, data, _ = run
     task = Translation(data.replace(seed=1, train=32).open(lambda _: None))
-    model = task.create("translator_nsa", TINY, folder)
+    model = task.create("translator", TINY, folder)
     assert model.vocabulary == load_any(folder).vocabulary
     assert model.vocabulary != task.data.vocabulary
 

@@ -16,7 +16,7 @@ from legenda.data.vqa import Question
 from legenda.importers import load as load_released
 from legenda.metrics.vqa import Annotation
 from legenda.models.checkpoint import load_any
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
 from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
@@ -38,9 +38,9 @@ def task(data) -> Vqa:
     return Vqa(data)
 
 
-def create(task, model="mcan_gsa", **options):
+def create(task, model="mcan", **options):
     torch.manual_seed(0)
-    return task.create(model, {**SIZES, **options})
+    return task.create(model, {**SIZES, "geometry": "query", **options})
 
 
 def test_the_model_is_as_large_as_the_data_ask_for(task, data):
@@ -48,7 +48,7 @@ def test_the_model_is_as_large_as_the_data_ask_for(task, data):
     config = model.config
     assert (config.vocab_size, config.answers) == (len(data.vocabulary), len(data.answers))
     assert (config.feature_dim, config.max_text_length) == (data.feature_dim, data.max_text_length)
-    assert (model.name, model.vocabulary, model.answers) == ("mcan_gsa", data.vocabulary, data.answers)
+    assert (model.name, model.vocabulary, model.answers) == ("mcan", data.vocabulary, data.answers)
 
 
 def test_eight_questions_are_learnt_by_heart(task, data, one_thread):  # noqa: ARG001
@@ -128,7 +128,7 @@ def test_first_word_vectors(data):
     vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
     mcan = create(Vqa(replace(data, vectors=vectors)))
     assert torch.equal(mcan.backbone.embedding.weight.data, torch.from_numpy(vectors))
-    with pytest.raises(LegendaError, match="the word vectors have 16 dimensions but mcan_gsa takes 20"):
+    with pytest.raises(LegendaError, match="the word vectors have 16 dimensions but mcan takes 20"):
         create(Vqa(replace(data, vectors=vectors)), word_dim=20)
 
 
@@ -149,13 +149,13 @@ def test_what_is_no_model_or_loss_of_the_task(task, make, message):
 
 
 def test_a_model_with_geometry_needs_boxes(data):
-    with pytest.raises(LegendaError, match="holds no boxes, which mcan_gsa needs"):
+    with pytest.raises(LegendaError, match="holds no boxes, which mcan needs"):
         create(Vqa(replace(data, has_boxes=False)))
 
 
 def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
     task, training = Vqa(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy", eval_every=1)
-    trained = train("mcan_gsa", SIZES, task, (training,), tmp_path / "run", sections={})
+    trained = train("mcan", {**SIZES, "geometry": "query"}, task, (training,), tmp_path / "run", sections={})
     assert 0 <= trained.best <= 100
     model = load_any(tmp_path / "run")
     assert (model.vocabulary, model.answers) == (data.vocabulary, data.answers)
@@ -165,7 +165,7 @@ def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path
     others = replace(
         data, vocabulary=QuestionVocabulary(("<pad>", "<unk>", "how")), answers=AnswerVocabulary(("perhaps",))
     )
-    continued = Vqa(others).create("mcan_gsa", SIZES, tmp_path / "run")
+    continued = Vqa(others).create("mcan", SIZES, tmp_path / "run")
     assert (continued.vocabulary, continued.answers) == (data.vocabulary, data.answers)
 
 

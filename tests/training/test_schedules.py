@@ -9,8 +9,8 @@ import pytest
 import legenda
 from legenda.config import PositiveFloat, merge, to_json
 from legenda.errors import LegendaError
-from legenda.recipes import get_recipe
-from legenda.recipes.recipe import parse_changes
+from legenda.papers import get_recipe
+from legenda.recipes import parse_changes
 from legenda.tasks.config import ScheduledSamplingConfig
 from legenda.training import SCHEDULES, Constant, Cosine, EpochwiseLR, Linear, Noam, Plateau, Schedule, StepDecay
 from legenda.training.schedules import InverseSqrt

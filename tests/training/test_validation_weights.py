@@ -6,6 +6,7 @@ from lightning_fabric import Fabric
 from small_runs import DATA, TRAINING
 
 import legenda
+from legenda.papers import get_recipe
 from legenda.run_files import STATE
 from legenda.tasks import Captioning
 from legenda.training import Constant, train
@@ -16,11 +17,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(
-    "name", ["ngsan", "mdsan", "meshed", "aoanet", "aoanet_lstm", "aoanet_refine_aoa", "updown", "xlan", "xtransformer"]
+    ("name", "row"),
+    [
+        *((name, f"coco.{name}") for name in ("ngsan", "mdsan", "meshed", "aoanet", "updown", "xlan", "xtransformer")),
+        ("aoanet", "aoanet.table4.lstm"),
+        ("aoanet", "aoanet.table4.refine_aoa"),
+    ],
 )
-def test_validation_is_that_of_the_last_weights(tmp_path, sized, name):
+def test_validation_is_that_of_the_last_weights(tmp_path, sized, name, row):
     config = TRAINING.replace(epochs=3, schedule=Constant(learning_rate=1e-2), checkpoint_every=0)
     options = sized(name, dim=16, num_heads=2, num_layers=1, ff_dim=16, additive_dim=8, dropout=0.0)
+    options = {**options, **get_recipe(row).model_overrides}
     task = Captioning(DATA)
     train(name, options, task, (config,), tmp_path / "run", sections={"recipe": "a test"})
     state = safetensors.torch.load_file(tmp_path / "run" / STATE)

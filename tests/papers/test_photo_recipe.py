@@ -10,7 +10,7 @@ import legenda
 from legenda.cli.main import main
 from legenda.extractors.photo_data import PhotoData
 from legenda.models.location import ASSETS, PACKAGED
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 
 _COLORS = {"red": (220, 30, 30), "blue": (30, 60, 220), "green": (20, 160, 40), "white": (240, 240, 240)}
 

@@ -4,8 +4,8 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.errors import LegendaError
-from legenda.recipes import all_recipes, get_recipe, read_recipe, recipe_to_toml
-from legenda.recipes.recipe import parse_changes
+from legenda.papers import all_recipes, get_recipe
+from legenda.recipes import parse_changes, read_recipe, recipe_to_toml
 from legenda.training import Noam
 
 XLAN = get_recipe("coco.xlan")

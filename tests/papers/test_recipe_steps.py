@@ -8,8 +8,8 @@ import torch
 from default_data import write_default_data
 
 import legenda
-from legenda.recipes import all_recipes
-from legenda.recipes.recipe import stage_names
+from legenda.papers import all_recipes
+from legenda.recipes import stage_names
 from legenda.run_files import STATE
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
@@ -19,7 +19,7 @@ REPRESENTATIVES = ("coco.xlan", "refcoco.mcan", "wmt14.nsa")
 """Recipes that `make test` steps, too."""
 
 WIDTHS = {"dim": 64, "word_dim": 32, "ff_dim": 64, "additive_dim": 32, "pool_dim": 32, "pooled_dim": 32}
-"""Overrides of the widths, without which all steps would take an hour; `test_recipes.py` builds the models in full."""
+"""Overrides of the widths, without which all steps would take an hour; `test_paper_recipes.py` builds them in full."""
 
 DATA = {
     **{f"{kind}Data": {"train": 8, "validation": 2, "test": 1} for kind in ("Scenes", "MovingScenes")},
