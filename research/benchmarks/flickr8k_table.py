@@ -22,7 +22,7 @@ from legenda.evaluation.caption_files import read_references, read_single_predic
 from legenda.io import write_json
 from legenda.metrics import WITHOUT_JAVA, Difference, Scores, compare, evaluate, holm, intervals
 from legenda.metrics.spice import spice
-from legenda.recipes import all_recipes
+from legenda.papers import all_recipes
 from legenda.text import ptb_tokenize
 
 sys.path.append(str(Path(__file__).parents[1] / "figures"))

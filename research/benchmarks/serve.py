@@ -34,7 +34,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scene
 from legenda.evaluation.runs import describe_data
 from legenda.models import create_model
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 
 
 @dataclass(frozen=True)

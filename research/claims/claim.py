@@ -32,7 +32,8 @@ from legenda.data.splits import SplitSizes
 from legenda.errors import ConfigError, did_you_mean
 from legenda.evaluation.results import RowRun
 from legenda.io import read_text, write_text
-from legenda.recipes import Recipe, get_recipe, recipe_to_toml
+from legenda.papers import get_recipe
+from legenda.recipes import Recipe, recipe_to_toml
 from legenda.training.config import TrainingConfig
 from legenda.training.schedules import StepDecay
 

@@ -42,13 +42,14 @@ def aoanet_8(options: GateOptions) -> Figure:
         if not isinstance(decoder, AoANetDecoder):
             raise ConfigError(
                 f"{opened.folder} holds {opened.model.name}, whose decoder is not of AoANet's family; name runs such "
-                "as aoanet_base and aoanet_aoa"
+                "as those of scenes.aoanet.table4.base and scenes.aoanet.table4.aoa"
             )
         gated[name] = decoder.aoa is not None
     if set(gated.values()) != {True, False}:
         missing = "without" if any(gated.values()) else "with"
         raise ConfigError(
-            f"the figure needs a run {missing} AoA in its decoder too; name both aoanet_base and aoanet_aoa"
+            f"the figure needs a run {missing} AoA in its decoder too; name runs such as those of "
+            "scenes.aoanet.table4.base and scenes.aoanet.table4.aoa"
         )
     return _draw(runs, options, "AoANet, Figure 8: attention of each word, without and with AoA", "regions")
 

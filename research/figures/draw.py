@@ -54,7 +54,7 @@ FIGURES: Mapping[str, Entry] = {
     "ngsan 4": Entry("geometric weight by relative size", "the same", SurfaceOptions, ngsan.ngsan_4),
     "aoanet 8": Entry(
         "captions word by word, without and with AoA",
-        "two runs, such as aoanet_base and aoanet_aoa",
+        "two runs, such as those of scenes.aoanet.table4.base and .aoa",
         GateOptions,
         captions.aoanet_8,
     ),
@@ -66,7 +66,7 @@ FIGURES: Mapping[str, Entry] = {
     ),
     "mdsan 3": Entry(
         "effect of positions on the scores of each head (Z, Eq. 19)",
-        "runs such as mdsan_abspe, mdsan_relpe, mdsan_dsa; or none",
+        "runs such as those of scenes.mdsan.table7.abspe, .relpe and .dsa; or none",
         PositionOptions,
         mdsan.mdsan_3,
     ),

@@ -119,8 +119,8 @@ def _position_ratio(model: Captioner, attention: MultiHeadAttention, regions: Re
             encoder.box_embedding = box_embedding
         return _ratio(_scores(attention, inputs), _scores(attention, without_positions))
     raise ConfigError(
-        f"{model.name} has no positions in its encoder; name a run with some, such as mdsan_abspe, mdsan_relpe "
-        "or mdsan_dsa"
+        f"{model.name} has no positions in its encoder; name a run with some, such as that of "
+        "scenes.mdsan.table7.abspe or scenes.mdsan"
     )
 
 

@@ -46,7 +46,7 @@ class SurfaceOptions(ComputeOptions):
 
     ngsan.3 shows it over the relative distances dx and dy, with the relative sizes dw = dh fixed at 0.5, 1 and 2;
     ngsan.4 vice versa. As in the paper phi is that of content-independent geometry in a one-layer model, such
-    as `legenda train scenes.content model.num_layers=1` gives. For several layers name one; for query- or
+    as `legenda train scenes.ngsan.table4.content model.num_layers=1` gives. For several layers name one; for query- or
     key-dependent geometry (gsan, ngsan) phi is the mean over the regions of images of the run's data.
     """
 
@@ -104,8 +104,8 @@ class GateOptions(CaptionOptions):
     """Draw captions word by word with the attention over the image (AoANet, Figure 8).
 
     Two or more models of AoANet's family, one with and one without attention on attention in its decoder, such
-    as aoanet_aoa and aoanet_base. The image is dark where the attention is small; the region with the largest weight is
-    red and labeled with it.
+    as those of scenes.aoanet.table4.aoa and scenes.aoanet.table4.base. The image is dark where the attention is small;
+    the region with the largest weight is red and labeled with it.
     """
 
 
@@ -120,7 +120,7 @@ class RegionOptions(CaptionOptions):
 class HeatOptions(CaptionOptions):
     """Draw a heatmap of the attention of each word of a caption (MD-SAN, Figure 7).
 
-    One model or more, of which one is of MD-SAN's family, such as mdsan and mdsan_plain. The weights are those of
+    One model or more, of which one is of MD-SAN's family, such as mdsan. The weights are those of
     the last decoder layer, the mean over its heads.
     """
 
@@ -128,7 +128,7 @@ class HeatOptions(CaptionOptions):
 class PositionOptions(ImageOptions):
     """Draw the effect of positions on the scores of each head: Z = softmax(E / E0), Eq. 19 (MD-SAN, Figure 3).
 
-    A row for each model, such as mdsan_abspe, mdsan_relpe and mdsan_dsa; without any, these three with random
+    A row for each model, such as those of mdsan.table7.abspe, .relpe and .dsa; without any, these three with random
     weights. The regions are those of one image; without runs and --image-files, of the first scene of the split. Models
     of scenes, and untrained ones, read 49 grid cells of it, each as a patch of pixels.
     """
@@ -146,8 +146,8 @@ class PositionOptions(ImageOptions):
 class HeadOptions(CaptionOptions):
     """Draw the self-attention of each head of an encoder with the captions (MD-SAN, Figure 4).
 
-    A row for each model and branch, such as mdsan_plain and mdsan_dsa. With --cell it draws the attention of
-    one query region as a heatmap over the image.
+    A row for each model and branch, such as those of mdsan.table7.plain and mdsan.table7.dsa. With --cell it draws
+    the attention of one query region as a heatmap over the image.
     """
 
     layer: int = 1

@@ -29,6 +29,7 @@ from legenda.evaluation.predict import reject_options
 from legenda.evaluation.runs import CaptionerRun
 from legenda.extractors import find_images, read_image
 from legenda.models import Captioner, create_model
+from legenda.papers import get_recipe
 from legenda.pipeline import GeneratedCaption
 from legenda.regions import Regions
 from legenda.report.images import draw_scene_image
@@ -37,9 +38,9 @@ T = TypeVar("T")
 
 _CELLS, _PATCH = 7, 8
 _UNTRAINED = {
-    "mdsan_abspe": "absolute position embedding",
-    "mdsan_relpe": "relative position embedding",
-    "mdsan_dsa": "distance-sensitive attention",
+    "mdsan.table7.abspe": "absolute position embedding",
+    "mdsan.table7.relpe": "relative position embedding",
+    "mdsan.table7.dsa": "distance-sensitive attention",
 }
 _ENOUGH_WORDS = 10
 _HEADS = 8
@@ -110,7 +111,9 @@ def _untrained(options: PositionOptions) -> tuple[list[WeightMatrices], str]:
     rows = []
     for name, title in _UNTRAINED.items():
         torch.manual_seed(options.seed)
-        model = create_model(name, vocab_size=_ENOUGH_WORDS, feature_dim=FEATURE_DIM).eval()
+        recipe = get_recipe(name)
+        sizes = {"vocab_size": _ENOUGH_WORDS, "feature_dim": FEATURE_DIM}
+        model = create_model(recipe.model, **sizes, **recipe.model_overrides).eval()
         rows.append(_matrices(f"{title} ({name}, not trained, seed {options.seed})", model, regions, options))
     return rows, f"The regions are the {_CELLS**2} cells of {'a drawn scene' if path is None else path.name}."
 

@@ -159,7 +159,7 @@ def _layer(opened: CaptionerRun, layer: int | None) -> int:
     if layer is None and layers > 1:
         raise ConfigError(
             f"{opened.folder} has {layers} layers, and the paper's figure is of a model with one; choose one with "
-            "--layer, or train such a model: legenda train scenes.content model.num_layers=1"
+            "--layer, or train such a model: legenda train scenes.ngsan.table4.content model.num_layers=1"
         )
     return 1 if layer is None else layer
 

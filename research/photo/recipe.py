@@ -21,7 +21,7 @@ from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import DataError
 from legenda.extractors.photo.layout import WIDTH
-from legenda.recipes import get_recipe
+from legenda.papers import get_recipe
 from legenda.text import Vocabulary
 from legenda.training.schedules import Cosine
 
