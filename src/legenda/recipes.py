@@ -253,20 +253,17 @@ def recipe_to_toml(recipe: Recipe) -> str:
 
 def _fields(config: Config, table: str, skip: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of a table, and of the tables in it."""
-    tables: list[tuple[str, Config]] = []
+    tables: list[str] = []
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if name in skip:
             continue
+        about = [f"# {' '.join(field.description.split())}"] if field.description else []
         if isinstance(value, Config):
-            tables.append((name, value))
-            continue
-        about = " ".join((field.description or "").split())
-        if about:
-            yield f"# {about}"
-        yield f"# {name} =" if value is None else f"{name} = {_toml(to_json(value))}"
-    for name, value in tables:
-        yield from ("", f"[{table}.{name}]", *_fields(value, f"{table}.{name}"))
+            tables += ["", *about, f"[{table}.{name}]", *_fields(value, f"{table}.{name}")]
+        else:
+            yield from (*about, f"# {name} =" if value is None else f"{name} = {_toml(to_json(value))}")
+    yield from tables
 
 
 def _toml(value: Any) -> str:
