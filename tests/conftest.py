@@ -29,12 +29,9 @@ _CHECKED = [
     "decoding.ensemble",
     "decoding.sampling",
     "decoding.steps",
-    "models.transformer.encoder",
-    "models.transformer.decoder",
+    "models.transformer",
     "models.layers",
-    "models.co_attention",
     "models.mcan",
-    "models.grounding",
     "models.translator",
 ]
 pytest_plugins = ["run_fixtures"]

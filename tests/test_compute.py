@@ -12,7 +12,7 @@ from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.models import freeze
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.pipeline import open as open_pipeline
 
 DATA = ScenesData(train=40, validation=2)

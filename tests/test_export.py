@@ -18,7 +18,7 @@ from legenda import export
 from legenda.decoding import greedy
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import LegendaError, install_line
-from legenda.models import location
+from legenda.models import checkpoint
 from legenda.papers import get_recipe
 from legenda.text import Vocabulary
 
@@ -107,7 +107,7 @@ def test_the_command_reports_the_difference(tmp_path, run_command, monkeypatch):
     assert out.endswith("differ from PyTorch by at most 0.0e+00\n")
     assert json.loads((tmp_path / "run" / "torch" / "export.json").read_text())["generation_config"]["max_length"] == 3
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(location, "download_model", lambda _: tmp_path / "run")
+    monkeypatch.setattr(checkpoint, "download_model", lambda _: tmp_path / "run")
     code, out, _ = run_command("export somebody/scenes --format torch --max-length 3")
     assert out.startswith("torch: decoder, encoder, ")
     assert not (tmp_path / "somebody").exists()

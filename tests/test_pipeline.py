@@ -119,11 +119,11 @@ def test_names_that_open_nothing_raise(tmp_path):
 
 
 def test_the_command_captions_with_the_packaged_model_by_default(make_run, scenes, tmp_path, monkeypatch, capsys):
-    from legenda.models import location
+    from legenda.models import checkpoint
 
     scenes[0].save(tmp_path / "a.png")
     run = make_run("ngsan", ScenesData(train=40, validation=2), "photo")
-    monkeypatch.setattr(location, "ASSETS", run.parent)
+    monkeypatch.setattr(checkpoint, "ASSETS", run.parent)
     main(["caption", str(tmp_path / "a.png")])
     assert capsys.readouterr().out.endswith(f"{legenda.open(run).caption(scenes[0]).text}\n")
 

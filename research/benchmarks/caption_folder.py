@@ -79,7 +79,7 @@ def _plain_loop(options: Options, out: Path) -> None:
     import legenda
     from legenda.decoding import beam_search
     from legenda.extractors import find_images, read_image
-    from legenda.models.eval_mode import eval_mode
+    from legenda.models.base import eval_mode
     from legenda.regions import Regions
 
     pipeline = legenda.open(options.model)

@@ -24,7 +24,7 @@ import tyro
 from legenda.decoding import beam_search
 from legenda.io import write_json
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from models import LENGTH, MODELS, ROWS, make_captioner, make_regions, make_task
 

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from legenda.attention import XLinearAttention
 from legenda.errors import ConfigError
 from legenda.evaluation.runs import CaptionerRun
-from legenda.models.aoanet.decoder import AoANetDecoder
-from legenda.models.mdsan_config import MdsanConfig
+from legenda.models.aoanet import AoANetDecoder
+from legenda.models.mdsan import MdsanConfig
 
 _REGIONS = (
     "Regions of small attention (mean over heads) are dark; the region with the largest weight is outlined in red with "

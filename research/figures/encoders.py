@@ -20,7 +20,7 @@ from legenda.attention import (
 )
 from legenda.errors import ConfigError
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.regions import Regions
 
 _MIN_SCORE = 1e-12

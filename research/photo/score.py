@@ -27,7 +27,7 @@ from legenda.decoding import beam_search
 from legenda.metrics.evaluation import evaluate
 from legenda.metrics.resampling import intervals
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 
 SEARCH = {"length_penalty": 0.7, "no_repeat_ngram_size": 2}
 """Settings of the beam search, of training and package alike."""

@@ -26,7 +26,7 @@ from legenda.decoding import sample
 from legenda.metrics.cider import DocumentFrequencies
 from legenda.metrics.rewards import CiderD
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.regions import Regions
 
 COCO, FLICKR, BOXED = 5, 5, 6

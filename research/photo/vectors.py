@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from legenda.extractors.photo.vision import Vision
-from legenda.models.location import ASSETS
+from legenda.models.checkpoint import ASSETS
 
 MAX_THINGS = 20
 """Things of an image whose pooled vectors are kept."""

@@ -17,8 +17,7 @@ from legenda.config import to_json
 from legenda.decoding.generation import resolve_config
 from legenda.errors import CheckpointError, ConfigError, import_extra
 from legenda.io import write_json
-from legenda.models.captioner import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import Captioner, eval_mode
 from legenda.regions import Regions
 
 Format = Literal["onnx", "torch"]

@@ -27,7 +27,7 @@ from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.batches import ImageFile, extract_batch, read_batches
 from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary

@@ -30,7 +30,7 @@ from legenda.data.registry import DATASETS
 from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.io import read_text
 from legenda.models import describe_model
-from legenda.models.location import find_model
+from legenda.models.checkpoint import find_model
 from legenda.models.registry import configure
 from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config

@@ -16,8 +16,7 @@ from legenda.attention import (
     WINDOWS,
     AttentionConfig,
     MultiHeadAttention,
-    create_pair_geometry,
-    create_self_attention,
+    PairGeometry,
 )
 from legenda.attention import multi_head as module
 from legenda.attention.geometry import RelativeBias, sinusoidal_box_embedding
@@ -43,8 +42,8 @@ ALONE = {
 
 def build(options, **how):
     torch.manual_seed(0)
-    attention = create_self_attention(options, DIM, HEADS, dropout=0.1, **how).double().eval()
-    geometry = create_pair_geometry(options, 2).double()
+    attention = options.build_attention(DIM, HEADS, dropout=0.1, **how).double().eval()
+    geometry = PairGeometry(options, 2).double()
     for parameter in [*attention.parameters(), *geometry.parameters()]:
         parameter.data.add_(torch.randn_like(parameter) * 0.2)
     return attention, geometry
@@ -99,9 +98,9 @@ def test_each_changes_what_comes_out(name, draw_regions):
 def test_what_is_not_read_is_not_computed(draw_regions):
     regions = draw_regions((6, 3), dim=DIM)
     for options in (AttentionConfig(), AttentionConfig(geometry="absolute"), AttentionConfig(branches=3)):
-        for geometry in create_pair_geometry(options, 3)(regions):
+        for geometry in PairGeometry(options, 3)(regions):
             assert geometry.embedded is geometry.distance is geometry.window is None
-    shared = create_pair_geometry(AttentionConfig(geometry="relative", distance="chebyshev", window="swin"), 3)(regions)
+    shared = PairGeometry(AttentionConfig(geometry="relative", distance="chebyshev", window="swin"), 3)(regions)
     assert shared[0].embedded is shared[2].embedded
     assert shared[0].distance is shared[1].distance
     assert shared[0].window is shared[2].window is not shared[1].window
@@ -125,7 +124,7 @@ def test_what_is_not_read_is_not_computed(draw_regions):
 )
 def test_parameters_of_each(options, more):
     with torch.device("meta"):
-        attention = create_self_attention(AttentionConfig(**options), 512, 8, dropout=0.1)
+        attention = AttentionConfig(**options).build_attention(512, 8, dropout=0.1)
     assert sum(parameter.numel() for parameter in attention.parameters()) == 4 * 512 * 513 + more
 
 
@@ -135,9 +134,7 @@ def test_heads_that_stay_side_by_side_are_as_wide_as_was_asked(options, draw_reg
     attention, geometry = build(AttentionConfig(**options), output=False, inner_dim=24)
     assert attended(attention, geometry, double(draw_regions((6, 3), dim=DIM))).shape == (2, 6, 24)
     with pytest.raises(LegendaError, match="branch_residual"):
-        create_self_attention(
-            AttentionConfig(branch_residual=True), DIM, HEADS, dropout=0.1, output=False, inner_dim=24
-        )
+        AttentionConfig(branch_residual=True).build_attention(DIM, HEADS, dropout=0.1, output=False, inner_dim=24)
 
 
 @torch.no_grad()
@@ -189,7 +186,7 @@ def test_relative_positions_multiply_the_weights_by_formula():
     corners = torch.rand(1, 4, 2, dtype=torch.float64) * 0.5
     boxes = torch.cat([corners, corners + 0.1 + torch.rand(1, 4, 2, dtype=torch.float64) * 0.3], dim=-1)
     x = torch.randn(1, 4, 6, dtype=torch.float64)
-    geometry = create_pair_geometry(AttentionConfig(geometry="relative"), 1)(Regions(x, boxes))[0]
+    geometry = PairGeometry(AttentionConfig(geometry="relative"), 1)(Regions(x, boxes))[0]
     found = attention(x, x, x, None, geometry, need_weights=True).weights[0]
     q, k = (linear(x)[0].unflatten(-1, (2, 3)) for linear in (attention.query, attention.key))
     x1, y1, x2, y2 = boxes[0].unbind(dim=-1)
@@ -238,9 +235,8 @@ def test_options_that_cannot_be(options, message):
 
 
 def test_branches_hold_whatever_the_other_options_name():
-    built = create_self_attention(
-        AttentionConfig(branches=2, norm="in", geometry="query", distance="manhattan"), DIM, HEADS, dropout=0.1
-    )
+    options = AttentionConfig(branches=2, norm="in", geometry="query", distance="manhattan")
+    built = options.build_attention(DIM, HEADS, dropout=0.1)
     assert isinstance(built, MultiBranchAttention)
     for branch in built.branches:
         assert branch.query_norm is not None
@@ -293,4 +289,4 @@ def test_parts_that_users_register(draw_regions):
     for name, plain in (("norm", "none"), ("distance", "none"), ("window", "none"), ("geometry", "none")):
         other = options.replace(**{name: plain})
         assert not torch.allclose(whole, attended(*build(other), regions, layer=0)), name
-    assert create_self_attention(options.replace(attention="first"), DIM, 2, dropout=0.0).num_heads == 1
+    assert options.replace(attention="first").build_attention(DIM, 2, dropout=0.0).num_heads == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from legenda import Regions
 from legenda.attention import Geometry, MultiHeadAttention
-from legenda.attention.distance import DistanceRescale, pair_distances
+from legenda.attention.distance import DISTANCES, DistanceRescale, manhattan, pair_distances
 from legenda.attention.geometry import grid_positions
 
 GRID = [[column, row] for row in range(7) for column in range(7)]
@@ -62,13 +62,13 @@ def test_distances_by_hand():
     euclidean = [[0, 5, math.sqrt(37)], [5, 0, math.sqrt(8)], [math.sqrt(37), math.sqrt(8), 0]]
     chebyshev = [[0, 4, 6], [4, 0, 2], [6, 2, 0]]
     for distance, expected in (("manhattan", manhattan), ("euclidean", euclidean), ("chebyshev", chebyshev)):
-        torch.testing.assert_close(pair_distances(places, distance), torch.tensor([expected]).float())
-    assert pair_distances(places, "none") is None
+        torch.testing.assert_close(pair_distances(places, DISTANCES.get(distance)), torch.tensor([expected]).float())
+    assert pair_distances(places, DISTANCES.get("none")) is None
 
 
 def test_the_released_table_of_distances():
     """Whole numbers from 0 to 12 between the cells of 7 x 7."""
-    found = pair_distances(places_of(Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)), "manhattan")
+    found = pair_distances(places_of(Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)), manhattan)
     assert found is not None
     expected = [[abs(a - c) + abs(b - d) for c, d in GRID] for a, b in GRID]
     assert found.tolist() == [expected]

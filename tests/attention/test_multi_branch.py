@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from legenda.attention import AttentionConfig, MultiHeadAttention, create_self_attention
+from legenda.attention import AttentionConfig, MultiHeadAttention
 from legenda.attention import multi_branch as module
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 
@@ -43,9 +43,9 @@ def test_the_mean_of_raw_outputs_and_of_normed_branches():
 def test_one_branch_is_the_attention_itself():
     x, one = draw(), build(1, normed=False).eval()
     assert torch.equal(one(x, x, x, MASK).values, one.branches[0](x, x, x, MASK).values)
-    assert isinstance(create_self_attention(AttentionConfig(), DIM, HEADS, dropout=0.1), MultiHeadAttention)
+    assert isinstance(AttentionConfig().build_attention(DIM, HEADS, dropout=0.1), MultiHeadAttention)
     # A single branch is never left out, whatever the rate.
-    alone = create_self_attention(AttentionConfig(drop_branch=0.9, branch_residual=True), DIM, HEADS, dropout=0.0)
+    alone = AttentionConfig(drop_branch=0.9, branch_residual=True).build_attention(DIM, HEADS, dropout=0.0)
     alone = alone.double().train()
     assert all(torch.equal(alone(x, x, x).values, alone(x, x, x).values) for _ in range(20))
 
@@ -95,9 +95,9 @@ def test_the_rate_of_what_is_left_out():
 
 def test_which_layers_have_branches():
     options = AttentionConfig(branches=3, drop_branch=0.4, branch_layers=(1, 3))
-    built = [create_self_attention(options, DIM, HEADS, layer=layer, dropout=0.0) for layer in range(4)]
+    built = [options.build_attention(DIM, HEADS, layer=layer, dropout=0.0) for layer in range(4)]
     assert [isinstance(attention, MultiBranchAttention) for attention in built] == [True, False, True, False]
     normed = AttentionConfig(branches=3, drop_branch=0.4, branch_layers=(2,), branch_residual=True)
-    built = [create_self_attention(normed, DIM, HEADS, layer=layer, dropout=0.0) for layer in range(3)]
+    built = [normed.build_attention(DIM, HEADS, layer=layer, dropout=0.0) for layer in range(3)]
     assert [len(attention.branches) for attention in built] == [1, 3, 1]
     assert [attention.drop for attention in built] == [0.0, 0.4, 0.0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from legenda import Regions
 from legenda.attention import MultiHeadAttention
 from legenda.attention.geometry import Geometry, grid_positions
-from legenda.attention.windows import halo_windows, local_windows, swin_windows
+from legenda.attention.windows import WINDOWS, halo_windows, local_windows, swin_windows
 
 PLACES = st.lists(
     st.tuples(st.floats(0, 9, width=32) | st.integers(0, 9), st.floats(0, 9, width=32) | st.integers(0, 9)),
@@ -59,23 +59,23 @@ def test_a_row_of_seven_cells_by_hand():
 def test_no_query_is_without_a_key_and_padding_sees_all(window, draw_regions):
     regions = draw_regions((8, 3), dim=4)
     places = grid_positions(regions.boxes, regions.mask_or_ones, 7)
-    windows = local_windows(window, places, regions.mask_or_ones, size=1, halo=0)
+    windows = local_windows(WINDOWS.get(window), places, regions.mask_or_ones, size=1, halo=0)
     for near in windows:
         assert near is not None
         assert near.diagonal(dim1=1, dim2=2).all()
         assert near[1, 3:].all()
         assert not near[0].all()
-    assert local_windows("none", places, regions.mask_or_ones, size=1, halo=0) == (None, None)
+    assert local_windows(WINDOWS.get("none"), places, regions.mask_or_ones, size=1, halo=0) == (None, None)
 
 
 def test_swin_moves_its_windows_in_every_other_layer_and_halo_does_not():
     regions = Regions.from_grid(torch.zeros(1, 49, 1), 7, 7)
     places = grid_positions(regions.boxes, regions.mask_or_ones, 7)
-    first, second = local_windows("swin", places, regions.mask_or_ones, size=4, halo=2)
+    first, second = local_windows(WINDOWS.get("swin"), places, regions.mask_or_ones, size=4, halo=2)
     assert torch.equal(first, swin_windows(places, 4, 0))
     assert torch.equal(second, swin_windows(places, 4, 2))
     assert not torch.equal(first, second)
-    first, second = local_windows("halo", places, regions.mask_or_ones, size=4, halo=2)
+    first, second = local_windows(WINDOWS.get("halo"), places, regions.mask_or_ones, size=4, halo=2)
     assert torch.equal(first, second)
 
 

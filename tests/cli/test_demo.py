@@ -11,7 +11,7 @@ from legenda.cli.demo import COLUMNS, EXAMPLES_PER_FAMILY, caption_photographs, 
 from legenda.cli.main import main
 from legenda.data.scenes import TRUTHS
 from legenda.errors import LegendaError
-from legenda.models import location
+from legenda.models import checkpoint
 from legenda.report.images import packaged_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,7 +108,7 @@ def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, cap
 
 def test_a_package_without_the_model_is_named_and_scenes_follow(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "PHOTOGRAPH_MODEL", "photo")
-    monkeypatch.setattr(location, "ASSETS", tmp_path)
+    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path)
     report = tmp_path / "report.html"
     demo.run(["--runs", str(runs), "--report", str(report)])
     assert "no photographs: this installation lacks the packaged model photo" in capsys.readouterr().out

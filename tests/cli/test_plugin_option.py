@@ -30,9 +30,8 @@ from legenda.attention import AttentionOutput
 from legenda.data.captions import ScenesData
 from legenda.models import CaptionerConfig
 from legenda.config import Config
-from legenda.models.encoder import Encoder
-from legenda.models.transformer.config import TransformerConfig
-from legenda.models.transformer.decoder import TransformerDecoder
+from legenda.models.base import Encoder
+from legenda.models.transformer import TransformerConfig, TransformerDecoder
 from legenda.recipes import Recipe
 from legenda.regions import Memory
 from legenda.tasks import Captioning

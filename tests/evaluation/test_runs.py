@@ -12,7 +12,7 @@ from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.extractors import load_extractor
-from legenda.models import location
+from legenda.models import checkpoint
 from legenda.models.weights import save_weights
 from run_fixtures import ROOT
 
@@ -103,7 +103,7 @@ def test_files_are_written_to_a_folder_of_ones_own(folder, run_command, tmp_path
     before = sorted(cached.iterdir())
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(location, "download_model", lambda _: cached)
+    monkeypatch.setattr(checkpoint, "download_model", lambda _: cached)
     data = f"--annotations {folder / 'data' / 'dataset.json'} --features {folder / 'data' / 'features.safetensors'}"
     for model, option, name in (
         ("somebody/scenes", "", "evaluation_scenes_val.json"),

@@ -16,7 +16,7 @@ from legenda.extractors.photo.nanodet import _suppress
 from legenda.extractors.photo.things import Thing, describe_things, labels, read_things
 from legenda.extractors.photo.vision import PARTS, area_size, box_weights, long_side_size
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
-from legenda.models.location import ASSETS, PACKAGED
+from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.models.weights import dequantize, quantize
 
 _FOLDER = ASSETS / PACKAGED

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from legenda.models.xtransformer.decoder import positions
+from legenda.models.xtransformer import positions
 
 DATA = Path(__file__).parent / "data"
 

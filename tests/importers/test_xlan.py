@@ -9,7 +9,7 @@ from legenda.decoding import beam_search, greedy
 from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import load_xlan
 from legenda.importers.xtransformer import load_xtransformer
-from legenda.models.xtransformer.decoder import positions
+from legenda.models.xtransformer import positions
 
 HEADS, ROWS, T, SMOOTHING = 4, 2, 17, 0.1
 LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}

@@ -8,7 +8,7 @@ from legenda import LegendaError, Regions
 from legenda.importers.weight_map import StateDictMapper
 from legenda.importers.xlan import load_xlan
 from legenda.importers.xtransformer import load_xtransformer
-from legenda.models.xtransformer.decoder import positions
+from legenda.models.xtransformer import positions
 
 HEADS, ROWS = 4, 2
 LOADERS = {"xlan": load_xlan, "xtransformer": load_xtransformer}

@@ -8,9 +8,9 @@ from torch import nn
 
 import legenda
 from legenda.errors import CheckpointError
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.models.freeze import freeze_linear, is_frozen, packed_linear
-from legenda.models.lstm import WordLSTM
+from legenda.models.layers import WordLSTM
 from legenda.models.x_linear import ConcatUpdate
 from legenda.regions import Regions
 

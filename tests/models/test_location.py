@@ -3,8 +3,8 @@
 import pytest
 
 from legenda.errors import CheckpointError, LegendaError
-from legenda.models import location
-from legenda.models.location import find_model
+from legenda.models import checkpoint
+from legenda.models.checkpoint import find_model
 
 
 def make_folder(path):
@@ -15,7 +15,7 @@ def make_folder(path):
 
 def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(location, "ASSETS", tmp_path / "assets")
+    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path / "assets")
     packaged = make_folder(tmp_path / "assets" / "photo")
     assert find_model("photo") == packaged
     (tmp_path / "photo").mkdir()  # a folder of photographs
@@ -25,7 +25,7 @@ def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
 
 
 def test_without_the_packaged_model_its_name_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(location, "ASSETS", tmp_path)
+    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path)
     with pytest.raises(LegendaError, match="this installation lacks the packaged model photo"):
         find_model("photo")
 
@@ -33,7 +33,7 @@ def test_without_the_packaged_model_its_name_is_refused(tmp_path, monkeypatch):
 def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = []
-    monkeypatch.setattr(location, "download_model", lambda name: asked.append(name) or tmp_path)
+    monkeypatch.setattr(checkpoint, "download_model", lambda name: asked.append(name) or tmp_path)
     assert find_model("user/model-1.0") == tmp_path
     for name in ("model", tmp_path / "absent", "a/b/c", "../b/c"):
         with pytest.raises(CheckpointError, match="is not a folder with a model"):

@@ -10,10 +10,7 @@ from legenda import Regions
 from legenda.attention import MultiBranchAttention, MultiHeadAttention
 from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
-from legenda.models.co_attention import create_pool
-from legenda.models.co_attention_config import GroundingConfig, McanConfig
-from legenda.models.grounding import Grounder
-from legenda.models.mcan import Mcan
+from legenda.models.mcan import AttentionPool, Grounder, GroundingConfig, Mcan, McanConfig
 from legenda.models.registry import build_model
 from legenda.papers import get_recipe
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
@@ -190,7 +187,7 @@ def test_an_empty_question_or_image_gives_finite_numbers(regions):
 
 def test_glimpses_stand_side_by_side():
     config = McanConfig(**SMALL, glimpses=2)
-    pool, x = create_pool(config, 2).eval(), torch.randn(1, 4, 16)
+    pool, x = AttentionPool(config, 2).eval(), torch.randn(1, 4, 16)
     pool.linear = torch.nn.Identity()
     with torch.no_grad():
         weights = pool.score(x).softmax(dim=1)

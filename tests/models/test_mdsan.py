@@ -197,7 +197,7 @@ def test_a_caption_longer_than_the_table_of_positions(draw_regions):
         ("ngsan", {"branches": 3, "drop_branch": 0.4, "distance": "manhattan"}),
         ("transformer", {"branches": 2, "branch_residual": True, "norm_first": True}),
         ("mdsan", {"norm": "in", "geometry": "query", "norm_first": True}),
-        ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "reading": "paper"}),
+        ("mdsan", {"talking_heads": True, "window": "halo", "head_dim": 12, "variant": "paper"}),
         ("mdsan", {"branches": 1, "decoder": {"name": "transformer", "num_layers": 1}}),
         ("ngsan", {"decoder": {"name": "mdsan", "num_layers": 1}}),
         ("ngsan", {"decoder": "meshed"}),

@@ -5,8 +5,7 @@ import torch
 
 from legenda.decoding import beam_search
 from legenda.errors import LegendaError
-from legenda.models.translator import Translator
-from legenda.models.translator_config import TranslatorConfig
+from legenda.models.translator import Translator, TranslatorConfig
 from legenda.models.weights import load_weights, save_weights
 from legenda.text import Vocabulary
 from legenda.text.subwords import BPETokenizer, SentencePieceTokenizer

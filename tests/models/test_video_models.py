@@ -6,7 +6,7 @@ import torch
 import legenda
 from legenda import Regions
 from legenda.errors import LegendaError
-from legenda.models.lstm import run_packed_lstm
+from legenda.models.layers import run_packed_lstm
 
 SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
 ORDERED = {

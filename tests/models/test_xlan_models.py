@@ -7,12 +7,12 @@ from torch.nn import functional as F
 from legenda.attention import x_linear
 from legenda.errors import LegendaError
 from legenda.models import Captioner, create_model
-from legenda.models.x_linear_config import XLanConfig
-from legenda.models.xtransformer.config import XTransformerConfig
+from legenda.models.xlan import XLanConfig
+from legenda.models.xtransformer import XTransformerConfig
 from legenda.papers import get_recipe
 
 WORDS = 9488
-PAPER = {"reading": "paper", "num_heads": 1, "alpha": 1.0, "region_act": "none", "word_act": "none"}
+PAPER = {"variant": "paper"}
 SMALL = {"vocab_size": 11, "feature_dim": 6, "dim": 16, "num_heads": 2, "num_layers": 2}
 
 

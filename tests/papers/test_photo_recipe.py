@@ -9,7 +9,7 @@ from PIL import Image
 import legenda
 from legenda.cli.main import main
 from legenda.extractors.photo_data import PhotoData
-from legenda.models.location import ASSETS, PACKAGED
+from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.papers import get_recipe
 
 _COLORS = {"red": (220, 30, 30), "blue": (30, 60, 220), "green": (20, 160, 40), "white": (240, 240, 240)}

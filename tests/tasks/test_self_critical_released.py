@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import legenda
 from legenda import Regions
 from legenda.data.captions import CaptionDataset
-from legenda.models.xtransformer.decoder import positions
+from legenda.models.xtransformer import positions
 from legenda.tasks import cross_entropy, policy_gradient
 from legenda.tasks.base import Batch
 from legenda.tasks.config import SelfCriticalConfig

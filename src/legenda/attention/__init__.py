@@ -1,5 +1,47 @@
-"""Attention: one file per mechanism, equations numbered as in the papers."""
+"""Attention mechanisms, and the options of the self-attention among regions."""
 
-from legenda.lazy import attach_stub
+from legenda.attention.additive import AdditiveAttention
+from legenda.attention.aoa import AttentionOnAttention
+from legenda.attention.config import ATTENTIONS, GEOMETRIES, AttentionConfig
+from legenda.attention.distance import DISTANCES, DistanceRescale
+from legenda.attention.geometry import (
+    Geometry,
+    GeometryBias,
+    GeometryEmbedding,
+    absolute_geometry,
+    relative_geometry,
+    sinusoids,
+)
+from legenda.attention.multi_branch import MultiBranchAttention
+from legenda.attention.multi_head import AttentionOutput, MultiHeadAttention
+from legenda.attention.normalization import NORMS, MaskedBatchNorm, MaskedInstanceNorm, StdLayerNorm, create_norm
+from legenda.attention.pair_geometry import PairGeometry
+from legenda.attention.windows import WINDOWS
+from legenda.attention.x_linear import XLinearAttention
 
-__getattr__, __all__ = attach_stub(__name__, __file__)
+__all__ = [
+    "ATTENTIONS",
+    "DISTANCES",
+    "GEOMETRIES",
+    "NORMS",
+    "WINDOWS",
+    "AdditiveAttention",
+    "AttentionConfig",
+    "AttentionOnAttention",
+    "AttentionOutput",
+    "DistanceRescale",
+    "Geometry",
+    "GeometryBias",
+    "GeometryEmbedding",
+    "MaskedBatchNorm",
+    "MaskedInstanceNorm",
+    "MultiBranchAttention",
+    "MultiHeadAttention",
+    "PairGeometry",
+    "StdLayerNorm",
+    "XLinearAttention",
+    "absolute_geometry",
+    "create_norm",
+    "relative_geometry",
+    "sinusoids",
+]

@@ -1,24 +1,153 @@
-"""Options of the self-attention among regions; importing them needs no torch."""
+"""Options of the self-attention among regions, and the modules built from them.
+
+An attention or a geometry of a user's own joins those here by `legenda.register_attention` and `register_geometry`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Literal
 
-from legenda.attention.registries import (
-    ATTENTIONS,
+from torch import nn
+
+from legenda.attention.distance import DISTANCES, DistanceInit, DistanceRescale, Scaling
+from legenda.attention.geometry import (
+    BIASES,
     BOX_EMBEDDINGS,
-    DISTANCES,
-    GEOMETRIES,
-    NORMS,
-    WINDOWS,
     Bias,
-    DistanceInit,
-    NormOn,
-    Scaling,
+    GeometryBias,
+    RelativeBias,
     geometric_biases,
 )
+from legenda.attention.memory import MemoryAttention
+from legenda.attention.multi_branch import Branch, MultiBranchAttention
+from legenda.attention.multi_head import MultiHeadAttention
+from legenda.attention.normalization import NORMS, create_norm
+from legenda.attention.windows import WINDOWS
+from legenda.attention.x_linear import XLinearAttention
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
+from legenda.plugins import Registry
+
+
+def create_multi_head(
+    options: AttentionConfig,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,
+    bias: bool,
+) -> MultiHeadAttention:
+    """Return scaled dot-product attention in heads, with the norms, biases and sizes that the options name."""
+    heads = options.attention_heads or num_heads
+    expected = dim if inner_dim is None else inner_dim
+    width = heads * options.head_dim if options.head_dim else expected
+    head_dim = options.query_head_dim or width // heads
+    attention = MultiHeadAttention(
+        dim,
+        heads,
+        dropout=dropout,
+        inner_dim=width,
+        query_dim=heads * head_dim,
+        output=output,
+        bias=bias,
+        talking=options.talking_heads,
+        drop_head=options.drop_head,
+        query_norm=create_norm(options.norm, heads * head_dim) if "q" in options.norm_on else None,
+        key_norm=create_norm(options.norm, heads * head_dim) if "k" in options.norm_on else None,
+        score_bias=_create_bias(options, dim, heads, head_dim),
+        rescale=_create_rescale(options, heads),
+    )
+    if not output and width != expected:
+        attention.output = nn.Linear(width, expected)
+    return attention
+
+
+def create_x_linear(
+    options: AttentionConfig,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,  # noqa: ARG001
+    bias: bool,  # noqa: ARG001
+) -> XLinearAttention:
+    """Return X-Linear attention; it has no projection after its heads, which are concatenated."""
+    if inner_dim not in (None, dim):
+        raise ConfigError(f"attention='x_linear' is as wide as the model, {dim} channels, not {inner_dim}")
+    return XLinearAttention(
+        dim,
+        num_heads,
+        dropout=dropout,
+        score_bias=_create_bias(options, dim, num_heads, dim // num_heads),
+        rescale=_create_rescale(options, num_heads),
+    )
+
+
+def create_memory(
+    options: AttentionConfig,
+    dim: int,
+    num_heads: int,
+    *,
+    dropout: float,
+    inner_dim: int | None,
+    output: bool,
+    bias: bool,
+) -> MemoryAttention:
+    """Return dot-product attention with memory slots; it is as wide as the model, with an output layer and biases."""
+    if inner_dim not in (None, dim) or not output or not bias:
+        raise ConfigError("attention='memory' belongs to a Transformer, whose attention is as wide as the model")
+    return MemoryAttention(dim, num_heads, num_slots=options.memory_slots, dropout=dropout)
+
+
+def _create_rescale(options: AttentionConfig, num_heads: int) -> nn.Module | None:
+    if options.distance == "none":
+        return None
+    return DistanceRescale(num_heads, options.distance_scaling, options.distance_init)
+
+
+def _create_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> nn.Module | None:
+    create = GEOMETRIES.get(options.biases[0] if options.biases else options.geometry)
+    return create(options, dim, num_heads, head_dim)
+
+
+def no_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> None:
+    """Return no bias, for geometries that the scores do not read."""
+
+
+def create_relative_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> RelativeBias:  # noqa: ARG001
+    """Return the bias of relative position embedding (MD-SAN, Table VII)."""
+    return RelativeBias(num_heads, options.geometry_dim, head_dim=head_dim)
+
+
+def create_geometry_bias(options: AttentionConfig, dim: int, num_heads: int, head_dim: int) -> GeometryBias:
+    """Return NG-SAN's bias, or the sum of several (NG-SAN, Table 4)."""
+    return GeometryBias(
+        dim, num_heads, options.geometry_dim, options.biases, head_dim=head_dim, scaled=options.geometry_scaled
+    )
+
+
+ATTENTIONS: Registry[Callable[..., nn.Module]] = Registry(
+    "attention", {"multi_head": create_multi_head, "x_linear": create_x_linear, "memory": create_memory}
+)
+"""Attentions among regions by name: functions of `(options, dim, num_heads, *, dropout, inner_dim, output, bias)`, as
+in `build_attention`, that return a module with the call of `MultiHeadAttention`."""
+
+GEOMETRIES: Registry[Callable[..., nn.Module | None]] = Registry(
+    "geometry",
+    {
+        "none": no_bias,
+        **dict.fromkeys(BOX_EMBEDDINGS, no_bias),
+        "relative": create_relative_bias,
+        **dict.fromkeys(BIASES, create_geometry_bias),
+    },
+)
+"""Geometries by name: a function of `(options, dim, num_heads, head_dim)` that returns the attention's `score_bias`,
+a module called with queries, keys and `Geometry`. For a geometry of a user's own `Geometry.embedded` holds the features
+of `relative_geometry`, `(B, N, N, 4)`."""
 
 
 class AttentionConfig(Config):
@@ -31,7 +160,7 @@ class AttentionConfig(Config):
     """Learned keys and values besides the regions', with attention="memory" (Cornia et al., CVPR 2020)."""
     norm: Annotated[str, NORMS] = "none"
     """Normalization inside the encoder's attention (NG-SAN, Table 2)."""
-    norm_on: NormOn = "q"
+    norm_on: Literal["q", "k", "qk"] = "q"
     """Whether it normalizes queries, keys or both (NG-SAN, Table 3)."""
     geometry: str = "none"
     """Geometry of the encoder: none, absolute, sine and relative (MD-SAN, Table VII), or content, query, key and sums
@@ -63,7 +192,7 @@ class AttentionConfig(Config):
     branch_layers: tuple[Count, ...] = ()
     """Layers, counted from 1, that have several branches (MD-SAN, Table XII); empty for all."""
     branch_residual: bool | None = None
-    """A residual connection and layer normalization inside each branch; None for the default of `reading`."""
+    """A residual connection and layer normalization inside each branch; None for the default of `variant`."""
     attention_heads: Count | None = None
     """Heads of this attention; None for num_heads (MD-SAN, Table X)."""
     head_dim: PositiveInt | None = None
@@ -115,3 +244,33 @@ class AttentionConfig(Config):
     def branches_of(self, layer: int) -> int:
         """Return the number of branches of a layer, counted from 0."""
         return self.branches if not self.branch_layers or layer + 1 in self.branch_layers else 1
+
+    def build_attention(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        layer: int = 0,
+        dropout: float,
+        inner_dim: int | None = None,
+        output: bool = True,
+        bias: bool = True,
+    ) -> nn.Module:
+        """Return a new attention among regions for one layer, counted from 0.
+
+        inner_dim, output, bias: as in MultiHeadAttention; they set the width of the output whatever the sizes of the
+        heads. Branches are dropped in training only where there are several.
+        """
+        width = dim if inner_dim is None or output else inner_dim
+        count = self.branches_of(layer)
+        build = ATTENTIONS.get(self.attention)
+        attentions = [
+            build(self, dim, num_heads, dropout=dropout, inner_dim=inner_dim, output=output, bias=bias)
+            for _ in range(count)
+        ]
+        if self.branch_norm:
+            if width != dim:
+                raise ConfigError(f"branch_residual needs attention as wide as the model, {dim} channels, not {width}")
+            branches = [Branch(attention, dim, dropout) for attention in attentions]
+            return MultiBranchAttention(branches, width, self.drop_branch if count > 1 else 0.0)
+        return attentions[0] if count == 1 else MultiBranchAttention(attentions, width, self.drop_branch)

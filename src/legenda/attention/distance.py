@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry
-from legenda.attention.registries import DISTANCES, DistanceInit, Scaling
+from legenda.plugins import Registry
+
+Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
+DistanceInit = Literal["xavier", "one"]
 
 MAX_DISTANCE = 2.0
 """Upper bound of the rescaled distance in the piecewise functions (Eqs. 17 and 18)."""
@@ -33,9 +39,18 @@ def chebyshev(differences: Float[Tensor, "B N N 2"]) -> Float[Tensor, "B N N"]:
     return differences.amax(dim=-1)
 
 
-def pair_distances(positions: Float[Tensor, "B N 2"], distance: str) -> Float[Tensor, "B N N"] | None:
-    """Return the distance of the regions of each pair, in the units of `positions` (Eq. 6 and Table VII)."""
-    return DISTANCES.get(distance)((positions.unsqueeze(2) - positions.unsqueeze(1)).abs())
+Distance = Callable[[Tensor], Tensor | None]
+
+DISTANCES: Registry[Distance] = Registry(
+    "distance", {"none": no_distance, "manhattan": manhattan, "euclidean": euclidean, "chebyshev": chebyshev}
+)
+"""Distances by name: functions from the absolute differences of columns and rows of each pair to its distance (Eq. 6
+and Table VII)."""
+
+
+def pair_distances(positions: Float[Tensor, "B N 2"], distance: Distance) -> Float[Tensor, "B N N"] | None:
+    """Return the distance of the regions of each pair, in the units of `positions`; distance: one of `DISTANCES`."""
+    return distance((positions.unsqueeze(2) - positions.unsqueeze(1)).abs())
 
 
 class DistanceRescale(nn.Module):

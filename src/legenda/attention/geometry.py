@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention.registries import Bias
+Bias = Literal["content", "query", "key"]
+BIASES: tuple[Bias, ...] = ("content", "query", "key")
 
 MIN_EXTENT = 1e-3
 """Lower bound of relative distances and box sides, so that every logarithm is finite."""
@@ -85,6 +87,12 @@ class GeometryEmbedding(nn.Module):
     ) -> Float[Tensor, "B N N G"]:
         """Return G of all pairs; entries of padded regions are finite."""
         return F.relu(self.linear(relative_geometry(boxes, mask)))
+
+
+def geometric_biases(geometry: str) -> tuple[Bias, ...]:
+    """Return the biases that a geometry names, such as "query+key"; empty where it names others."""
+    parts = geometry.split("+")
+    return tuple(bias for bias in BIASES if bias in parts) if set(parts) <= set(BIASES) else ()
 
 
 class GeometryBias(nn.Module):
@@ -186,6 +194,10 @@ def sine_positions(boxes: Float[Tensor, "B N 4"], dim: int) -> Float[Tensor, "B 
     (row + 1) / H and (column + 1) / W (Carion et al., ECCV 2020, normalized). No parameters.
     """
     return sinusoids(boxes[..., [3, 2]] * (2 * math.pi), dim // 2).flatten(-2)
+
+
+BOX_EMBEDDINGS = {"absolute": absolute_geometry, "sine": sine_positions}
+"""Geometries that are added to the regions, by name: functions of the boxes and the number of channels."""
 
 
 def sinusoids(positions: Float[Tensor, "*shape"], dim: int, base: float = 10000.0) -> Float[Tensor, "*shape dim"]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.attention.registries import NORMS
+from legenda.plugins import Registry
 
 EPS = 1e-5
 
@@ -115,6 +117,19 @@ def no_norm(dim: int) -> None:
 def affine_instance_norm(dim: int) -> MaskedInstanceNorm:
     """Return instance normalization with a scale and a shift for each channel."""
     return MaskedInstanceNorm(dim, affine=True)
+
+
+NORMS: Registry[Callable[[int], nn.Module | None]] = Registry(
+    "norm",
+    {
+        "none": no_norm,
+        "in": MaskedInstanceNorm,
+        "in_affine": affine_instance_norm,
+        "ln": RowLayerNorm,
+        "bn": MaskedBatchNorm,
+    },
+)
+"""Norms of queries and keys by name: functions of the number of channels."""
 
 
 def create_norm(norm: str, dim: int) -> nn.Module | None:

@@ -1,9 +1,12 @@
 """Local windows: regions attend only to regions near them, as in Swin and HaloNet (MD-SAN, Table IX)."""
 
+from collections.abc import Callable
+from typing import Any
+
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from legenda.attention.registries import WINDOWS
+from legenda.plugins import Registry
 
 
 def swin_windows(positions: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:
@@ -41,14 +44,21 @@ def blocks_with_halo(positions: Tensor, size: int, halo: int) -> tuple[Tensor, T
     return (halo_windows(positions, size, halo),) * 2
 
 
+Windows = Callable[[Tensor, int, int], tuple[Any, Any]]
+
+WINDOWS: Registry[Windows] = Registry("window", {"none": no_windows, "swin": shifted_windows, "halo": blocks_with_halo})
+"""Windows by name: from positions `(B, N, 2)` in cells, size and halo to what may be attended to, `(B, N, N)`, in the
+first and every other layer and in the layers between."""
+
+
 def local_windows(
-    window: str, positions: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
+    windows: Windows, positions: Float[Tensor, "B N 2"], mask: Bool[Tensor, "B N"], *, size: int, halo: int
 ) -> tuple[Bool[Tensor, "B N N"] | None, Bool[Tensor, "B N N"] | None]:
     """Return which keys may be attended to in even layers, counted from 0, and in odd ones; None for all.
 
-    Swin's windows are shifted by half their size in odd layers. Padded regions attend everywhere, so that no query is
-    without a key.
+    windows: one of `WINDOWS`. Swin's windows are shifted by half their size in odd layers. Padded regions attend
+    everywhere, so that no query is without a key.
     """
-    first, second = WINDOWS.get(window)(positions, size, halo)
+    first, second = windows(positions, size, halo)
     padding = ~mask.unsqueeze(2)
     return None if first is None else first | padding, None if second is None else second | padding

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -10,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import Geometry
 from legenda.attention.multi_head import AttentionOutput, broadcast_mask, within_window
-from legenda.attention.registries import Act
+
+Act = Literal["celu", "relu", "none"]
 
 CHUNK_SIZE = 2**24
 """Products q * k that are computed at once; with gradients, those of several chunks are computed again for them."""

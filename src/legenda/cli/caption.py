@@ -124,7 +124,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
     from legenda.jobs.captions import CaptionTask, CaptionWork, fingerprint
     from legenda.jobs.engine import LoadedWork, Work, run_job
     from legenda.jobs.job import open_job
-    from legenda.models.location import find_model
+    from legenda.models.checkpoint import find_model
 
     check_engine(options.engine, options.device)
     extractor = None if options.extractor is None else absolute_name(options.extractor)

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(Options, arguments, "export")
     from legenda.export import export_captioner
     from legenda.models import load
-    from legenda.models.location import is_run_folder
+    from legenda.models.checkpoint import is_run_folder
 
     folder = Path(options.model) if is_run_folder(options.model) else Path()
     out = folder / options.output_format if options.out is None else options.out

@@ -11,7 +11,7 @@ from legenda.cli.options import parse
 from legenda.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from legenda.models.model_table import Entry
+    from legenda.models.registry import Entry
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Options:
 def run(arguments: Sequence[str]) -> None:
     """Print the table."""
     options = parse(Options, arguments, "models")
-    from legenda.models.model_table import MODELS
+    from legenda.models.registry import MODELS
 
     names = list(MODELS)
     if options.filter is not None:

@@ -18,7 +18,7 @@ from legenda.evaluation.scoring import ScoringReport, as_dicts, comparison_table
 from legenda.io import read_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
-from legenda.models.location import find_model
+from legenda.models.checkpoint import find_model
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG
 from legenda.tasks.registry import TASKS

@@ -18,7 +18,7 @@ from legenda.extractors.registry import needs_no_file
 from legenda.io import read_json
 from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
-from legenda.models.location import find_model
+from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
 from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config

@@ -9,7 +9,7 @@ from typing import Any
 
 from legenda.errors import ConfigError
 from legenda.io import read_json, write_json
-from legenda.models.location import is_run_folder
+from legenda.models.checkpoint import is_run_folder
 from legenda.run_config import read_config
 from legenda.run_files import STAGE_WEIGHTS, WEIGHTS, evaluation_file
 from legenda.search_options import SearchOptions

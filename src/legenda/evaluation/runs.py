@@ -19,9 +19,8 @@ from legenda.errors import CheckpointError, ConfigError, LegendaError
 from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
 from legenda.models import Captioner
-from legenda.models.checkpoint import load, load_any
-from legenda.models.location import find_model
-from legenda.models.model import Model
+from legenda.models.base import Model
+from legenda.models.checkpoint import find_model, load, load_any
 from legenda.models.weights import load_weights
 from legenda.plugin_records import check_plugins
 from legenda.recipes import Data

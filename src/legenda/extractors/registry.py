@@ -15,7 +15,7 @@ from PIL import Image
 from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions
-from legenda.models.location import ASSETS, PACKAGED
+from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.plugins import Registry, run_source
 
 MAX_FIXED_REGIONS = 300

@@ -12,8 +12,8 @@ from legenda.errors import ConfigError
 from legenda.importers.mcan import set_vocabulary
 from legenda.importers.vocab import check_size, load_vocab
 from legenda.importers.weight_map import StateDictMapper
-from legenda.models.co_attention import CoAttentionModel
-from legenda.models.model import Model
+from legenda.models.base import Model
+from legenda.models.mcan import CoAttentionModel
 from legenda.models.weights import read_tensors
 from legenda.plugins import Registry
 from legenda.text import Vocabulary

@@ -8,9 +8,8 @@ from typing import Any
 from legenda.errors import DataError
 from legenda.importers.vocab import check_size
 from legenda.importers.weight_map import StateDictMapper, read_names
-from legenda.models.co_attention import CoAttentionModel
-from legenda.models.mcan import Mcan
-from legenda.models.model import Model
+from legenda.models.base import Model
+from legenda.models.mcan import CoAttentionModel, Mcan
 from legenda.models.registry import build_model
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, read_answers

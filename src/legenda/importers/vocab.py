@@ -8,7 +8,7 @@ from typing import Any
 
 from legenda.errors import DataError
 from legenda.io import read_json, read_pickle, read_text
-from legenda.models.model import Model
+from legenda.models.base import Model
 from legenda.models.weights import NUMPY_GLOBALS
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import BEGIN, END, PAD, UNKNOWN

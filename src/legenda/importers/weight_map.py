@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from legenda.errors import CheckpointError
-from legenda.models.model import Model
+from legenda.models.base import Model
 
 _Kind = TypeVar("_Kind", bound=Model)
 

@@ -10,7 +10,7 @@ from legenda.errors import CheckpointError
 from legenda.importers.weight_map import StateDictMapper, read_names
 from legenda.importers.xlan import region_norm, sizes
 from legenda.models import Captioner, create_model
-from legenda.models.xtransformer.decoder import positions
+from legenda.models.xtransformer import positions
 
 
 def load_xtransformer(weights: StateDictMapper, *, num_heads: int | None = None, **options: Any) -> Captioner:

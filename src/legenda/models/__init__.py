@@ -1,5 +1,17 @@
-"""The models, one file per paper, and their registry. Names are imported when first used, so listing needs no torch."""
+"""The models, a file for each with its configuration, encoder and decoder, and their registry."""
 
-from legenda.lazy import attach_stub
+from legenda.models.base import Captioner, CaptionerConfig, Encoder, ModelConfig
+from legenda.models.checkpoint import load
+from legenda.models.registry import create_model, describe_model, list_models, register_model
 
-__getattr__, __all__ = attach_stub(__name__, __file__)
+__all__ = [
+    "Captioner",
+    "CaptionerConfig",
+    "Encoder",
+    "ModelConfig",
+    "create_model",
+    "describe_model",
+    "list_models",
+    "load",
+    "register_model",
+]

@@ -1,27 +1,36 @@
 """Models stored as folders: config.json, model.safetensors and the files of the vocabulary; nothing is pickled.
 
-These are vocabulary.txt and, for models that answer questions, answers.txt, or, for translators, subwords.model.
+These are vocabulary.txt and, for models that answer questions, answers.txt, or, for translators, subwords.model. A
+folder is named by its path, packaged with the library, or on Hugging Face's hub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
 from legenda.config import merge
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError
-from legenda.models.captioner import Captioner
-from legenda.models.location import find_model
-from legenda.models.model import Model
+from legenda.hub import download_model
+from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
-from legenda.models.shapes import build_on_meta
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
 from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import ANSWERS, CONFIG, VOCABULARY, WEIGHTS
+
+PACKAGED = "photo"
+"""The name of the packaged model of photographs."""
+ASSETS = Path(__file__).parents[1] / "assets"
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 _HINT = "a model folder holds config.json, model.safetensors and vocabulary.txt"
 _SIZES = {
@@ -30,6 +39,31 @@ _SIZES = {
     "feature_dim": "use features of the extractor of its training",
 }
 """What a model that starts from another one needs to have in common with it, and what to do otherwise."""
+
+
+def is_run_folder(name: str | Path) -> bool:
+    """Return whether a name is the path of a folder with a config.json, and not a packaged model or one of the hub."""
+    return (Path(name) / CONFIG).is_file()
+
+
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a model: a path, "photo" for the packaged model, or USER/MODEL of Hugging Face's hub.
+
+    A folder with a config.json precedes the other two. Raise CheckpointError or ConfigError where there is no model.
+    """
+    path = Path(name)
+    if is_run_folder(path):
+        return path
+    if str(name) == PACKAGED:
+        if not (ASSETS / PACKAGED / CONFIG).is_file():
+            raise ConfigError("this installation lacks the packaged model photo; name a run folder instead")
+        return ASSETS / PACKAGED
+    other = path.is_dir() and not (path / WEIGHTS).exists()  # such as files of an export
+    if (other or not path.parent.exists()) and _HUB_ID.fullmatch(str(name)):
+        return download_model(str(name))
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder with a model; train one with `legenda train` or check the path")
+    return path
 
 
 def load(folder: str | Path) -> Captioner:
@@ -111,3 +145,31 @@ def load_any(folder: str | Path) -> Model:
                 f"{section['options']['vocab_size']}; restore the vocabulary the model was trained with"
             )
     return model.eval()
+
+
+class _SkipInit(TorchFunctionMode):
+    """Leave meta tensors as they are in place of random initialization, for which torch would import its compiler."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        tensor = args[0] if args else kwargs.get("tensor")
+        if name.endswith("_") and hasattr(torch.nn.init, name) and isinstance(tensor, Tensor):
+            return tensor
+        return func(*args, **kwargs)
+
+
+def build_on_meta(name: str, options: Mapping[str, Any]) -> Model | None:
+    """Return the model without values, or None for one of a plugin whose construction needs values.
+
+    Raise ConfigError for options that no model has.
+    """
+    try:
+        with torch.device("meta"), _SkipInit():
+            return build_model(name, options)
+    except (RuntimeError, OverflowError) as error:
+        if "meta" in str(error):
+            return None
+        raise ConfigError(f"its options are those of no model ({str(error).splitlines()[0]})") from error

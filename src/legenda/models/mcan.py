@@ -1,22 +1,266 @@
-"""MCAN: visual question answering (Yu et al., CVPR 2019)."""
+"""MCAN: co-attention of regions and the tokens of a text, for question answering and grounding (Yu et al., CVPR 2019).
+
+Self-attention among the tokens of a text, self-attention among regions, and attention from regions to tokens. The
+self-attention among regions takes all attention options: NG-SAN (section 6.3) and MD-SAN (section VI) replace this one
+only, since tokens have no boxes, and more would exceed MD-SAN's number of parameters (Table XIV). Grounding is that of
+MILVLG/mmnas (Yu et al., 2020), whose setting MD-SAN uses (section VI-B).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from jaxtyping import Float, Int
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from legenda.attention import StdLayerNorm
-from legenda.errors import CheckpointError, ConfigError
-from legenda.models.co_attention import CoAttentionModel, create_pool
-from legenda.models.co_attention_config import McanConfig
-from legenda.models.eval_mode import eval_mode
-from legenda.regions import Regions
-from legenda.run_files import ANSWERS
+from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, StdLayerNorm
+from legenda.attention.dropout import Dropout
+from legenda.attention.geometry import BOX_EMBEDDINGS
+from legenda.config import Count, PositiveInt, Probability
+from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.metrics.boxes import clip_boxes, decode_deltas
+from legenda.models.base import Model, ModelConfig, eval_mode
+from legenda.models.layers import FeedForward, Residual
+from legenda.regions import Regions, mask_zero_features
+from legenda.run_files import ANSWERS, VOCABULARY
+from legenda.text.encoding import encode_tokens
 from legenda.text.tokenizers import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+
+PAD_ID = 0
+"""The id that pads questions."""
+
+
+class CoAttentionConfig(AttentionConfig, ModelConfig):
+    """Sizes of the backbone; the attention options are those of the self-attention among regions."""
+
+    feature_dim: PositiveInt = 2048
+    """Channels of a region feature."""
+    word_dim: PositiveInt = 300
+    """Channels of a word embedding."""
+    dim: PositiveInt = 512
+    """Channels inside the model."""
+    num_heads: Count = 8
+    num_layers: Count = 6
+    """Layers of the text encoder, and of the region encoder."""
+    ff_dim: PositiveInt = 2048
+    """Inner channels of the feed-forward networks."""
+    pool_dim: PositiveInt = 512
+    """Inner channels of the networks that score tokens and regions for pooling."""
+    pooled_dim: PositiveInt = 1024
+    """Channels of the pooled question and of the pooled image."""
+    max_text_length: Count = 14
+    """Texts are truncated to this many tokens."""
+    dropout: Probability = 0.1
+    """Of attention weights, of the output of each sublayer, and inside feed-forward networks and pooling."""
+
+    projection_bias: ClassVar[bool] = True
+    """Whether the projections of all attentions have a bias."""
+
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim", "max_text_length")
+
+    @model_validator(mode="after")
+    def _check_co_attention(self) -> CoAttentionConfig:
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+        if self.geometry in BOX_EMBEDDINGS:
+            raise ConfigError(f"geometry={self.geometry!r} is for the Transformer; choose query, key or content")
+        self.check(self.dim)
+        return self
+
+
+class StdResidual(Residual):
+    """norm(x + sublayer(x)) with the layer normalization of MCAN's release."""
+
+    def __init__(self, dim: int, dropout: float) -> None:
+        super().__init__(dim, dropout, norm_first=False, norm=StdLayerNorm(dim))
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionTokens:
+    """The tokens of a question as keys and values of attention.
+
+    keys: the states, or zeros where a question has no token: all scores are then equal, so every padded position gets
+    the same weight, as in the release. attention_mask: True for keys that may be attended to.
+    """
+
+    states: Float[Tensor, "B L D"]
+    keys: Float[Tensor, "B L D"]
+    attention_mask: Bool[Tensor, "B L"]
+
+    @staticmethod
+    def from_states(states: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> QuestionTokens:
+        """Return keys and mask of states; token_mask: True for tokens, False for padding."""
+        is_empty = ~token_mask.any(dim=1, keepdim=True)
+        return QuestionTokens(states, states.masked_fill(is_empty.unsqueeze(-1), 0.0), token_mask | is_empty)
+
+
+class SelfAttentionLayer(nn.Module):
+    """Self-attention among tokens and a feed-forward network ("SA")."""
+
+    def __init__(self, config: CoAttentionConfig) -> None:
+        super().__init__()
+        dim, dropout = config.dim, config.dropout
+        self.attention = MultiHeadAttention(dim, config.num_heads, dropout=dropout, bias=config.projection_bias)
+        self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
+        self.attention_residual = StdResidual(dim, dropout)
+        self.feed_forward_residual = StdResidual(dim, dropout)
+
+    def forward(self, x: Float[Tensor, "B L D"], token_mask: Bool[Tensor, "B L"]) -> Float[Tensor, "B L D"]:
+        """Return the states of the tokens after this layer."""
+        tokens = QuestionTokens.from_states(x, token_mask)
+        x = self.attention_residual.post(x, self.attention(x, tokens.keys, x, tokens.attention_mask).values)
+        return self.feed_forward_residual.post(x, self.feed_forward(x))
+
+
+class GuidedAttentionLayer(nn.Module):
+    """Self-attention among regions, attention from regions to tokens, and a feed-forward network ("SGA")."""
+
+    def __init__(self, config: CoAttentionConfig, layer: int) -> None:
+        """Create the layer, counted from 0."""
+        super().__init__()
+        dim, num_heads, dropout, bias = config.dim, config.num_heads, config.dropout, config.projection_bias
+        self.attention = config.build_attention(dim, num_heads, layer=layer, dropout=dropout, bias=bias)
+        self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=dropout, bias=bias)
+        self.feed_forward = FeedForward(dim, config.ff_dim, dropout)
+        self.attention_residual = StdResidual(dim, dropout)
+        self.cross_attn_residual = StdResidual(dim, dropout)
+        self.feed_forward_residual = StdResidual(dim, dropout)
+
+    def forward(
+        self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"], geometry: Geometry, question: QuestionTokens
+    ) -> Float[Tensor, "B N D"]:
+        """Return the states of the regions after this layer."""
+        x = self.attention_residual.post(x, self.attention(x, x, x, mask, geometry).values)
+        attended = self.cross_attn(x, question.keys, question.states, question.attention_mask).values
+        x = self.cross_attn_residual.post(x, attended)
+        return self.feed_forward_residual.post(x, self.feed_forward(x))
+
+
+@dataclass(frozen=True, eq=False)
+class CoAttentionOutput:
+    """States of tokens and regions; the masks are False for padding."""
+
+    tokens: Float[Tensor, "B L D"]
+    token_mask: Bool[Tensor, "B L"]
+    regions: Float[Tensor, "B N D"]
+    region_mask: Bool[Tensor, "B N"]
+
+
+class CoAttention(nn.Module):
+    """The backbone: an LSTM and self-attention over the tokens, then regions guided by the last layer's tokens.
+
+    Regions whose features are all 0 count as padding, as in the release, unless an image has no others.
+    """
+
+    def __init__(self, config: CoAttentionConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(config.vocab_size, config.word_dim)
+        self.lstm = nn.LSTM(config.word_dim, config.dim, batch_first=True)
+        self.input = nn.Linear(config.feature_dim, config.dim)
+        self.words = nn.ModuleList(SelfAttentionLayer(config) for _ in range(config.num_layers))
+        self.regions = nn.ModuleList(GuidedAttentionLayer(config, layer) for layer in range(config.num_layers))
+        self.geometry = PairGeometry(config, config.num_layers)
+
+    def forward(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
+        """Return the states of tokens and regions; question: token ids, padded with `PAD_ID`."""
+        token_mask = question.ne(PAD_ID)
+        states, _ = self.lstm(self.embedding(question))
+        for layer in self.words:
+            states = layer(states, token_mask)
+        regions = mask_zero_features(regions)
+        mask = regions.mask_or_ones
+        x = self.input(regions.features.masked_fill(~mask.unsqueeze(-1), 0.0))
+        tokens = QuestionTokens.from_states(states, token_mask)
+        for layer, geometry in zip(self.regions, self.geometry(regions), strict=True):
+            x = layer(x, mask, geometry, tokens)
+        return CoAttentionOutput(states, token_mask, x, mask)
+
+
+class AttentionPool(nn.Module):
+    """Attention pooling: concatenated sums, weighted by a small network, and a linear layer ("AttFlat")."""
+
+    def __init__(self, config: CoAttentionConfig, glimpses: int = 1) -> None:
+        """Create the networks; glimpses: number of weighted sums."""
+        super().__init__()
+        dim, pool_dim = config.dim, config.pool_dim
+        self.score = nn.Sequential(
+            nn.Linear(dim, pool_dim), nn.ReLU(), Dropout(config.dropout), nn.Linear(pool_dim, glimpses)
+        )
+        self.linear = nn.Linear(dim * glimpses, config.pooled_dim)
+
+    def forward(self, x: Float[Tensor, "B N D"], mask: Bool[Tensor, "B N"]) -> Float[Tensor, "B P"]:
+        """Return the pooled vector; all positions get the same weight where the mask is empty."""
+        scores = self.score(x)
+        weights = scores.masked_fill(~mask.unsqueeze(-1), torch.finfo(scores.dtype).min).softmax(dim=1)
+        return self.linear(torch.einsum("bng,bnd->bgd", weights, x).flatten(1))
+
+
+class CoAttentionModel(Model):
+    """A model of texts and regions on the backbone."""
+
+    vocabulary: QuestionVocabulary | None = None
+
+    def __init__(self, config: CoAttentionConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.needs_boxes = config.needs_boxes
+        self.backbone = CoAttention(config)
+
+    def attend(self, regions: Regions, question: Int[Tensor, "B L"]) -> CoAttentionOutput:
+        """Return the output of the backbone.
+
+        Raise DataError when the features do not have feature_dim channels, or boxes are missing that the model needs.
+        """
+        width = regions.features.shape[-1]
+        if width != self.config.feature_dim:
+            raise DataError(
+                f"the features have {width} channels but {self.name or 'this model'} needs {self.config.feature_dim}; "
+                "use features of the extractor it was trained with"
+            )
+        if self.needs_boxes and regions.boxes is None:
+            raise DataError(
+                f"{self.name or 'this model'} needs boxes for its geometry; give Regions(features, boxes) or choose a "
+                "model without geometry, such as mcan"
+            )
+        return self.backbone(regions, question)
+
+    def ids(self, texts: Sequence[Sequence[str]]) -> Int[Tensor, "B L"]:
+        """Return the ids of tokenized texts, truncated or padded to `config.max_text_length`, on the model's device.
+
+        Raise CheckpointError where the model has no vocabulary.
+        """
+        vocabulary = self.require_vocabulary()
+        device = self.backbone.embedding.weight.device
+        return encode_tokens(texts, vocabulary, self.config.max_text_length).to(device)
+
+    def load_vocabulary(self, folder: Path) -> None:
+        """Read the vocabulary of questions."""
+        self.vocabulary = QuestionVocabulary.load(folder / VOCABULARY)
+
+
+class McanConfig(CoAttentionConfig):
+    """MCAN as released (MILVLG/mcan-vqa); the defaults are its small model.
+
+    The large one has dim=1024, num_heads=16, ff_dim=4096 and pooled_dim=2048.
+    """
+
+    answers: PositiveInt = 3129
+    """Number of answers; VQA-v2 has this many that annotators gave more than eight times."""
+    glimpses: Count = 1
+    """Weighted sums of the tokens, and of the regions, that are concatenated."""
+
+    derived: ClassVar[tuple[str, ...]] = (*CoAttentionConfig.derived, "answers")
+
+    def build(self) -> Model:
+        """Return a new model with random weights."""
+        return Mcan(self)
 
 
 class Mcan(CoAttentionModel):
@@ -28,8 +272,8 @@ class Mcan(CoAttentionModel):
 
     def __init__(self, config: McanConfig) -> None:
         super().__init__(config)
-        self.pool_words = create_pool(config, config.glimpses)
-        self.pool_regions = create_pool(config, config.glimpses)
+        self.pool_words = AttentionPool(config, config.glimpses)
+        self.pool_regions = AttentionPool(config, config.glimpses)
         self.norm = StdLayerNorm(config.pooled_dim)
         self.output = nn.Linear(config.pooled_dim, config.answers)
 
@@ -76,3 +320,60 @@ class Mcan(CoAttentionModel):
                 f"{folder / ANSWERS} has {len(self.answers)} answers but the model has {self.config.answers}; "
                 "use the file that was saved with it"
             )
+
+
+class GroundingConfig(CoAttentionConfig):
+    """MCAN for grounding as released, without biases in the projections of attention."""
+
+    projection_bias: ClassVar[bool] = False
+
+    def build(self) -> Model:
+        """Return a new model with random weights."""
+        return Grounder(self)
+
+
+class Grounder(CoAttentionModel):
+    """The backbone, the pooled expression added to each region, and a score and four deltas per region."""
+
+    config: GroundingConfig
+
+    def __init__(self, config: GroundingConfig) -> None:
+        super().__init__(config)
+        self.pool_words = AttentionPool(config)
+        self.region = nn.Linear(config.dim, config.pooled_dim)
+        self.norm = StdLayerNorm(config.pooled_dim)
+        self.score = nn.Linear(config.pooled_dim, 1)
+        self.deltas = nn.Linear(config.pooled_dim, 4)
+
+    def forward(
+        self, regions: Regions, expression: Int[Tensor, "B L"]
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N 4"]]:
+        """Return scores, the logits of a softmax over regions, and deltas as defined by `encode_deltas`.
+
+        Masked regions have a score of minus infinity.
+        """
+        states = self.attend(regions, expression)
+        pooled = self.pool_words(states.tokens, states.token_mask)
+        joined = self.norm(pooled.unsqueeze(1) + self.region(states.regions))
+        scores = self.score(joined).squeeze(-1).masked_fill(~regions.mask_or_ones, float("-inf"))
+        return scores, self.deltas(joined)
+
+    def locate(self, regions: Regions, expressions: Sequence[Sequence[str]], sizes: np.ndarray) -> np.ndarray:
+        """Return the box of each tokenized expression, `(B, 4)` as x1 y1 x2 y2 in pixels, in evaluation mode.
+
+        The box of the region with the highest score, refined by its deltas and clipped to the image. sizes: width
+        and height of the images in pixels, `(B, 2)`. Raise CheckpointError when the model has no vocabulary.
+        """
+        expression = self.ids(expressions)
+        with eval_mode(self):
+            scores, deltas = self(regions, expression)
+        rows, best = np.arange(len(sizes)), scores.argmax(dim=-1).cpu().numpy()
+        chosen = in_pixels(regions, sizes)[rows, best]
+        return clip_boxes(decode_deltas(chosen, deltas.float().cpu().numpy()[rows, best]), sizes)
+
+
+def in_pixels(regions: Regions, sizes: np.ndarray) -> np.ndarray:
+    """Return the boxes `(B, N, 4)` in pixels of images of `sizes` `(B, 2)`, width and height."""
+    if regions.boxes is None:
+        raise DataError("grounding needs the boxes of regions; give Regions(features, boxes)")
+    return regions.boxes.cpu().numpy() * np.tile(sizes, 2)[:, np.newaxis]

@@ -1,36 +1,84 @@
-"""MD-SAN: distance-sensitive attention in several branches, in a Transformer (Ji et al., TMM 2023)."""
+"""MD-SAN: distance-sensitive attention in several branches, in a Transformer (Ji et al., TMM 2023).
+
+Its release is based on that of the Meshed-Memory Transformer (Cornia et al., CVPR 2020), which is here too: its decoder
+attends to every layer of the encoder. The memory slots are in `legenda.attention.memory`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from legenda.attention import sinusoids
+from legenda.attention import ATTENTIONS, DISTANCES, sinusoids
+from legenda.config import Count, PositiveInt
+from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength
 from legenda.errors import DataError
+from legenda.models.base import Encoder
 from legenda.models.layers import init_xavier_uniform_
-from legenda.models.transformer.decoder import TransformerDecoder, TransformerState
-from legenda.models.transformer.encoder import TransformerEncoder
-from legenda.regions import Memory, Regions, mask_zero_features
+from legenda.models.transformer import (
+    DecoderLayer,
+    KeyValue,
+    LayersConfig,
+    TransformerConfig,
+    TransformerDecoder,
+    TransformerEncoder,
+    TransformerState,
+)
+from legenda.regions import Memory, Regions, mask_zero_features, masked_mean
+
+
+class MdsanConfig(TransformerConfig):
+    """Options of `mdsan` and its ablations; the defaults are those of the released code."""
+
+    paper_defaults: ClassVar[Mapping[str, Any]] = {"distance_init": "one"}
+
+    num_layers: Count = 3
+    """Layers of the encoder, and of the decoder."""
+    distance: Annotated[str, DISTANCES] = "manhattan"
+    """Distance by which the scores are rescaled (Eq. 6 and Table VII)."""
+    branches: int = 3
+    """Attentions that are averaged (Eq. 9)."""
+    drop_branch: float = 0.4
+    """Probability of dropping each of several branches in training (Eqs. 10 and 11)."""
+    variant: Literal["released", "paper"] = "released"
+    """released: a residual connection and layer normalization inside each branch, two of them around each attention of
+    the decoder, and positional encodings that are random and not trained. paper: one of them around each attention, and
+    sinusoids."""
+    positions: PositiveInt = 55
+    """Rows of the table of positions: the largest number of tokens, and one; the first row is not used."""
+    pad_token_id: int | None = None
+    """Token that pads captions, to which no other one attends; None for no such token."""
+    zero_rows_are_padding: bool = True
+    """Whether regions whose features are all 0 are masked, besides those that the mask excludes."""
+
+    @property
+    def branch_norm(self) -> bool:
+        """Whether each branch has a residual connection and layer normalization."""
+        return self.variant == "released" if self.branch_residual is None else self.branch_residual
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return MdsanEncoder(self)
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return MdsanDecoder(self)
 
 
 class MdsanEncoder(TransformerEncoder):
     """Linear, ReLU, layer normalization, and L layers of the configured attention."""
 
-    def __init__(self, *, dim: int, grid_size: int, zero_rows_are_padding: bool, **arguments: Any) -> None:
-        """Create the encoder; further arguments as in TransformerEncoder.
-
-        grid_size: `grid_size` squared regions without boxes are the cells of a grid. zero_rows_are_padding: whether
-        regions whose features are all 0 are masked.
-        """
-        super().__init__(dim=dim, **arguments)
-        self.input_norm = nn.LayerNorm(dim)
-        self.zero_rows_are_padding = zero_rows_are_padding
-        self.grid_size = grid_size
+    def __init__(self, config: MdsanConfig) -> None:
+        super().__init__(config, last_norm=config.norm_first)
+        self.input_norm = nn.LayerNorm(config.dim)
+        self.zero_rows_are_padding = config.zero_rows_are_padding
+        self.grid_size = config.grid_size
 
     def with_default_boxes(self, regions: Regions) -> Regions:
         """Return the regions with the boxes of a grid's cells, where they have none and number `grid_size` squared."""
@@ -58,15 +106,18 @@ class MdsanDecoder(TransformerDecoder):
 
     position_table: Float[Tensor, "positions D"]
 
-    def __init__(self, *, dim: int, max_positions: int, random_positions: bool, **arguments: Any) -> None:
-        """Create the decoder; further arguments as in TransformerDecoder.
-
-        max_positions: rows of the table, of which the first is not used. random_positions: whether they are random
-        numbers instead of sinusoids.
-        """
-        super().__init__(dim=dim, **arguments)
-        table = sinusoids(torch.arange(max_positions, dtype=torch.get_default_dtype()), dim)
-        self.register_buffer("position_table", nn.init.xavier_uniform_(table) if random_positions else table)
+    def __init__(self, config: MdsanConfig) -> None:
+        super().__init__(
+            config,
+            double_norm=config.variant == "released",
+            last_norm=config.norm_first,
+            output_bias=False,
+            tie_embeddings=config.tie_embeddings,
+            pad_token_id=config.pad_token_id,
+        )
+        table = sinusoids(torch.arange(config.positions, dtype=torch.get_default_dtype()), config.dim)
+        table = nn.init.xavier_uniform_(table) if config.variant == "released" else table
+        self.register_buffer("position_table", table)
 
     def reset_parameters(self) -> None:
         """Initialize all matrices from Xavier's uniform distribution, embeddings included."""
@@ -88,3 +139,90 @@ class MdsanDecoder(TransformerDecoder):
             )
         positions = torch.arange(1, T + 1, device=tokens.device) + first
         return self.embedding(tokens) + self.position_table[positions]
+
+
+class MeshedConfig(MdsanConfig):
+    """Options of `meshed`: those of MD-SAN, with memory slots, single branches and no distances by default."""
+
+    paper_defaults: ClassVar[Mapping[str, Any]] = {}
+
+    attention: Annotated[str, ATTENTIONS] = "memory"
+    """memory (with `memory_slots`) or another attention."""
+    distance: Annotated[str, DISTANCES] = "none"
+    """Distance by which the scores are rescaled."""
+    branches: int = 1
+    """Attentions that are averaged."""
+    drop_branch: float = 0.0
+    """Probability of dropping each of several branches in training."""
+    variant: Literal["released", "paper"] = "paper"
+    """paper: one residual connection and layer normalization around each attention; released: as in MD-SAN."""
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return MeshedEncoder(self)
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return MeshedDecoder(self)
+
+
+@dataclass(frozen=True, eq=False)
+class MeshedMemory(Memory):
+    """A memory with the states of each encoder layer, the last one's included."""
+
+    levels: tuple[Float[Tensor, "B N D"], ...] = ()
+
+    def __getitem__(self, index: slice | Tensor) -> MeshedMemory:
+        """Return the memory of the images selected by a slice or an index tensor."""
+        memory = super().__getitem__(index)
+        levels = tuple(level[index] for level in self.levels)
+        return MeshedMemory(memory.states, memory.mask, memory.global_feature, memory.cross_kv, levels)
+
+
+class MeshedEncoder(MdsanEncoder):
+    """MD-SAN's encoder, with the outputs of all layers in its memory."""
+
+    def _prepare_memory(self, levels: list[Tensor], mask: Bool[Tensor, "B N"]) -> Memory:
+        states = self.norm(levels[-1])
+        return MeshedMemory(states, mask, masked_mean(states, mask), levels=(*levels[:-1], states))
+
+
+class MeshedLayer(DecoderLayer):
+    """A decoder layer whose cross-attention is applied to each of L encoder layers, with a gate for each."""
+
+    def __init__(self, config: LayersConfig, *, double_norm: bool) -> None:
+        super().__init__(config, double_norm=double_norm)
+        self.gates = nn.ModuleList(nn.Linear(2 * config.dim, config.dim) for _ in range(config.num_layers))
+
+    def _cross_attend(
+        self, x: Float[Tensor, "B Q D"], cross_kv: KeyValue, mask: Bool[Tensor, "B N"], *, need_weights: bool
+    ) -> tuple[Float[Tensor, "B Q D"], Float[Tensor, "B H Q N"] | None]:
+        """Return the sum over levels of sigmoid(W [x; c]) * c over sqrt(L), c being x after attention to the level."""
+        keys, values = cross_kv
+        total, weights = torch.zeros_like(x), None
+        for level, gate in enumerate(self.gates):
+            kv = (keys[:, level], values[:, level])
+            attended, weights = super()._cross_attend(x, kv, mask, need_weights=need_weights)
+            total = total + gate(torch.cat([x, attended], dim=-1)).sigmoid() * attended
+        return total * len(self.gates) ** -0.5, weights
+
+
+class MeshedDecoder(MdsanDecoder):
+    """MD-SAN's decoder with meshed layers; its attention weights are those over the last level."""
+
+    def precompute_cross_kv(self, memory: Memory) -> Memory:
+        """Compute keys and values of all levels `(B, L, H, N, d)` for every layer.
+
+        The memory of another model's encoder stands for L equal levels.
+        """
+        levels = memory.levels if isinstance(memory, MeshedMemory) else ()
+        if len(levels) != len(self.layers):
+            levels = (memory.states,) * len(self.layers)
+        cross_kv: list[KeyValue] = []
+        for layer in self._layers:
+            pairs = [layer.cross_attn.keys_values(level, level) for level in levels]
+            cross_kv.append((torch.stack([k for k, _ in pairs], dim=1), torch.stack([v for _, v in pairs], dim=1)))
+        return replace(memory, cross_kv=tuple(cross_kv))
+
+    def _build_layer(self, config: LayersConfig, inner_dropout: float | None, double_norm: bool) -> DecoderLayer:  # noqa: ARG002
+        return MeshedLayer(config, double_norm=double_norm)

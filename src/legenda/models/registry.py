@@ -1,24 +1,125 @@
-"""The named models and how one is made from its name; listing them needs no torch."""
+"""The registries of models and decoders, and how a model is made from its name.
+
+A variant of a model, such as a row of a paper's ablation, is a base model and overrides: a recipe of `legenda.papers`.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from legenda.config import merge, to_json
 from legenda.errors import ConfigError
-from legenda.models.model_table import DECODERS, MODELS, Entry
-
-if TYPE_CHECKING:
-    from legenda.models.captioner import Captioner
-    from legenda.models.config import CaptionerConfig, ModelConfig
-    from legenda.models.model import Model
+from legenda.models.aoanet import AoANetConfig
+from legenda.models.base import Captioner, CaptionerConfig, Model, ModelConfig
+from legenda.models.mcan import GroundingConfig, McanConfig
+from legenda.models.mdsan import MdsanConfig, MeshedConfig
+from legenda.models.transformer import TransformerConfig
+from legenda.models.translator import TranslatorConfig
+from legenda.models.updown import UpDownConfig
+from legenda.models.xlan import XLanConfig
+from legenda.models.xtransformer import XTransformerConfig
+from legenda.plugins import Registry
 
 C = TypeVar("C", bound="type[ModelConfig]")
 
 COMMON_FIELDS = ("vocab_size", "feature_dim", "dim", "num_heads", "ff_dim")
 """What the decoder of another model takes over from the model that it is in, unless its own options name it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One named model: its configuration, what the name fixes in it, and where it comes from.
+
+    vocab_size: the size of the paper's vocabulary with its special ids, for which parameters are counted.
+    task: what it is for.
+    """
+
+    config: type[ModelConfig]
+    paper: str
+    summary: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    vocab_size: int = 9488
+    task: str = "captioning"
+
+
+MODELS: Registry[Entry] = Registry(
+    "model",
+    {
+        "transformer": Entry(TransformerConfig, "Guo et al., CVPR 2020", "SAN: the Transformer, the baseline"),
+        "nsan": Entry(TransformerConfig, "Guo et al., CVPR 2020", "N-SAN: instance-normalized queries", {"norm": "in"}),
+        "gsan": Entry(
+            TransformerConfig, "Guo et al., CVPR 2020", "G-SAN: query-dependent geometry", {"geometry": "query"}
+        ),
+        "ngsan": Entry(
+            TransformerConfig,
+            "Guo et al., CVPR 2020",
+            "NG-SAN: normalized queries and query-dependent geometry",
+            {"norm": "in", "geometry": "query"},
+        ),
+        "ort": Entry(
+            TransformerConfig,
+            "Herdade et al., NeurIPS 2019",
+            "Object Relation Transformer: relative geometry, six layers, normalization first",
+            {"geometry": "relative", "num_layers": 6, "norm_first": True},
+        ),
+        "aoanet": Entry(
+            AoANetConfig,
+            "Huang et al., ICCV 2019",
+            "AoANet: attention on attention in encoder and decoder",
+            vocab_size=10370,
+        ),
+        "updown": Entry(
+            UpDownConfig,
+            "Anderson et al., CVPR 2018",
+            "Up-Down: an attention LSTM and a language LSTM",
+            vocab_size=10010,
+        ),
+        "xlan": Entry(XLanConfig, "Pan et al., CVPR 2020", "X-LAN: X-Linear attention in an encoder and an LSTM"),
+        "xtransformer": Entry(
+            XTransformerConfig,
+            "Pan et al., CVPR 2020",
+            "X-Transformer: X-Linear attention in a Transformer",
+        ),
+        "mdsan": Entry(
+            MdsanConfig,
+            "Ji et al., MD-SAN",
+            "MD-SAN: distance-sensitive attention of several branches",
+            vocab_size=10201,
+        ),
+        "meshed": Entry(
+            MeshedConfig,
+            "Cornia et al., CVPR 2020",
+            "Meshed-Memory Transformer, on which MD-SAN's release is based",
+            vocab_size=10201,
+        ),
+        "mcan": Entry(
+            McanConfig,
+            "Yu et al., CVPR 2019",
+            "MCAN: answers to questions, by co-attention of question and regions",
+            vocab_size=20572,
+            task="vqa",
+        ),
+        "mcan_grounding": Entry(
+            GroundingConfig,
+            "Yu et al., ACM MM 2020",
+            "MCAN for grounding: the region that an expression means",
+            task="grounding",
+        ),
+        "translator": Entry(
+            TranslatorConfig,
+            "Vaswani et al., NeurIPS 2017",
+            "Transformer-Base for translation",
+            vocab_size=32768,
+            task="translation",
+        ),
+    },
+)
+
+DECODERS: Registry[Entry] = Registry("decoder", {})
+"""Decoders that users register apart from a model; each entry has a `CaptionerConfig` with `build_decoder`."""
 
 
 def list_models(pattern: str = "*", task: str = "captioning") -> list[str]:
@@ -79,8 +180,6 @@ def create_model(name: str, **options: Any) -> Captioner:
     channels are this model's unless they are given. Raises ConfigError for an unknown name or option (the nearest right
     one is suggested) and for a value of the wrong type.
     """
-    from legenda.models.captioner import Captioner
-
     model = build_model(name, options)
     if not isinstance(model, Captioner):
         raise ConfigError(f"{name} is no captioner but a model for {MODELS.get(name).task}; legenda models lists both")
@@ -89,9 +188,6 @@ def create_model(name: str, **options: Any) -> Captioner:
 
 def build_model(name: str, options: Mapping[str, Any]) -> Model:
     """Return a new model of any task with random weights, as `create_model` makes captioners."""
-    from legenda.models.captioner import Captioner
-    from legenda.models.config import CaptionerConfig
-
     config = configure(name, options)
     model = Captioner(config, _decoder_config(name, config)) if isinstance(config, CaptionerConfig) else config.build()
     model.name = name
@@ -112,8 +208,6 @@ def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
 
 def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     """Return the configuration that `config.decoder` names; None where the model has its own decoder, or none."""
-    from legenda.models.config import CaptionerConfig
-
     if not isinstance(config, CaptionerConfig) or config.decoder is None:
         return None
     options: dict[str, Any] = {"name": config.decoder} if isinstance(config.decoder, str) else dict(config.decoder)

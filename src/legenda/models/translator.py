@@ -2,56 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from legenda.attention import Geometry, create_self_attention
+from legenda.attention import Geometry
 from legenda.attention.dropout import Dropout
+from legenda.config import Probability
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.models.base import Model
 from legenda.models.layers import init_xavier_uniform_
-from legenda.models.model import Model
-from legenda.models.transformer.decoder import TransformerDecoder, add_token_positions
-from legenda.models.transformer.encoder import EncoderLayer
-from legenda.models.translator_config import TranslatorConfig
+from legenda.models.transformer import EncoderLayer, LayersConfig, TransformerDecoder, add_token_positions
 from legenda.regions import Memory, masked_mean
 from legenda.run_files import SUBWORDS, VOCABULARY
 from legenda.text import Vocabulary
 from legenda.text.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 
 
+class TranslatorConfig(LayersConfig):
+    """Options of a translator; the defaults are Transformer-Base (fairseq's transformer_wmt_en_de).
+
+    The options of attention are those of the encoder, as in NG-SAN's Table 8. Tokens have no boxes, so options that
+    need boxes raise ConfigError.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size",)
+
+    dropout: Probability = 0.1
+    """Of embeddings and of the output of each sublayer."""
+    inner_dropout: Probability = 0.0
+    """Of attention weights and inside the feed-forward networks."""
+    norm_first: bool = False
+    """Layer normalization before each sublayer, and after each stack, instead of after each sublayer."""
+
+    @model_validator(mode="after")
+    def _check_translator(self) -> TranslatorConfig:
+        if self.needs_boxes:
+            raise ConfigError(
+                "the tokens of a sentence have no boxes: leave geometry, distance and window of a translator at none"
+            )
+        return self
+
+    def build(self) -> Model:
+        """Return a new model with random weights."""
+        return Translator(self)
+
+
 class TokenEncoder(nn.Module):
     """L layers of self-attention among the tokens of a sentence."""
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        num_layers: int,
-        ff_dim: int,
-        create_attention: Callable[[int], nn.Module],
-        dropout: float,
-        inner_dropout: float,
-        norm_first: bool,
-    ) -> None:
-        """Create the layers; create_attention: returns the self-attention of a layer, counted from 0."""
+    def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            EncoderLayer(
-                create_attention(layer),
-                dim,
-                ff_dim=ff_dim,
-                dropout=dropout,
-                inner_dropout=inner_dropout,
-                norm_first=norm_first,
-            )
-            for layer in range(num_layers)
+            EncoderLayer(config, layer, inner_dropout=config.inner_dropout) for layer in range(config.num_layers)
         )
-        self.norm = nn.LayerNorm(dim) if norm_first else nn.Identity()
+        self.norm = nn.LayerNorm(config.dim) if config.norm_first else nn.Identity()
         init_xavier_uniform_(self)
 
     def forward(self, embedded: Float[Tensor, "B N D"], attention_mask: Bool[Tensor, "B N"]) -> Memory:
@@ -78,8 +89,10 @@ class Translator(Model):
     def __init__(self, config: TranslatorConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = _create_encoder(config)
-        self.decoder = _create_decoder(config)
+        self.encoder = TokenEncoder(config)
+        self.decoder = TransformerDecoder(
+            config, inner_dropout=config.inner_dropout, last_norm=config.norm_first, tie_embeddings=True
+        )
         self.decoder.reset_parameters()
         self.generation_config = GenerationConfig(finished_beams="release", length_penalty=0.6, max_length=100)
 
@@ -134,21 +147,3 @@ class Translator(Model):
                 f"{folder / SUBWORDS} has other subwords than {folder / VOCABULARY}; restore those that the model was "
                 "trained with"
             )
-
-
-def _create_encoder(config: TranslatorConfig) -> TokenEncoder:
-    return TokenEncoder(
-        **config.values_of("dim", "num_layers", "ff_dim", "dropout", "inner_dropout", "norm_first"),
-        create_attention=lambda layer: create_self_attention(
-            config, config.dim, config.num_heads, layer=layer, dropout=config.inner_dropout
-        ),
-    )
-
-
-def _create_decoder(config: TranslatorConfig) -> TransformerDecoder:
-    return TransformerDecoder(
-        **config.values_of("vocab_size", "dim", "num_heads", "num_layers", "ff_dim", "dropout", "inner_dropout"),
-        norm_first=config.norm_first,
-        last_norm=config.norm_first,
-        tie_embeddings=True,
-    )

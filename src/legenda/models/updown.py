@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -10,12 +12,43 @@ from torch import Tensor, nn
 
 from legenda.attention import AdditiveAttention
 from legenda.attention.dropout import Dropout
+from legenda.config import PositiveInt, Probability
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
-from legenda.models.encoder import Encoder
+from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.freeze import LinearMap
-from legenda.models.lstm import WordLSTM
+from legenda.models.layers import WordLSTM
 from legenda.regions import Memory, Regions, masked_mean
+
+
+class UpDownConfig(CaptionerConfig):
+    """Options of `updown`; the defaults are the paper's sizes (section 4.1)."""
+
+    generation: ClassVar[Mapping[str, Any]] = {"no_immediate_repeat": True, "max_length": 20}
+    """No word twice in a row, as in the paper."""
+
+    dim: int = 1000
+    """Channels of both LSTMs."""
+    word_dim: PositiveInt | None = None
+    """Channels of a word embedding; `dim` by default."""
+    additive_dim: PositiveInt = 512
+    """Inner channels of the attention."""
+    dropout: Probability = 0.0
+    """Of embeddings and of the output layer's input. The paper and its release have none, with SGD and weight decay;
+    trained by Adam, 0.5 is usual."""
+
+    @property
+    def memory_dim(self) -> int:
+        """Channels of a region, which the encoder leaves as they are."""
+        return self.feature_dim
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return UpDownEncoder()
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return UpDownDecoder(self)
 
 
 class UpDownEncoder(Encoder):
@@ -47,18 +80,16 @@ class UpDownDecoder(Decoder):
 
     supports_static_state = True
 
-    def __init__(
-        self, *, vocab_size: int, feature_dim: int, dim: int, word_dim: int, additive_dim: int, dropout: float
-    ) -> None:
-        """Create the modules; feature_dim: channels of the memory, others as in UpDownConfig."""
+    def __init__(self, config: UpDownConfig) -> None:
         super().__init__()
+        dim, word_dim, region_dim = config.dim, config.word_dim or config.dim, config.memory_dim
         self.dim = dim
-        self.embedding = nn.Embedding(vocab_size, word_dim)
-        self.dropout = Dropout(dropout)
-        self.attention_lstm = WordLSTM([word_dim, dim, feature_dim], dim)
-        self.attention = AdditiveAttention(dim, feature_dim, additive_dim, bias=False)
-        self.language_lstm = nn.LSTMCell(feature_dim + dim, dim)
-        self.output = nn.Linear(dim, vocab_size)
+        self.embedding = nn.Embedding(config.vocab_size, word_dim)
+        self.dropout = Dropout(config.dropout)
+        self.attention_lstm = WordLSTM([word_dim, dim, region_dim], dim)
+        self.attention = AdditiveAttention(dim, region_dim, config.additive_dim, bias=False)
+        self.language_lstm = nn.LSTMCell(region_dim + dim, dim)
+        self.output = nn.Linear(dim, config.vocab_size)
 
     def precompute_cross_kv(self, memory: Memory) -> Memory:
         """Compute the keys of the regions, shared by all rows; the values are the regions."""

@@ -1,20 +1,98 @@
-"""The options and the encoder that X-LAN and X-Transformer share (X-LAN, section 3.3.2)."""
+"""X-Linear blocks: the options and the encoder that X-LAN and X-Transformer share (Pan et al., CVPR 2020, 3.3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import XLinearAttention
-from legenda.models.encoder import Encoder
+from legenda.attention.x_linear import Act, XLinearAttention, create_act
+from legenda.config import Count, NonNegativeCount, PositiveFloat, PositiveInt, Probability
+from legenda.errors import ConfigError
+from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.freeze import SplitLinear
 from legenda.models.layers import PostNormFeedForward
 from legenda.regions import Memory, Regions, masked_mean
+
+
+class XLinearConfig(CaptionerConfig):
+    """Options of both models of the paper; the defaults are those of the released X-LAN."""
+
+    generation: ClassVar[Mapping[str, Any]] = {"max_length": 17}
+    """Finished hypotheses keep their beams and are ranked by log-probability; at most 16 tokens and the end."""
+
+    dim: int = 1024
+    """Channels inside the model."""
+    num_heads: Count = 8
+    mid_dim: PositiveInt | None = None
+    """Channels of B' in each head (D_c); half of the head's by default."""
+    num_layers: NonNegativeCount = 4
+    """X-Linear blocks of the encoder; 0 for none."""
+    decoder_layers: Count = 1
+    """X-Linear blocks of the decoder, or its layers."""
+    act: Act = "celu"
+    """Of query, key and value inside the blocks: "celu" is the paper's ELU, "relu" goes without (Table 3)."""
+    alpha: PositiveFloat = 1.3
+    """Alpha of the CELU, its negative saturation value."""
+    region_act: Act = "celu"
+    """Of the region embedding."""
+    region_norm: bool = False
+    """Layer normalization in the region embedding."""
+    region_dropout: Probability = 0.5
+    """Of the embedded regions."""
+    mid_dropout: Probability = 0.1
+    """Inside the blocks, of B'."""
+    encoder_dropout: Probability = 0.5
+    """Of the output of an encoder block."""
+    update_dropout: Probability = 0.3
+    """Of the update of each region by the attended vector (Eq. 8)."""
+    word_dropout: Probability = 0.5
+    """Of the token embeddings."""
+    decoder_dropout: Probability = 0.5
+    """Of the output of a decoder block."""
+    output_dropout: Probability = 0.5
+    """Before the output layer; the release sets it to 0 while it samples captions for self-critical training."""
+
+    @model_validator(mode="after")
+    def _check_x_linear(self) -> XLinearConfig:
+        if self.dim % self.num_heads:
+            raise ConfigError(f"dim={self.dim} must be a multiple of num_heads={self.num_heads}")
+        if self.mid_channels < 1:
+            raise ConfigError(f"mid_dim={self.mid_dim} must be at least 1; dim or mid_dim is too small for the heads")
+        return self
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return True
+
+    @property
+    def mid_channels(self) -> int:
+        """Channels of B' in each head."""
+        return self.dim // self.num_heads // 2 if self.mid_dim is None else self.mid_dim
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return XLinearEncoder(self)
+
+    def build_block(self) -> XLinearAttention:
+        """Return a new X-Linear block with random weights."""
+        return XLinearAttention(
+            self.dim,
+            self.num_heads,
+            mid_dim=self.mid_channels,
+            act=self.act,
+            alpha=self.alpha,
+            norm=self.is_released,
+            bias=self.is_released,
+            dropout=self.mid_dropout,
+        )
 
 
 class ConcatUpdate(SplitLinear):
@@ -40,20 +118,15 @@ class ConcatUpdate(SplitLinear):
 class XLinearLayer(nn.Module):
     """An X-Linear block queried by the image's vector (Eq. 7), and the update of keys and values (Eq. 8)."""
 
-    def __init__(
-        self,
-        attention: XLinearAttention,
-        update_values: ConcatUpdate,
-        update_keys: ConcatUpdate | None,
-        *,
-        dropout: float,
-    ) -> None:
-        """Create the layer; update_keys: None where the values are also the keys, as released."""
+    def __init__(self, config: XLinearConfig, *, update_keys: bool) -> None:
+        """Create the layer; update_keys: whether keys have an update apart from that of the values (the paper)."""
         super().__init__()
-        self.attention = attention
-        self.dropout = Dropout(dropout)
-        self.update_values = update_values
-        self.update_keys = update_keys
+        self.attention = config.build_block()
+        self.dropout = Dropout(config.encoder_dropout)
+        self.update_values = ConcatUpdate(config.dim, bias=config.is_released, dropout=config.update_dropout)
+        self.update_keys = None
+        if update_keys:
+            self.update_keys = ConcatUpdate(config.dim, bias=config.is_released, dropout=config.update_dropout)
 
     def forward(
         self,
@@ -72,48 +145,28 @@ class XLinearLayer(nn.Module):
 class XLinearEncoder(Encoder):
     """Region embedding, L layers queried by the mean region, and a global feature of all their outputs (Eq. 10)."""
 
-    def __init__(
-        self,
-        *,
-        feature_dim: int,
-        dim: int,
-        num_layers: int,
-        create_block: Callable[[], XLinearAttention],
-        create_update: Callable[[], ConcatUpdate],
-        act: nn.Module,
-        input_norm: bool,
-        as_released: bool,
-        input_dropout: float,
-        block_dropout: float,
-        ff_dim: int | None = None,
-        ff_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, config: XLinearConfig, *, ff_dim: int | None = None, ff_dropout: float = 0.0) -> None:
         """Create the layers.
 
-        act, input_norm, input_dropout: activation, normalization and dropout of the region embedding. as_released:
-        one update for keys and values, and biases and a normalization in Eq. 10. ff_dim: inner channels of a
-        feed-forward network after each layer, as in X-Transformer; None for none.
+        ff_dim: inner channels of a feed-forward network after each of them, as in X-Transformer; None for none.
         """
         super().__init__()
-        self.input = nn.Linear(feature_dim, dim)
-        self.act = act
-        self.norm = nn.LayerNorm(dim) if input_norm else nn.Identity()
+        dim, num_layers = config.dim, config.num_layers
+        self.input = nn.Linear(config.feature_dim, dim)
+        self.act = create_act(config.region_act, config.alpha)
+        self.norm = nn.LayerNorm(dim) if config.region_norm else nn.Identity()
         self.norm_first = ff_dim is not None
-        self.dropout = Dropout(input_dropout)
+        self.dropout = Dropout(config.region_dropout)
         self.layers = nn.ModuleList(
-            XLinearLayer(
-                create_block(),
-                create_update(),
-                None if as_released or layer == num_layers - 1 else create_update(),
-                dropout=block_dropout,
-            )
+            # the last layer's keys are not read
+            XLinearLayer(config, update_keys=not config.is_released and layer < num_layers - 1)
             for layer in range(num_layers)
         )
         self.feed_forward = nn.ModuleList(
             PostNormFeedForward(dim, ff_dim, ff_dropout) for _ in range(num_layers) if ff_dim is not None
         )
-        self.global_feature: nn.Linear | None = nn.Linear((num_layers + 1) * dim, dim, bias=as_released)
-        self.global_norm: nn.Module | None = nn.LayerNorm(dim) if as_released else nn.Identity()
+        self.global_feature: nn.Linear | None = nn.Linear((num_layers + 1) * dim, dim, bias=config.is_released)
+        self.global_norm: nn.Module | None = nn.LayerNorm(dim) if config.is_released else nn.Identity()
 
     def remove_global_branch(self) -> None:
         """Delete the layer of Eq. 10."""

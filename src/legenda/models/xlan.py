@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import AttentionOutput
-from legenda.attention.additive import AdditiveAttention
+from legenda.attention import AdditiveAttention, AttentionOutput, XLinearAttention
 from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import XLinearAttention
+from legenda.attention.x_linear import Act, create_act
+from legenda.config import Probability
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import RowState
 from legenda.models.freeze import LinearMap
-from legenda.models.lstm import WordLSTM
+from legenda.models.layers import WordLSTM
+from legenda.models.x_linear import XLinearConfig
 from legenda.regions import Memory
+
+
+class XLanConfig(XLinearConfig):
+    """Options of X-LAN and the rows of its Table 3; the defaults are those of the released code.
+
+    `variant="paper"` follows the equations as printed: no normalization and no biases in the X-Linear blocks, no biases
+    in Eqs. 8 and 10, no normalization after Eq. 10, and no layer with normalization between attention and GLU. Keys and
+    values have separate updates (Eq. 8; the last layer's keys are not read and have none), and the LSTM reads the
+    concatenation of embedding, global feature and context instead of the embedding and the sum of the other two
+    (section 3.3.3). By default it has one head of 1,024 channels with D_c = 512 (section 4.1), the plain ELU (alpha
+    1), and no activation after the embedding of regions and tokens. Dropout, which the paper does not mention, stays.
+    """
+
+    paper_defaults: ClassVar[Mapping[str, Any]] = {
+        "num_heads": 1,
+        "alpha": 1.0,
+        "region_act": "none",
+        "word_act": "none",
+    }
+
+    variant: Literal["released", "paper"] = "released"
+    """Whether the released code or the paper is followed where they differ."""
+    attention: Literal["x_linear", "conventional"] = "x_linear"
+    """The decoder's attention: X-Linear blocks, or the additive attention of Eq. 1 (Table 3, base)."""
+    word_act: Act = "celu"
+    """Of the token embedding."""
+    context_dropout: Probability = 0.5
+    """Of the context as input of the next step."""
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the released code is followed where the paper differs."""
+        return self.variant == "released"
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return XLanDecoder(self)
+
+    def build_attention(self) -> XLinearAttention | AdditiveAttention:
+        """Return a new attention of the decoder with random weights."""
+        if self.attention == "x_linear":
+            return self.build_block()
+        return AdditiveAttention(self.dim, self.dim, self.num_heads * self.mid_channels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,37 +97,24 @@ class XLanDecoder(Decoder):
 
     supports_static_state = True
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        dim: int,
-        num_layers: int,
-        create_attention: Callable[[], XLinearAttention | AdditiveAttention],
-        act: nn.Module,
-        as_released: bool,
-        word_dropout: float,
-        context_dropout: float,
-        attention_dropout: float,
-        output_dropout: float,
-    ) -> None:
-        """Create the modules; as_released: as in XLanConfig, act: activation of the embedding."""
+    def __init__(self, config: XLanConfig) -> None:
         super().__init__()
+        dim, num_layers = config.dim, config.decoder_layers
         self.dim = dim
-        self.embedding = nn.Embedding(vocab_size, dim)
-        self.act = act
-        self.word_dropout = Dropout(word_dropout)
-        self.context_dropout = Dropout(context_dropout)
+        self.embedding = nn.Embedding(config.vocab_size, dim)
+        self.act = create_act(config.word_act, config.alpha)
+        self.word_dropout = Dropout(config.word_dropout)
+        self.context_dropout = Dropout(config.context_dropout)
         # as released the LSTM reads the sum of global feature and context, so both have the same weights
-        self.lstm = WordLSTM([dim, dim] if as_released else [dim, dim, dim], dim)
-        self.attention = nn.ModuleList(create_attention() for _ in range(num_layers))
-        self.dropout = Dropout(attention_dropout)
+        self.lstm = WordLSTM([dim, dim] if config.is_released else [dim, dim, dim], dim)
+        self.attention = nn.ModuleList(config.build_attention() for _ in range(num_layers))
+        self.dropout = Dropout(config.decoder_dropout)
         self.concat = None
-        if as_released:
+        if config.is_released:
             self.concat = nn.Sequential(nn.Linear((num_layers + 1) * dim, dim), nn.LayerNorm(dim))
         self.to_context = nn.Linear(2 * dim, 2 * dim)
-        self.output_dropout = Dropout(output_dropout)
-        self.output = nn.Linear(dim, vocab_size)
+        self.output_dropout = Dropout(config.output_dropout)
+        self.output = nn.Linear(dim, config.vocab_size)
 
     @property
     def _attentions(self) -> list[XLinearAttention | AdditiveAttention]:

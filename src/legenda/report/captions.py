@@ -22,7 +22,7 @@ from legenda.evaluation.predict import generate
 from legenda.evaluation.runs import CaptionerRun, Run, resolve_data
 from legenda.metrics import METRICS, Difference, Scores, compare, intervals
 from legenda.models import describe_model
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.pipeline import GeneratedCaption, extract_captions
 from legenda.regions import Regions
 from legenda.report.images import ReportImage, resolve_images

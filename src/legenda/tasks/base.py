@@ -14,9 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from legenda.errors import ConfigError, DataError
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import Model, eval_mode
 from legenda.models.freeze import packed_linear
-from legenda.models.model import Model
 from legenda.models.registry import build_model, describe_model, list_models
 from legenda.regions import Regions
 from legenda.tasks.config import ObjectiveConfig

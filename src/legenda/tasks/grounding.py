@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from legenda.data.expressions import ExpressionDataModule, ExpressionDataset
 from legenda.metrics.boxes import HIT, box_iou, encode_deltas, score_targets
-from legenda.models.grounding import Grounder, in_pixels
+from legenda.models.mcan import Grounder, in_pixels
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.word_vectors import create_co_attention_model, iter_batches

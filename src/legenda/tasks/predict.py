@@ -13,7 +13,7 @@ from legenda.decoding.search import search, seeded_generator
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.regions import Regions
 from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary

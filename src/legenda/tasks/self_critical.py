@@ -14,7 +14,7 @@ from legenda.data.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
 from legenda.decoding.generation_config import GenerationConfig
 from legenda.models import Captioner
-from legenda.models.eval_mode import eval_mode, train_mode
+from legenda.models.base import eval_mode, train_mode
 from legenda.models.freeze import packed_linear
 from legenda.regions import Memory, Regions
 from legenda.tasks.base import Batch, Loss, PreparedBatch, batch_to_regions

@@ -16,7 +16,7 @@ from legenda.data.translation import ParallelDataset
 from legenda.decoding import beam_search
 from legenda.io import write_json
 from legenda.metrics.translation import TranslationScores, score_translations
-from legenda.models.eval_mode import eval_mode
+from legenda.models.base import eval_mode
 from legenda.models.translator import Translator
 from legenda.tasks.objectives import PADDING
 

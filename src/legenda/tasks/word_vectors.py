@@ -12,7 +12,7 @@ import torch
 from legenda.data.expressions import ExpressionDataset
 from legenda.data.questions import QuestionDataset
 from legenda.errors import ConfigError
-from legenda.models.co_attention import CoAttentionModel
+from legenda.models.mcan import CoAttentionModel
 from legenda.regions import Regions
 from legenda.run_files import VOCABULARY
 from legenda.tasks.base import Task

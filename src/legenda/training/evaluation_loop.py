@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from legenda.errors import ConfigError, did_you_mean
-from legenda.models.eval_mode import eval_mode
-from legenda.models.model import Model
+from legenda.models.base import Model, eval_mode
 from legenda.tasks.base import Objective, Task, predict_split
 from legenda.tasks.predict import collapse_repeats
 from legenda.training.config import TrainingConfig

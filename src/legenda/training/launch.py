@@ -17,8 +17,7 @@ from legenda.data.features.base import UNNAMED
 from legenda.data.features.identity import extractor_name, is_same_extractor
 from legenda.errors import ConfigError
 from legenda.io import locked
-from legenda.models.checkpoint import check_sizes, inherit_generation_config
-from legenda.models.location import find_model
+from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
 from legenda.plugin_records import describe_plugins

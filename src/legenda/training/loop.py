@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from legenda.io import atomic_write
-from legenda.models.model import Model
+from legenda.models.base import Model
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
 from legenda.run_files import STAGE_WEIGHTS, STATE, WEIGHTS

@@ -8,7 +8,7 @@ from typing import Any
 
 from legenda.errors import CheckpointError
 from legenda.io import write_json
-from legenda.models.model import Model
+from legenda.models.base import Model
 from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STATE, WEIGHTS

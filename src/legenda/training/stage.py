@@ -15,7 +15,7 @@ from torch import Tensor
 
 from legenda.errors import DataError
 from legenda.io import atomic_write
-from legenda.models.model import Model
+from legenda.models.base import Model
 from legenda.tasks.base import Batch, PreparedBatch, Task
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective

@@ -11,7 +11,7 @@ import numpy as np
 
 from legenda.extractors.photo import layout
 from legenda.io import read_text
-from legenda.models.location import ASSETS, PACKAGED
+from legenda.models.checkpoint import ASSETS, PACKAGED
 
 NAMED_SCORE = 0.4
 """Least score of a thing that a caption of things names; on 150 photographs three of four such boxes were right."""

@@ -1,26 +1,69 @@
-"""X-Transformer's decoder: X-Linear attention over tokens and to the image (Pan et al., CVPR 2020, section 4.2)."""
+"""X-Transformer: X-Linear attention in a Transformer (Pan et al., CVPR 2020, 4.2); the encoder is in x_linear.py."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.dropout import Dropout
-from legenda.attention.x_linear import XLinearAttention
+from legenda.attention.x_linear import create_act
+from legenda.config import Count, PositiveInt, Probability
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
+from legenda.errors import ConfigError
+from legenda.models.base import Encoder
 from legenda.models.layers import PostNormFeedForward
-from legenda.models.x_linear import ConcatUpdate
+from legenda.models.x_linear import ConcatUpdate, XLinearConfig, XLinearEncoder
 from legenda.regions import Memory
 
 KeyValue = tuple[Tensor, Tensor]
+
+
+class XTransformerConfig(XLinearConfig):
+    """Options of X-Transformer; the defaults are those of the released code, as the paper gives no details.
+
+    Token 0 begins and ends captions: inside a row, later tokens do not attend to it.
+    """
+
+    dim: int = 768
+    """Channels inside the model."""
+    num_layers: int = 6
+    """Layers of the encoder; 0 for none."""
+    decoder_layers: Count = 6
+    """Layers of the decoder."""
+    ff_dim: PositiveInt = 3072
+    """Inner channels of the feed-forward networks."""
+    ff_dropout: Probability = 0.5
+    """Inside the feed-forward networks, and of their outputs."""
+    region_norm: bool = True
+    """Layer normalization in the region embedding."""
+    decoder_update_dropout: Probability = 0.3
+    """Of the update of each token (the residual dropout of a decoder layer)."""
+    word_dropout: float = 0.1
+    """Of the token embeddings."""
+    position_base: Annotated[float, Field(gt=1)] = 10000.0
+    """The wavelengths of the positions rise from 2 pi to 2 pi times this."""
+
+    @model_validator(mode="after")
+    def _check_xtransformer(self) -> XTransformerConfig:
+        if self.dim % 2:
+            raise ConfigError(f"dim={self.dim} must be even for sine and cosine of the positions")
+        return self
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return XLinearEncoder(self, ff_dim=self.ff_dim, ff_dropout=self.ff_dropout)
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return XTransformerDecoder(self)
 
 
 def positions(
@@ -39,25 +82,17 @@ def positions(
 class XTransformerLayer(nn.Module):
     """Self-attention over the tokens so far, cross-attention to the image, and an update of the tokens by the query."""
 
-    def __init__(
-        self,
-        self_attn: XLinearAttention,
-        cross_attn: XLinearAttention,
-        dim: int,
-        *,
-        dropout: float,
-        update: ConcatUpdate | None,
-        feed_forward: PostNormFeedForward | None,
-    ) -> None:
-        """Create the layer; update and feed_forward are None in the last one."""
+    def __init__(self, config: XTransformerConfig, *, is_last: bool) -> None:
+        """Create the layer; the last one has no update of the tokens."""
         super().__init__()
-        self.self_attn = self_attn
-        self.cross_attn = cross_attn
-        self.dropout = Dropout(dropout)
+        dim = config.dim
+        self.self_attn = config.build_block()
+        self.cross_attn = config.build_block()
+        self.dropout = Dropout(config.decoder_dropout)
         self.kv_norm = nn.LayerNorm(dim)
         self.query_norm = nn.LayerNorm(dim)
-        self.update = update
-        self.feed_forward = feed_forward
+        self.update = None if is_last else ConcatUpdate(dim, bias=True, dropout=config.decoder_update_dropout)
+        self.feed_forward = None if is_last else PostNormFeedForward(dim, config.ff_dim, config.ff_dropout)
 
     def forward(
         self,
@@ -140,35 +175,25 @@ class XTransformerState(RowState):
 class XTransformerDecoder(Decoder):
     """A query of image and tokens passes through L layers; the logits read it before and after each of them."""
 
-    def __init__(
-        self,
-        *,
-        vocab_size: int,
-        dim: int,
-        num_heads: int,
-        num_layers: int,
-        create_layer: Callable[[bool], XTransformerLayer],
-        act: nn.Module,
-        position_base: float,
-        word_dropout: float,
-        dropout: float,
-        output_dropout: float,
-    ) -> None:
-        """Create the modules; create_layer: returns a layer, given whether it is the last one."""
+    def __init__(self, config: XTransformerConfig) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.position_base = position_base
-        self.embedding = nn.Embedding(vocab_size, dim)
+        dim, num_layers = config.dim, config.decoder_layers
+        self.num_heads = config.num_heads
+        self.position_base = config.position_base
+        self.embedding = nn.Embedding(config.vocab_size, dim)
         self.embedding_norm = nn.LayerNorm(dim)
-        self.word_dropout = Dropout(word_dropout)
+        self.word_dropout = Dropout(config.word_dropout)
+        act = create_act(config.act, config.alpha)
         self.from_image = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
         self.from_tokens = nn.Sequential(nn.Linear(dim, dim), act, nn.LayerNorm(dim))
-        self.dropout = Dropout(dropout)
-        self.layers = nn.ModuleList(create_layer(layer == num_layers - 1) for layer in range(num_layers))
+        self.dropout = Dropout(config.decoder_dropout)
+        self.layers = nn.ModuleList(
+            XTransformerLayer(config, is_last=layer == num_layers - 1) for layer in range(num_layers)
+        )
         self.concat = nn.Linear((num_layers + 1) * dim, 2 * dim)
         self.norm = nn.LayerNorm(dim)
-        self.output_dropout = Dropout(output_dropout)
-        self.output = nn.Linear(dim, vocab_size)
+        self.output_dropout = Dropout(config.output_dropout)
+        self.output = nn.Linear(dim, config.vocab_size)
 
     @property
     def _layers(self) -> list[XTransformerLayer]:

@@ -1,50 +1,171 @@
-"""The Transformer's decoder: self-attention over tokens and cross-attention to the image (NG-SAN, section 3.2)."""
+"""The Transformer from regions to captions (Guo et al., CVPR 2020).
+
+SAN, N-SAN, G-SAN and NG-SAN are configurations of it, and the Object Relation Transformer (Herdade et al., 2019).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from legenda.attention import MultiHeadAttention, sinusoids
+from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, sinusoids
 from legenda.attention.dropout import Dropout
+from legenda.attention.geometry import BOX_EMBEDDINGS
+from legenda.config import Count, PositiveInt, Probability
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
+from legenda.errors import ConfigError
+from legenda.models.base import CaptionerConfig, Encoder, ModelConfig
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_
-from legenda.regions import Memory
+from legenda.regions import Memory, Regions, masked_mean
 
 KeyValue = tuple[Tensor, Tensor]
+
+
+class LayersConfig(AttentionConfig, ModelConfig):
+    """Options of the layers of encoder and decoder, which captioners and translators share."""
+
+    dim: PositiveInt = 512
+    """Channels inside the model."""
+    num_heads: Count = 8
+    num_layers: Count = 6
+    """Layers of the encoder, and of the decoder."""
+    ff_dim: PositiveInt = 2048
+    """Inner channels of the feed-forward networks."""
+    dropout: Probability = 0.1
+    """Of embeddings, of the output of each sublayer, of attention weights and inside the feed-forward networks."""
+    norm_first: bool = False
+    """Layer normalization before each sublayer instead of after it."""
+
+    @model_validator(mode="after")
+    def _check_layers(self) -> LayersConfig:
+        if self.dim % self.num_heads or self.dim % 2:
+            raise ConfigError(f"dim={self.dim} must be even and a multiple of num_heads={self.num_heads}")
+        self.check(self.dim)
+        return self
+
+
+class TransformerConfig(LayersConfig, CaptionerConfig):
+    """Options of `transformer`, `nsan`, `gsan` and `ngsan`; the defaults are those of the paper (section 5.1).
+
+    Where the paper is open: post-norm with a last normalization after each stack (as in PyTorch's Transformer), output
+    layer not tied to the embedding, geometry embedded once for all layers.
+    """
+
+    num_layers: Count = 4
+    """Layers of the encoder, and of the decoder."""
+    tie_embeddings: bool = False
+    """The output layer has the weights of the embedding, and no bias (Press and Wolf, 2017)."""
+    ordered: bool = False
+    """The regions are frames of a video in their order; the sinusoids of their positions are added to them."""
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        return TransformerEncoder(self)
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        return TransformerDecoder(self, tie_embeddings=self.tie_embeddings)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, of any kind, and a feed-forward network."""
+
+    def __init__(self, config: LayersConfig, layer: int, *, inner_dropout: float | None = None) -> None:
+        """Create the layer, counted from 0.
+
+        inner_dropout: of attention weights and inside the feed-forward network, `config.dropout` by default.
+        """
+        super().__init__()
+        dim, dropout = config.dim, config.dropout
+        inner_dropout = dropout if inner_dropout is None else inner_dropout
+        self.attention = config.build_attention(dim, config.num_heads, layer=layer, dropout=inner_dropout)
+        self.feed_forward = FeedForward(dim, config.ff_dim, inner_dropout)
+        self.attention_residual = Residual(dim, dropout, config.norm_first)
+        self.feed_forward_residual = Residual(dim, dropout, config.norm_first)
+
+    def forward(
+        self, x: Float[Tensor, "B N D"], attention_mask: Bool[Tensor, "B N"], geometry: Geometry
+    ) -> Float[Tensor, "B N D"]:
+        """Return the regions after this layer."""
+        normed = self.attention_residual.pre(x)
+        attended = self.attention(normed, normed, normed, attention_mask, geometry).values
+        x = self.attention_residual.post(x, attended)
+        return self.feed_forward_residual.post(x, self.feed_forward(self.feed_forward_residual.pre(x)))
+
+
+class TransformerEncoder(Encoder):
+    """Linear, ReLU and L layers of self-attention over the regions (NG-SAN, section 3.2)."""
+
+    def __init__(self, config: TransformerConfig, *, last_norm: bool = True) -> None:
+        """Create the layers; last_norm: whether a normalization follows the last one."""
+        super().__init__()
+        self.needs_boxes = config.needs_boxes
+        self.box_embedding = BOX_EMBEDDINGS.get(config.geometry)
+        self.ordered = config.ordered
+        self.input = nn.Linear(config.feature_dim, config.dim)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
+        self.geometry = PairGeometry(config, config.num_layers)
+
+    def reset_parameters(self) -> None:
+        """Initialize all matrices from Xavier's uniform distribution."""
+        init_xavier_uniform_(self)
+
+    def forward(self, regions: Regions) -> Memory:
+        """Return encoded regions; states of padding are finite."""
+        mask = regions.mask_or_ones
+        padding = ~mask.unsqueeze(-1)  # may hold NaN, which a mask of the scores does not remove
+        x = F.relu(self.input(regions.features.masked_fill(padding, 0.0)))
+        boxes = None if regions.boxes is None else regions.boxes.masked_fill(padding, 0.0)
+        levels = [self._embed(x, boxes)]
+        for layer, geometry in zip(self.layers, self.geometry(regions), strict=True):
+            levels.append(layer(levels[-1], mask, geometry))
+        return self._prepare_memory(levels[1:], mask)
+
+    def _prepare_memory(self, levels: list[Tensor], mask: Bool[Tensor, "B N"]) -> Memory:
+        """Return the memory of the layers' outputs, the first layer's first."""
+        states = self.norm(levels[-1])
+        return Memory(states, mask, masked_mean(states, mask))
+
+    def _embed(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        """Return the first layer's input for the output of the input layer."""
+        return self.dropout(self._add_positions(x, boxes))
+
+    def _add_positions(self, x: Float[Tensor, "B N D"], boxes: Float[Tensor, "B N 4"] | None) -> Float[Tensor, "B N D"]:
+        """Return the regions plus the sinusoids of their order or the embedding of their boxes, where requested."""
+        if self.ordered:
+            x = x + sinusoids(torch.arange(x.shape[1], device=x.device, dtype=x.dtype), x.shape[-1])
+        if self.box_embedding is None:
+            return x
+        assert boxes is not None
+        return x + self.box_embedding(boxes, x.shape[-1])
 
 
 class DecoderLayer(nn.Module):
     """Self-attention over the tokens so far, cross-attention to the image, and a feed-forward network."""
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        *,
-        ff_dim: int,
-        dropout: float,
-        inner_dropout: float,
-        norm_first: bool,
-        double_norm: bool = False,
-    ) -> None:
+    def __init__(self, config: LayersConfig, *, inner_dropout: float | None = None, double_norm: bool = False) -> None:
         """Create the layer.
 
-        dropout: of each sublayer's output; inner_dropout: of attention weights and inside the feed-forward network.
+        inner_dropout: of attention weights and inside the feed-forward network, `config.dropout` by default.
         double_norm: each attention has a second residual connection and normalization inside the outer one, as in the
         releases of the Meshed-Memory Transformer and MD-SAN.
         """
         super().__init__()
+        dim, num_heads, dropout, norm_first = config.dim, config.num_heads, config.dropout, config.norm_first
+        inner_dropout = dropout if inner_dropout is None else inner_dropout
         self.self_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
         self.cross_attn = MultiHeadAttention(dim, num_heads, dropout=inner_dropout)
-        self.feed_forward = FeedForward(dim, ff_dim, inner_dropout)
+        self.feed_forward = FeedForward(dim, config.ff_dim, inner_dropout)
         self.self_attn_residual = Residual(dim, dropout, norm_first)
         self.cross_attn_residual = Residual(dim, dropout, norm_first)
         self.feed_forward_residual = Residual(dim, dropout, norm_first)
@@ -150,15 +271,9 @@ class TransformerDecoder(Decoder):
 
     def __init__(
         self,
+        config: LayersConfig,
         *,
-        vocab_size: int,
-        dim: int,
-        num_heads: int,
-        num_layers: int,
-        ff_dim: int,
-        dropout: float,
         inner_dropout: float | None = None,
-        norm_first: bool = False,
         double_norm: bool = False,
         last_norm: bool = True,
         output_bias: bool = True,
@@ -167,39 +282,28 @@ class TransformerDecoder(Decoder):
     ) -> None:
         """Create the layers.
 
-        inner_dropout, double_norm: as in DecoderLayer; inner_dropout is `dropout` by default. last_norm: whether a
-        normalization follows the last layer. tie_embeddings: whether the output layer has the weights of the embedding,
-        and no bias (Press and Wolf, 2017). pad_token_id: a token to which no other one attends, and after which all
-        tokens are equally likely.
+        inner_dropout, double_norm: as in DecoderLayer. last_norm: whether a normalization follows the last layer.
+        tie_embeddings: whether the output layer has the weights of the embedding, and no bias (Press and Wolf, 2017).
+        pad_token_id: a token to which no other one attends, and after which all tokens are equally likely.
         """
         super().__init__()
-        self.num_heads = num_heads
+        self.num_heads = config.num_heads
         self.pad_token_id = pad_token_id
-        self.embedding = nn.Embedding(vocab_size, dim)
-        self.dropout = Dropout(dropout)
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            self._create_layer(
-                num_layers,
-                dim=dim,
-                num_heads=num_heads,
-                ff_dim=ff_dim,
-                dropout=dropout,
-                inner_dropout=dropout if inner_dropout is None else inner_dropout,
-                norm_first=norm_first,
-                double_norm=double_norm,
-            )
-            for _ in range(num_layers)
+            self._build_layer(config, inner_dropout, double_norm) for _ in range(config.num_layers)
         )
-        self.norm = nn.LayerNorm(dim) if last_norm else nn.Identity()
-        self.output = None if tie_embeddings else nn.Linear(dim, vocab_size, bias=output_bias)
+        self.norm = nn.LayerNorm(config.dim) if last_norm else nn.Identity()
+        self.output = None if tie_embeddings else nn.Linear(config.dim, config.vocab_size, bias=output_bias)
 
     def reset_parameters(self) -> None:
         """Initialize all matrices from Xavier's uniform distribution, and embeddings with std 1 / sqrt(D)."""
         init_xavier_uniform_(self)
         nn.init.normal_(self.embedding.weight, std=self.embedding.embedding_dim**-0.5)
 
-    def _create_layer(self, num_layers: int, **arguments: Any) -> DecoderLayer:  # noqa: ARG002
-        return DecoderLayer(**arguments)
+    def _build_layer(self, config: LayersConfig, inner_dropout: float | None, double_norm: bool) -> DecoderLayer:
+        return DecoderLayer(config, inner_dropout=inner_dropout, double_norm=double_norm)
 
     @property
     def _layers(self) -> list[DecoderLayer]:

@@ -1,0 +1,287 @@
+"""What all models share: the base classes of configurations, encoders, models and captioners, and evaluation mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from legenda.config import Config, PositiveInt, to_json
+from legenda.decoding import beam_search
+from legenda.decoding.decoder import Decoder
+from legenda.decoding.generation_config import GenerationConfig
+from legenda.errors import CheckpointError, DataError
+from legenda.hub import CARD, upload_model
+from legenda.io import write_json, write_text
+from legenda.models.freeze import is_frozen
+from legenda.models.weights import save_weights
+from legenda.plugin_records import describe_plugins
+from legenda.regions import Memory, Regions, hide_regions
+from legenda.run_files import CONFIG, VOCABULARY
+from legenda.text import Vocabulary
+
+
+class ModelConfig(Config):
+    """Options of every model.
+
+    derived: the fields that follow from the data, which no recipe and no command line sets.
+    """
+
+    vocab_size: PositiveInt
+    """Tokens of the vocabulary, special tokens included."""
+
+    derived: ClassVar[tuple[str, ...]] = ("vocab_size", "feature_dim")
+
+    def build(self) -> Model:
+        """Return a new model with random weights, for models other than captioners."""
+        raise NotImplementedError
+
+
+class CaptionerConfig(ModelConfig):
+    """Options of every captioner; a model's configuration adds others and builds encoder and decoder."""
+
+    feature_dim: PositiveInt = 2048
+    """Channels of a region feature."""
+    dim: PositiveInt = 512
+    """Channels inside the model."""
+    region_dropout: float = 0.0
+    """Probability of hiding each region in training; at least one of an image stays."""
+    decoder: str | Mapping[str, Any] | None = None
+    """Another model whose decoder replaces this model's: its name, or {"name": ...} with options of that model."""
+
+    generation: ClassVar[Mapping[str, Any]] = {}
+    """The options of generation in the release of the decoder that differ from the defaults."""
+
+    paper_defaults: ClassVar[Mapping[str, Any]] = {}
+    """The defaults with variant="paper" that differ from the released ones, in models that have a `variant`."""
+
+    @model_validator(mode="after")
+    def _set_paper_defaults(self) -> CaptionerConfig:
+        if getattr(self, "variant", None) == "paper":
+            missing = self.paper_defaults.keys() - self.model_fields_set
+            vars(self).update({name: self.paper_defaults[name] for name in missing})
+        return self
+
+    @property
+    def memory_dim(self) -> int:
+        """Channels of the encoder's output, which the decoder attends to."""
+        return self.dim
+
+    def build_encoder(self) -> Encoder:
+        """Return a new encoder with random weights."""
+        raise NotImplementedError
+
+    def build_decoder(self) -> Decoder:
+        """Return a new decoder with random weights."""
+        raise NotImplementedError
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """The defaults of generation in the release of the decoder."""
+        return GenerationConfig(**self.generation)
+
+
+class Encoder(nn.Module):
+    """Map regions to the memory that decoders attend to, once per image for any number of rows."""
+
+    needs_boxes: bool = False
+    """Whether it reads the boxes of the regions."""
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters where PyTorch's defaults are not the model's; called after construction."""
+
+    def with_default_boxes(self, regions: Regions) -> Regions:
+        """Return the regions with boxes, where they have none and the encoder has a default for them."""
+        return regions
+
+    def remove_global_branch(self) -> None:
+        """Delete the parameters of the global feature alone, for a decoder that does not read it."""
+
+    def forward(self, regions: Regions) -> Memory:
+        """Return states `(B, N, D)` and a global feature `(B, D)`.
+
+        States of padding are finite, and values of padding in `regions` have no influence, NaN included.
+        """
+        raise NotImplementedError
+
+
+class Model(nn.Module):
+    """A model of any task."""
+
+    config: Any
+    """Its `ModelConfig`."""
+    name: str = ""
+    """Its name in the registry."""
+    vocabulary: Any = None
+    """Its `Vocabulary`; None for a model that was created and not trained or loaded."""
+    generation_config: Any = None
+    """Its default `GenerationConfig`; None for a model that generates no tokens."""
+    autocast_dtype: Any = None
+    """The dtype to which `eval_mode` autocasts; None computes in the dtype of the weights."""
+    needs_boxes: bool = False
+    """Whether it reads the boxes of the regions."""
+
+    def save(self, folder: str | Path, **sections: Any) -> Path:
+        """Write config.json, model.safetensors and the vocabulary; `sections` are further parts of config.json."""
+        folder = Path(folder)
+        if is_frozen(self):
+            raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
+        self.save_vocabulary(folder)  # first, because it may raise
+        save_weights(self.state_dict(), folder)
+        config = {"model": self.describe(), **sections}
+        write_json(folder / CONFIG, config | describe_plugins(config))
+        return folder
+
+    def push_to_hub(
+        self, repo_id: str, *, config: Mapping[str, Any] | None = None, card: str | None = None, **options: Any
+    ) -> str:
+        """Upload the model to USER/MODEL on Hugging Face's hub and return the address; `legenda.load` takes the name.
+
+        config: further parts of config.json, such as extractor, the name of that of the features. card: the model card,
+        Markdown. options: commit_message, private, token, branch and create_pr, as in `PyTorchModelHubMixin`. Raise
+        ConfigError where the upload fails.
+        """
+        with TemporaryDirectory() as folder:
+            self.save(folder, **(config or {}))
+            default = f"---\nlibrary_name: legenda\n---\n\n# {repo_id}\n\n{self.name} of Legenda.\n"
+            write_text(Path(folder) / CARD, default if card is None else card)
+            return upload_model(Path(folder), repo_id, **options)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the "model" part of config.json: name, options, generation config, and whether a vocabulary exists."""
+        generation = {} if self.generation_config is None else {"generation_config": to_json(self.generation_config)}
+        return {
+            "name": self.name,
+            "options": to_json(self.config),
+            **generation,
+            "vocabulary": self.vocabulary is not None,
+        }
+
+    def save_vocabulary(self, folder: Path) -> None:
+        """Write the vocabulary into a folder, atomically; subclasses write further files of tokens."""
+        if self.vocabulary is not None:
+            self.vocabulary.save(folder / VOCABULARY)
+
+    def load_vocabulary(self, folder: Path) -> None:
+        """Read the files of `save_vocabulary`; raise an error naming a file that is missing or damaged."""
+        self.vocabulary = Vocabulary.load(folder / VOCABULARY)
+
+    def require_vocabulary(self) -> Any:
+        """Return the vocabulary; raise CheckpointError where the model was not loaded or trained with one."""
+        if self.vocabulary is None:
+            raise CheckpointError("this model has no vocabulary of tokens; set model.vocabulary, or train one")
+        return self.vocabulary
+
+    def require_all_or_none(self, *names: str) -> None:
+        """Raise CheckpointError where only some of the named attributes are set; such a folder could not be loaded."""
+        present = [name for name in names if getattr(self, name) is not None]
+        missing = [name for name in names if getattr(self, name) is None]
+        if present and missing:
+            raise CheckpointError(f"this model has model.{present[0]} but no model.{missing[0]}; set both, or neither")
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
+    @property
+    def parameter_count(self) -> int:
+        """The number of trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
+
+class Captioner(Model):
+    """A model from regions to captions: any encoder with any decoder of the same width."""
+
+    encoder: Encoder
+    decoder: Decoder
+    config: CaptionerConfig
+    generation_config: GenerationConfig
+
+    def __init__(self, config: CaptionerConfig, decoder_config: CaptionerConfig | None = None) -> None:
+        """Build encoder and decoder; decoder_config: of another family's decoder, where `config.decoder` is set."""
+        super().__init__()
+        self.config = config
+        self.encoder = config.build_encoder()
+        self.decoder = (decoder_config or config).build_decoder()
+        self.encoder.reset_parameters()
+        self.decoder.reset_parameters()
+        if not self.decoder.uses_global_feature:
+            self.encoder.remove_global_branch()
+        self.generation_config = (decoder_config or config).generation_config
+        self.needs_boxes = self.encoder.needs_boxes
+
+    def encode(self, regions: Regions) -> Memory:
+        """Return the memory of the images, computed once for any number of rows.
+
+        Raise DataError where the features have another width than the model's, or needed boxes are missing.
+        """
+        width = regions.features.shape[-1]
+        if width != self.config.feature_dim:
+            raise DataError(
+                f"the features have {width} channels but {self.name or 'this model'} reads {self.config.feature_dim}; "
+                f"use features of the extractor it was trained with, or create it with feature_dim={width}"
+            )
+        regions = self.encoder.with_default_boxes(regions)
+        if self.needs_boxes and regions.boxes is None:
+            raise DataError(
+                f"{self.name or 'this model'} needs boxes for its geometry; pass Regions(features, boxes) or choose a "
+                "model without geometry, such as transformer"
+            )
+        if self.training and self.config.region_dropout:
+            regions = hide_regions(regions, self.config.region_dropout)
+        return self.decoder.precompute_cross_kv(self.encoder(regions)).contiguous()
+
+    def forward(self, regions: Regions, tokens: Int[Tensor, "B K T"]) -> Float[Tensor, "B K T V"]:
+        """Return the logits after every prefix of K rows of tokens per image; each row begins with bos_token_id."""
+        return self.decoder(tokens, self.encode(regions))
+
+    def caption(self, regions: Regions, *, beam_size: int = 3, max_length: int | None = None) -> list[str]:
+        """Return the best caption of each image by beam search, as text, in evaluation mode.
+
+        Raise CheckpointError where the model has no vocabulary (it was created, not loaded or trained).
+        """
+        vocabulary = self.require_vocabulary()
+        with eval_mode(self):
+            output = beam_search(self, regions, beam_size=beam_size, max_length=max_length, num_return_sequences=1)
+        return [vocabulary.decode(row[0].tolist()) for row in output.tokens]
+
+
+@contextmanager
+def eval_mode(*models: nn.Module) -> Iterator[None]:
+    """Run the block without dropout and without gradients; each submodule gets its mode back afterwards.
+
+    Where a model has an `autocast_dtype`, the block runs under PyTorch's autocast.
+    """
+    modules = [module for model in models for module in model.modules()]
+    dtypes = [dtype for module in modules if (dtype := getattr(module, "autocast_dtype", None)) is not None]
+    device = next((parameter.device.type for model in models for parameter in model.parameters()), "cpu")
+    autocast = torch.autocast(device, dtype=dtypes[0]) if dtypes else nullcontext()  # leaves an outer autocast on
+    with _mode(models, training=False), torch.no_grad(), autocast:
+        yield
+
+
+@contextmanager
+def train_mode(*models: nn.Module) -> Iterator[None]:
+    """Run the block with dropout; each submodule gets its mode back afterwards."""
+    with _mode(models, training=True):
+        yield
+
+
+@contextmanager
+def _mode(models: tuple[nn.Module, ...], *, training: bool) -> Iterator[None]:
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

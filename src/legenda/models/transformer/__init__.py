@@ -1,1 +1,0 @@
-"""The Transformer of NG-SAN and its variants (Guo et al., CVPR 2020)."""
