@@ -83,7 +83,7 @@ class ShallowConfig(CaptionerConfig):
 
     def build_decoder(self):
         sizes = dict(vocab_size=self.vocab_size, dim=self.dim, num_heads=self.num_heads, num_layers=1)
-        return TransformerDecoder(**sizes, ff_dim=self.width, dropout=0.0)
+        return TransformerDecoder(TransformerConfig(**sizes, ff_dim=self.width, dropout=0.0))
 
 
 class Sizes(Config):

@@ -236,11 +236,11 @@ def test_half_precision_without_a_checksum_is_read(folder):
         ({"vocab_size": 10**7}, r"model\.safetensors holds .* with shape .* where config\.json gives \(10000000"),
         ({"vocab_size": 10**12}, r"model\.safetensors holds .* where config\.json gives \(1000000000000"),
         ({"dim": 10**16}, r"config\.json: its options are those of no model"),
-        ({"ff_dim": 10**30}, r"config\.json: ff_dim must be"),
-        ({"num_layers": 10**6}, r"config\.json: num_layers must be"),
+        ({"ff_dim": 10**30}, r"config\.json: .*ff_dim must be"),
+        ({"num_layers": 10**6}, r"config\.json: .*num_layers must be"),
         ({"num_layers": 900}, r"model\.safetensors lacks .*layers"),
-        ({"branches": 10**9}, r"config\.json: branches must be"),
-        ({"grid_size": 10**19}, r"config\.json: grid_size must be"),
+        ({"branches": 10**9}, r"config\.json: .*branches must be"),
+        ({"grid_size": 10**19}, r"config\.json: .*grid_size must be"),
     ],
 )
 def test_sizes_of_strangers_fill_no_memory(folder, options, message):
@@ -253,7 +253,7 @@ def test_sizes_of_strangers_fill_no_memory(folder, options, message):
 
 def test_a_search_of_a_billion_steps_is_refused(folder):
     with_decoding(max_length=10**9)(folder / "config.json")
-    with pytest.raises(CheckpointError, match=r"config\.json: max_length must be"):
+    with pytest.raises(CheckpointError, match=r"config\.json: .*max_length must be"):
         legenda.load(folder)
 
 

@@ -29,9 +29,8 @@ from legenda.models.base import Model, ModelConfig, eval_mode
 from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
 from legenda.run_files import ANSWERS, VOCABULARY
-from legenda.text.encoding import encode_tokens
 from legenda.text.tokenizers import tokenize_question
-from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens
 
 PAD_ID = 0
 """The id that pads questions."""
