@@ -114,15 +114,15 @@ def largest() -> Callable[[], Any]:
 @pytest.fixture
 def forget_plugins(monkeypatch) -> Iterator[Callable[[], None]]:
     """Forget all plugins when it is called, as a new process has none; what a test registers is forgotten after it."""
-    from legenda import plugins
+    from legenda import registry
 
     def forget() -> None:
-        for name in list(plugins._plugins):
+        for name in registry._files:
             sys.modules.pop(name, None)
-            plugins.forget_plugin(name)
-        for registry in plugins.REGISTRIES.values():
-            for name in list(registry._plugins):
-                del registry._entries[name], registry._plugins[name]
+        registry._files.clear()
+        registry._entry_points_loaded = False
+        for known in registry._registries:
+            known._added.clear()
 
     monkeypatch.setattr(sys, "path", list(sys.path))
     forget()

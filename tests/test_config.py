@@ -10,7 +10,7 @@ from pydantic import Field
 
 from legenda import LegendaError
 from legenda.config import Config, PositiveInt, Probability, map_paths, merge, to_json
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 COLORS = Registry("color", {"red": "colorsys:ONE_THIRD", "blue": 2})
 

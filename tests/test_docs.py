@@ -13,7 +13,7 @@ from PIL import Image
 import legenda
 from legenda import models
 from legenda.papers import RECIPES
-from legenda.plugins import load_plugin, run_source
+from legenda.registry import load_plugin, run_source
 from legenda.tasks.rewards import REWARDS
 
 ROOT = Path(__file__).resolve().parents[1]

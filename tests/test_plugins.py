@@ -10,8 +10,9 @@ from importlib import metadata
 import pytest
 
 import legenda
-from legenda import LegendaError, plugins
-from legenda.plugins import Registry, load_plugin
+from legenda import LegendaError
+from legenda import registry as registries
+from legenda.registry import Registry, load_plugin
 
 pytestmark = pytest.mark.usefixtures("forget_plugins")
 
@@ -42,8 +43,7 @@ def test_users_add_and_replace_their_own_parts_only(registry):
         return 1
 
     assert registry.get("mine") is part
-    assert registry.name_of(part) == "mine"
-    assert list(registry.registered) == ["mine"]
+    assert registry.registered == ("mine",)
 
     @registry.register("mine")  # as a cell of a notebook that is run again
     def part():
@@ -57,20 +57,13 @@ def test_users_add_and_replace_their_own_parts_only(registry):
     assert registry.get("two") == 2
 
 
-def test_the_name_of_a_part_that_was_not_imported_yet():
-    registry = Registry("function", {"gray": "colorsys:rgb_to_hsv"})
-    assert registry.name_of(colorsys.rgb_to_hsv) == "gray"
-    with pytest.raises(LegendaError, match="is not a registered function"):
-        registry.name_of(colorsys.hsv_to_rgb)
-
-
 class _Points:
     def __init__(self, load):
         self.load, self.value, self.module = load, "their.package", "colorsys"
 
 
 def _with_entry_point(monkeypatch, load):
-    plugins.forget_plugin(plugins._INSTALLED.name)
+    monkeypatch.setattr(registries, "_entry_points_loaded", False)
     monkeypatch.setattr(metadata, "entry_points", lambda group: [_Points(load)] if group == "legenda.plugins" else [])
 
 
@@ -119,16 +112,13 @@ def test_a_file_is_a_module_that_pickle_and_inspect_find(tmp_path):
     assert not list(tmp_path.glob("__pycache__/my_plugin*"))
     code = f"import pickle, sys; sys.path.append({str(tmp_path)!r}); print(pickle.loads({pickle.dumps(module.A(4))!r}))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "A(x=4)\n"
-    file.write_text(PLUGIN.replace("x: int", "x: float"))
-    assert legenda.load_plugin(file).A.__annotations__["x"] == "float"
 
 
-def test_a_file_that_fails_leaves_nothing_registered(tmp_path):
+def test_a_file_that_fails_is_named_in_one_sentence(tmp_path):
     file = tmp_path / "my_plugin.py"
-    file.write_text("import legenda\nlegenda.register_norm('mine')(print)\n1 / 0")
+    file.write_text("1 / 0")
     with pytest.raises(LegendaError, match=r"my_plugin\.py fails while it is loaded .ZeroDivisionError"):
         load_plugin(file)
-    assert "mine" not in legenda.attention.NORMS
     assert "my_plugin" not in sys.modules
     file.write_text("import legenda\nlegenda.register_norm('mine')(print)")
     load_plugin(file)
@@ -147,11 +137,10 @@ def test_an_installed_package_registers_by_its_entry_point(tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         legenda.create_model("nsan", window="installed", **options).save(tmp_path / "model")
+        sys.modules.pop("parts_of_package")  # as in a new process
         forget_plugins()
         legenda.load(tmp_path / "model")
     sys.modules.pop("parts_of_package")
     forget_plugins()
-    with pytest.raises(
-        LegendaError, match="needs window 'installed' of the plugin parts_of_package, which is not loaded"
-    ):
+    with pytest.raises(LegendaError, match="there is no window 'installed'"):
         legenda.load(tmp_path / "model")

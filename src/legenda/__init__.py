@@ -6,10 +6,6 @@ Names are loaded when first used, so `import legenda` needs neither torch nor a 
 from importlib import import_module
 from typing import Any
 
-_KINDS = (
-    *("attention", "dataset", "decoder", "distance", "extractor", "feature_store", "geometry"),
-    *("metric", "model", "norm", "recipe", "reward", "schedule", "task", "window"),
-)
 _NAMES = {
     "Regions": "legenda.regions",
     "Memory": "legenda.regions",
@@ -19,13 +15,30 @@ _NAMES = {
     "open": "legenda.pipeline",
     "Pipeline": "legenda.pipeline",
     "train": "legenda.experiment",
-    "load_plugin": "legenda.plugins",
-    **{f"register_{kind}": "legenda.register" for kind in _KINDS},
+    "load_plugin": "legenda.registry",
+    "register_decoder": "legenda.models.registry",
+    "register_model": "legenda.models.registry",
+    "register_recipe": "legenda.papers",
+    "register_task": "legenda.tasks.registry",
     "CheckpointError": "legenda.errors",
     "ConfigError": "legenda.errors",
     "DataError": "legenda.errors",
     "LegendaError": "legenda.errors",
 }
+_REGISTRIES = {
+    "register_attention": "legenda.attention.config:ATTENTIONS",
+    "register_dataset": "legenda.data.registry:DATASETS",
+    "register_distance": "legenda.attention.distance:DISTANCES",
+    "register_extractor": "legenda.extractors.registry:EXTRACTORS",
+    "register_feature_store": "legenda.data.features.readers:STORES",
+    "register_geometry": "legenda.attention.config:GEOMETRIES",
+    "register_metric": "legenda.metrics.evaluation:METRICS",
+    "register_norm": "legenda.attention.normalization:NORMS",
+    "register_reward": "legenda.tasks.rewards:REWARDS",
+    "register_schedule": "legenda.training.schedules:SCHEDULES",
+    "register_window": "legenda.attention.windows:WINDOWS",
+}
+"""Decorators that take a name and add a part to a registry, whose docstring says what a part is."""
 _MODULES = (
     "attention",
     "data",
@@ -43,13 +56,16 @@ _MODULES = (
     "report",
 )
 
-__all__ = [*_NAMES, *_MODULES]
+__all__ = [*_NAMES, *_REGISTRIES, *_MODULES]
 __version__ = "0.2.0.dev0"
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(import_module(_NAMES[name]), name)
+    if name in _REGISTRIES:
+        module, registry = _REGISTRIES[name].split(":")
+        return getattr(import_module(module), registry).register
     if name in _MODULES:
         return import_module(f"legenda.{name}")
     raise AttributeError(f"module 'legenda' has no attribute '{name}'")

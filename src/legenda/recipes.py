@@ -32,7 +32,6 @@ from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import configure
-from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG
 from legenda.training.config import TrainingConfig, stage_name
@@ -279,11 +278,10 @@ def continue_from(recipe: Recipe, run: str | Path, stages: str | None = None) ->
     """Return the recipe for the model of a trained run, which replaces the first of several stages.
 
     run: a name that `find_model` takes. stages: "first" keeps the first stage, which then starts from the run. Raise
-    CheckpointError where its folder holds no run, or where the model needs a plugin that is not loaded.
+    CheckpointError where its folder holds no run.
     """
     folder = find_model(run)
     config = read_config(folder, "--init-from takes the folder of a trained run")
-    check_plugins(config, folder / CONFIG, "model")
     try:
         name, options = config["model"]["name"], dict(config["model"]["options"])
     except (KeyError, TypeError, ValueError) as error:

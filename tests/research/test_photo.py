@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.plugins import forget_plugin, load_plugin
+from legenda.registry import forget_plugin, load_plugin
 from legenda.text import Vocabulary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "research" / "photo"

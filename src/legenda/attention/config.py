@@ -27,7 +27,7 @@ from legenda.attention.windows import WINDOWS
 from legenda.attention.x_linear import XLinearAttention
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 
 def create_multi_head(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.geometry import Geometry
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 Scaling = Literal["sigmoid", "linear", "quadratic", "scalar"]
 DistanceInit = Literal["xavier", "one"]

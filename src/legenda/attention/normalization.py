@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 EPS = 1e-5
 

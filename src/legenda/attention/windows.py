@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 
 def swin_windows(positions: Float[Tensor, "B N 2"], size: int, shift: int) -> Bool[Tensor, "B N N"]:

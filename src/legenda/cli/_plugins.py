@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from legenda.errors import ConfigError
-from legenda.plugins import load_plugin
+from legenda.registry import load_plugin
 
 
 def load_plugins(arguments: Sequence[str]) -> list[str]:

@@ -18,8 +18,8 @@ from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.evaluation.results import RowRun, init_table_dir
 from legenda.io import write_text
 from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_table, shared_recipe
-from legenda.plugins import plugin_options
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
+from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
 from legenda.run_files import STAGE_WEIGHTS
 from legenda.tasks.registry import TASKS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 DATASETS: Registry[type] = Registry(
     "data set",

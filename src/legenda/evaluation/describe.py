@@ -20,7 +20,6 @@ from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
-from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, HISTORY, STATE, WEIGHTS, evaluation_file
 from legenda.training.checkpoint import read_progress
@@ -38,7 +37,6 @@ def inspect_run(name: str | Path, *, verify: bool = False) -> tuple[dict[str, An
     """
     folder = find_model(name)
     config = read_config(folder, "a run folder holds it; train the run again")
-    check_plugins(config, folder / CONFIG, "model")
     try:
         section = config["model"]
         with torch.device("meta"):

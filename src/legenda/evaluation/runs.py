@@ -22,7 +22,6 @@ from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load, load_any
 from legenda.models.weights import load_weights
-from legenda.plugin_records import check_plugins
 from legenda.recipes import Data
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STAGE_WEIGHTS
@@ -66,7 +65,6 @@ class Run:
     @property
     def task(self) -> type[Task]:
         """The task of the training; captioning where config.json names none."""
-        self._check_plugins("task")
         try:
             return TASKS.get(str(self.config.get("task", "captioning")))
         except LegendaError as error:
@@ -77,9 +75,6 @@ class Run:
         if not self.ignore_extractor_mismatch:
             raise ConfigError(f"{message}; use the extractor of the training, or add --ignore-extractor-mismatch")
         _LOG.warning("%s; the results may be meaningless", message)
-
-    def _check_plugins(self, section: str) -> None:
-        check_plugins(self.config, self.folder / CONFIG, section)
 
     @property
     def imported(self) -> bool:
@@ -125,7 +120,6 @@ class CaptionerRun(Run):
             return load_extractor(given, on_device)
         if is_of_frames(expected.name):
             raise ConfigError(f"{self.folder} captions videos, by features of their frames, and takes no images")
-        self._check_plugins("extractor")
         if given is None and not needs_no_file(expected.name):
             raise ConfigError(
                 f"{self.folder} was trained on features of the extractor {expected.name}; name its file, as in "
@@ -160,7 +154,6 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
         raise CheckpointError(
             f'{folder / file} has no usable "data" part; restore the file or train the run again'
         ) from error
-    check_plugins(config, folder / file, "data")
     trained_in = Path((config.get("environment") or {}).get("folder") or folder)
 
     def find(path: Path) -> Path:

@@ -13,7 +13,7 @@ from legenda.data.features.base import validate_regions
 from legenda.data.features.identity import ExtractorIdentity
 from legenda.errors import DataError, LegendaError
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
-from legenda.plugins import reason_of
+from legenda.registry import reason_of
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from legenda.compute import AUTO, ComputeOptions, Precision
 from legenda.errors import ConfigError, DataError, import_extra
 from legenda.extractors.base import Extractor, ImageRegions
 from legenda.models.checkpoint import ASSETS, PACKAGED
-from legenda.plugins import Registry, run_source
+from legenda.registry import Registry, run_source
 
 MAX_FIXED_REGIONS = 300
 """The number of boxes that Bottom-Up attention's detector proposes."""

@@ -15,7 +15,7 @@ from legenda.importers.weight_map import StateDictMapper
 from legenda.models.base import Model
 from legenda.models.mcan import CoAttentionModel
 from legenda.models.weights import read_tensors
-from legenda.plugins import Registry
+from legenda.registry import Registry
 from legenda.text import Vocabulary
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 

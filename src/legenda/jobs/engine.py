@@ -30,7 +30,7 @@ import torch
 from legenda.errors import ConfigError, DataError, LegendaError, import_extra
 from legenda.jobs.job import Job
 from legenda.jobs.shards import ShardResult, Task, process_shard, read_result
-from legenda.plugins import load_plugin, plugin_files
+from legenda.registry import load_plugin, plugin_files
 
 EngineName = Literal["local", "pool", "ray"]
 """This process; a pool of processes of this machine; processes that Ray runs on this machine or on a cluster."""

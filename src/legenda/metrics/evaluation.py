@@ -17,7 +17,7 @@ from legenda.metrics.cider import DocumentFrequencies, cider, cider_d
 from legenda.metrics.meteor import meteor
 from legenda.metrics.rouge import rouge_l
 from legenda.metrics.spice import spice
-from legenda.plugins import Registry
+from legenda.registry import Registry
 from legenda.text import ptb_tokenize
 
 BLEU = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4")

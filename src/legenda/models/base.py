@@ -22,7 +22,6 @@ from legenda.hub import CARD, upload_model
 from legenda.io import write_json, write_text
 from legenda.models.freeze import is_frozen
 from legenda.models.weights import save_weights
-from legenda.plugin_records import describe_plugins
 from legenda.regions import Memory, Regions, hide_regions
 from legenda.run_files import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
@@ -135,8 +134,7 @@ class Model(nn.Module):
             raise CheckpointError(f"{self.name} is frozen for inference; save the model that legenda.load returns")
         self.save_vocabulary(folder)  # first, because it may raise
         save_weights(self.state_dict(), folder)
-        config = {"model": self.describe(), **sections}
-        write_json(folder / CONFIG, config | describe_plugins(config))
+        write_json(folder / CONFIG, {"model": self.describe(), **sections})
         return folder
 
     def push_to_hub(

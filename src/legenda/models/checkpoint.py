@@ -23,7 +23,6 @@ from legenda.hub import download_model
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
-from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import ANSWERS, CONFIG, VOCABULARY, WEIGHTS
 
@@ -127,7 +126,6 @@ def load_any(folder: str | Path) -> Model:
     folder = find_model(folder)
     path = folder / CONFIG
     content = read_config(folder, _HINT)
-    check_plugins(content, path, "model")
     with _usable_section(path):
         section = content["model"]
         model = build_on_meta(section["name"], section["options"])

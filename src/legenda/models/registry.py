@@ -21,7 +21,7 @@ from legenda.models.translator import TranslatorConfig
 from legenda.models.updown import UpDownConfig
 from legenda.models.xlan import XLanConfig
 from legenda.models.xtransformer import XTransformerConfig
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 C = TypeVar("C", bound="type[ModelConfig]")
 
@@ -147,7 +147,7 @@ def register_model(
     """
 
     def decorate(config: C) -> C:
-        MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task), config)
+        MODELS.add(name, Entry(config, paper, summary, settings or {}, task=task), config.__module__)
         return config
 
     return decorate
@@ -156,12 +156,11 @@ def register_model(
 def register_decoder(name: str) -> Callable[[C], C]:
     """Return a decorator that adds the class of a configuration as the decoder `name`, for `decoder` of any captioner.
 
-    The class is a `CaptionerConfig` with `build_encoder` and `build_decoder`, or another `ModelConfig` with `build`.
-    settings: fields of it that the name fixes. task: what the model is for.
+    The class is a `CaptionerConfig` with `build_decoder`.
     """
 
     def decorate(config: C) -> C:
-        DECODERS.add(name, Entry(config, "", ""), config)
+        DECODERS.add(name, Entry(config, "", ""), config.__module__)
         return config
 
     return decorate

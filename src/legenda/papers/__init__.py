@@ -39,8 +39,8 @@ from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models import describe_model, list_models
 from legenda.models.registry import configure
-from legenda.plugins import Registry
 from legenda.recipes import Data, Recipe
+from legenda.registry import Registry
 from legenda.training.config import TrainingConfig
 
 _FILES = (
@@ -64,6 +64,12 @@ RECIPES: Registry[Recipe] = Registry("recipe", {})
 """The recipes that users registered, which precede those of the library."""
 
 Stages = Literal["all", "first"]
+
+
+def register_recipe(recipe: Recipe) -> Recipe:
+    """Add a recipe under its name, and return it."""
+    RECIPES.add(recipe.name, recipe)
+    return recipe
 
 
 @dataclass(frozen=True)
@@ -313,5 +319,6 @@ __all__ = [
     "all_tables",
     "get_recipe",
     "get_table",
+    "register_recipe",
     "shared_recipe",
 ]

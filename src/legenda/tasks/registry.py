@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 if TYPE_CHECKING:
     from legenda.tasks.base import Task
+
+T = TypeVar("T", bound="type[Task]")
 
 TASKS: Registry[type[Task]] = Registry(
     "task",
@@ -19,3 +22,13 @@ TASKS: Registry[type[Task]] = Registry(
     },
 )
 """A class of tasks is registered under its own `name`."""
+
+
+def register_task(name: str) -> Callable[[T], T]:
+    """Return a decorator that adds a class of tasks under a name, and sets its `name`."""
+
+    def decorate(task: T) -> T:
+        task.name = name
+        return TASKS.register(name)(task)
+
+    return decorate

@@ -18,7 +18,7 @@ from legenda.data.captions import CaptionDataset
 from legenda.data.tokens import TokenizedCaptions
 from legenda.errors import ConfigError
 from legenda.metrics.rewards import BleuReward, CiderD
-from legenda.plugins import Registry
+from legenda.registry import Registry
 from legenda.tasks.config import SelfCriticalConfig
 from legenda.text import Vocabulary, ptb_tokenize
 

@@ -20,7 +20,6 @@ from legenda.io import locked
 from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
-from legenda.plugin_records import describe_plugins
 from legenda.run_config import read_config
 from legenda.run_files import WEIGHTS
 from legenda.tasks.base import Task, check_objective
@@ -101,7 +100,6 @@ def train(
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
     config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
-    config |= describe_plugins(config)
     with locked(folder) if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
             init_run_dir(folder, config, model)

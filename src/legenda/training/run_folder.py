@@ -9,14 +9,13 @@ from typing import Any
 from legenda.errors import CheckpointError
 from legenda.io import write_json
 from legenda.models.base import Model
-from legenda.plugin_records import check_plugins
 from legenda.run_config import read_config
 from legenda.run_files import CONFIG, STATE, WEIGHTS
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import stage_name
 
 _DELETE = "delete the folder to start again"
-_KEPT = ("environment", "plugins")
+_KEPT = ("environment",)
 """Sections that stay those of the first call."""
 
 
@@ -39,7 +38,7 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
     """Create the folder of a run, or check that it holds this run, and delete partially written files.
 
     More epochs of the last stage than before replace the old number, so that a finished run continues. The environment
-    and the plugins stay those of the first call.
+    stays that of the first call.
     """
     check_folder(folder)
     path = folder / CONFIG
@@ -54,7 +53,6 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
                 f"{folder} holds a run with other settings ({name} is {before} there, {now} here); name another folder "
                 f"with --out, or {_DELETE}"
             )
-        check_plugins(old, path)  # warns of one that has changed
         if old != new:
             write_json(path, new)
         if (folder / STATE).exists() and not (folder / WEIGHTS).exists() and read_progress(folder).best is not None:

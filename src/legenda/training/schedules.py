@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from legenda.config import Config, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
 from legenda.errors import ConfigError
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 
 class Schedule(Config):

@@ -30,7 +30,7 @@ from legenda.data.features.base import (
 from legenda.data.features.packed import MANIFEST, PackedFeatureStore, ShardedStore
 from legenda.errors import DataError, import_extra
 from legenda.io import get_field, read_json, verified
-from legenda.plugins import Registry
+from legenda.registry import Registry
 
 Regions = tuple[np.ndarray, np.ndarray | None]
 """Features (n, D) and boxes (n, 4) in 0..1, or None."""

@@ -1,0 +1,190 @@
+"""Registries of named parts, and plugins: Python files and installed packages that register further parts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module, metadata
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar, cast
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from legenda.config import merge
+from legenda.errors import ConfigError, LegendaError, did_you_mean
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+ENTRY_POINTS = "legenda.plugins"
+"""The group of entry points whose modules are imported when names are listed, or a name is not known."""
+_files: dict[str, Path] = {}
+"""The files that `load_plugin` ran, by the names of their modules."""
+_entry_points_loaded = False
+_registries: list[Registry[Any]] = []
+
+
+class Registry(Generic[T]):
+    """Named parts of one kind; iteration gives the names.
+
+    kind: what a part is called in messages, such as "attention". entries: the library's own parts by name, each the
+    part itself or, where importing it would be circular, "module:attribute".
+    """
+
+    def __init__(self, kind: str, entries: Mapping[str, T | str]) -> None:
+        self.kind = kind
+        self._own: dict[str, Any] = dict(entries)
+        self._added: dict[str, tuple[Any, str]] = {}
+        _registries.append(self)
+
+    def register(self, name: str) -> Callable[[V], V]:
+        """Return a decorator that adds a part under `name`; see `add`."""
+
+        def decorate(part: V) -> V:
+            self.add(name, part)
+            return part
+
+        return decorate
+
+    def add(self, name: str, part: Any, module: str = "") -> None:
+        """Add a part; raise ConfigError for a name of the library, or of another module.
+
+        module: where the part is defined, its own by default. A part that its module defines again, as a notebook does,
+        replaces the first.
+        """
+        module = module or getattr(part, "__module__", "") or ""
+        if name in self._own:
+            raise ConfigError(f"{self.kind} {name!r} belongs to the library; register yours under another name")
+        known = self._added.get(name, (None, module))[1]
+        if known != module:
+            raise ConfigError(f"{self.kind} {name!r} is registered twice, by {known} and by {module}; rename one")
+        self._added[name] = (part, module)
+
+    def get(self, name: str) -> T:
+        """Return the part of that name; raise ConfigError with the nearest name when there is none."""
+        if name not in self:
+            raise ConfigError(f"there is no {self.kind} {name!r}; {did_you_mean(name, [*self._own, *self._added])}")
+        part = self._own[name] if name in self._own else self._added[name][0]
+        return _resolve(part) if isinstance(part, str) else part
+
+    @property
+    def registered(self) -> tuple[str, ...]:
+        """The names of the parts that are not the library's own."""
+        load_entry_points()
+        return tuple(self._added)
+
+    def of_kind(self) -> BeforeValidator:
+        """Return the annotation of a field whose class its `kind` names: an instance, or a mapping with `kind`."""
+
+        def convert(value: Any) -> Any:
+            if not isinstance(value, Mapping):
+                return value
+            kind = value.get("kind")
+            if not isinstance(kind, str):
+                raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
+            return merge(cast(Any, self.get(kind)), value, self.kind)
+
+        return BeforeValidator(convert)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check that a string annotated with this registry is a name in it."""
+
+        def check(name: str) -> str:
+            if name not in self:
+                self.get(name)  # raises
+            return name
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._own and name not in self._added:
+            load_entry_points()
+        return name in self._own or name in self._added
+
+    def __iter__(self) -> Iterator[str]:
+        load_entry_points()
+        return iter((*self._own, *self._added))
+
+
+def _resolve(reference: str) -> Any:
+    module, _, attribute = reference.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def load_plugin(path: str | Path) -> ModuleType:
+    """Run a Python file that registers parts, once, as the module of its name, and return the module.
+
+    The folder of the file is added to the end of `sys.path`, so that the file can import others next to it, and other
+    processes can unpickle its classes. Raise ConfigError for a file that cannot be read, that fails, or whose name is
+    that of another module.
+    """
+    path = Path(path).resolve()
+    name = path.stem
+    if _files.get(name) == path:
+        return sys.modules[name]
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror or error}); name a Python file") from error
+    if not name.isidentifier() or name == "__main__":
+        raise ConfigError(f"{path} has no name of a Python module; rename the file, as in my_plugin.py")
+    other = _files.get(name) or getattr(find_spec(name), "origin", None)
+    if other is not None and Path(other).resolve() != path:
+        raise ConfigError(f"{path} has the name of the module in {other}; rename your file")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    module = run_source(path, source, name)
+    _files[name] = path
+    return module
+
+
+def plugin_files() -> tuple[Path, ...]:
+    """Return the files that were loaded, for other processes."""
+    return tuple(_files.values())
+
+
+def plugin_options() -> list[str]:
+    """Return the options --plugin of the files that were loaded, for the command line of another process."""
+    return [argument for path in plugin_files() for argument in ("--plugin", str(path))]
+
+
+def load_entry_points() -> None:
+    """Import every module of the group "legenda.plugins", once; raise ConfigError naming one that fails."""
+    global _entry_points_loaded
+    if _entry_points_loaded:
+        return
+    _entry_points_loaded = True  # first, because a plugin may look names up while it is imported
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:
+            raise ConfigError(
+                f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
+            ) from error
+
+
+def run_source(path: Path, source: bytes, name: str) -> ModuleType:
+    """Run the bytes of a user's Python file as the module `name`; no compiled file is written or read.
+
+    Raise ConfigError when it fails.
+    """
+    spec = spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses, type hints, pickle and inspect look their module up
+    try:
+        exec(compile(source, path, "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ConfigError(f"{path} fails while it is loaded ({reason_of(error)}); correct it") from error
+    return module
+
+
+def reason_of(error: BaseException) -> str:
+    """Return one line about an exception of a user's code."""
+    message = (str(error).splitlines() or [""])[0]
+    return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"
