@@ -66,8 +66,8 @@ def test_equal_seeds_give_equal_weights():
     ("name", "message"),
     [
         ("ngsaan", r"'ngsaan'; did you mean ngsan\?$"),
-        ("", r"choose from aoanet, .* and \d+ others"),
-        ("???", r"choose from aoanet, .* and \d+ others$"),
+        ("", "choose from aoanet, "),
+        ("???", "choose from aoanet, "),
     ],
 )
 def test_an_unknown_name(name, message):

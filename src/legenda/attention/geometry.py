@@ -75,6 +75,12 @@ def relative_geometry(
     return torch.cat([distance.clamp(min=MIN_EXTENT).log(), log_size.unsqueeze(2) - log_size.unsqueeze(1)], dim=-1)
 
 
+def as_weights_of(layer: nn.Linear, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return x in the dtype of a layer's weights; as it is where these are packed, which takes every dtype."""
+    weight = layer._parameters["weight"]
+    return x if weight is None else x.to(weight.dtype)
+
+
 class GeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)), one vector per pair of regions (NG-SAN, Eq. 9), shared by all heads."""
 
@@ -86,7 +92,7 @@ class GeometryEmbedding(nn.Module):
         self, boxes: Float[Tensor, "B N 4"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Float[Tensor, "B N N G"]:
         """Return G of all pairs; entries of padded regions are finite."""
-        return F.relu(self.linear(relative_geometry(boxes, mask)))
+        return F.relu(self.linear(as_weights_of(self.linear, relative_geometry(boxes, mask))))
 
 
 def geometric_biases(geometry: str) -> tuple[Bias, ...]:
@@ -173,7 +179,7 @@ class RelativeBias(nn.Module):
         """Return the bias of every pair and head; query and key are not read."""
         del query, key
         assert geometry.embedded is not None
-        factors = F.relu(self.linear(geometry.embedded)).movedim(-1, 1)
+        factors = F.relu(self.linear(as_weights_of(self.linear, geometry.embedded))).movedim(-1, 1)
         return factors.clamp(min=_MIN_FACTOR).log() * self.factor
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from legenda.attention.dropout import dropout
-from legenda.attention.geometry import Geometry
+from legenda.attention.geometry import Geometry, as_weights_of
 
 
 class AttentionOutput(NamedTuple):
@@ -193,7 +193,7 @@ class MultiHeadAttention(nn.Module):
         if self.mix_weights is not None:
             weights = _mix_heads(self.mix_weights, weights)
         dropped = dropout(weights, self.dropout, self.training)
-        return AttentionOutput(self._merge(dropped @ values), weights)
+        return AttentionOutput(self._merge(dropped.to(values.dtype) @ values), weights)
 
     def _merge(self, heads: Float[Tensor, "B H T e"]) -> Float[Tensor, "B T D"]:
         if self.training and self.drop_head:
@@ -206,7 +206,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def _mix_heads(mix: nn.Linear, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
-    return mix(x.movedim(1, -1)).movedim(-1, 1)
+    return mix(as_weights_of(mix, x.movedim(1, -1))).movedim(-1, 1)
 
 
 def within_window(

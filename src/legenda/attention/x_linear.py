@@ -130,7 +130,7 @@ class XLinearAttention(nn.Module):
             scores = scores.masked_fill(~allowed, float("-inf"))
         weights = scores.softmax(dim=-1)
         gate = self.channel(pooled).sigmoid()  # Eq. 5, (B, H, T, d)
-        attended = u * (weights @ values) * gate  # Eq. 6; u is the same for all n
+        attended = u * (weights.to(values.dtype) @ values) * gate  # Eq. 6; u is the same for all n
         return AttentionOutput(attended.transpose(1, 2).flatten(2), weights)
 
     def _score_pairs(

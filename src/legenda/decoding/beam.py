@@ -131,7 +131,7 @@ def _search(
 def _backtrack(groups: list[BeamGroup], num_return_sequences: int) -> GenerationOutput:
     """Return the first sequences, group by group, cut to the longest of all, with their attention weights."""
     hypotheses = [group.finalize() for group in groups]
-    T = max(int(found.lengths.max()) for found in hypotheses)
+    T = max((int(found.lengths.max()) for found in hypotheses if found.lengths.numel()), default=0)
     outputs = [_to_output(found, group, T) for found, group in zip(hypotheses, groups, strict=True)]
     attention = [output.attention for output in outputs if output.attention is not None]
     return GenerationOutput(

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, PairGeometry, sinusoids
 from legenda.attention.dropout import Dropout
-from legenda.attention.geometry import BOX_EMBEDDINGS
+from legenda.attention.geometry import BOX_EMBEDDINGS, as_weights_of
 from legenda.config import Count, PositiveInt, Probability
 from legenda.decoding.decoder import Decoder
 from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
@@ -147,7 +147,7 @@ class TransformerEncoder(Encoder):
         if self.box_embedding is None:
             return x
         assert boxes is not None
-        return x + self.box_embedding(boxes, x.shape[-1])
+        return x + as_weights_of(self.input, self.box_embedding(boxes, x.shape[-1]))
 
 
 class DecoderLayer(nn.Module):

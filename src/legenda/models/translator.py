@@ -104,7 +104,7 @@ class Translator(Model):
         mask = source >= 0
         if source.shape[1] == 0 or (source.device.type == "cpu" and not bool(mask.any(dim=1).all())):
             raise DataError("every sentence needs at least one token, its end; one of these has none")
-        if source.device.type == "cpu" and int(source.max()) >= self.config.vocab_size:
+        if source.device.type == "cpu" and len(source) and int(source.max()) >= self.config.vocab_size:
             raise DataError(
                 f"id {int(source.max())} is outside a vocabulary of {self.config.vocab_size} tokens; use the model's"
             )

@@ -108,7 +108,7 @@ class XTransformerLayer(nn.Module):
         # the K rows of an image as one row of K * T queries, so that keys and values are not repeated
         attended = attended.view_as(x).flatten(1, 2)
         query, x, _ = self._cross_attend(attended, x.flatten(1, 2), cross_kv, cross_attention_mask)
-        return query.view(*token_mask.shape, -1), x.view(*token_mask.shape, -1)
+        return query.unflatten(1, token_mask.shape[1:]), x.unflatten(1, token_mask.shape[1:])
 
     def step(
         self,
