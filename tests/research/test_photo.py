@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.registry import forget_plugin, load_plugin
+from legenda.registry import load_plugin
 from legenda.text import Vocabulary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "research" / "photo"
@@ -77,6 +77,7 @@ def test_drawn_detections_have_the_measured_recall_shift_and_errors(script):
     assert len(again[0]) != len(boxes) or not np.array_equal(again[3], image)
 
 
+@pytest.mark.usefixtures("forget_plugins")
 def test_the_recipe_reads_an_image_with_other_damage_each_time(script, tmp_path):
     module = script("noise")
     names = list(module.DetectorNoise.__dataclass_fields__)
@@ -87,10 +88,7 @@ def test_the_recipe_reads_an_image_with_other_damage_each_time(script, tmp_path)
     stored = {"ids": np.arange(30), "coco": captions, "boxes": boxes, "categories": np.full(240, 3, np.uint8)}
     np.savez(tmp_path / "captions.npz", box_starts=np.arange(0, 241, 8), **stored)
     Vocabulary(("<end>", "<unk>", "a", "car")).save(tmp_path / "vocabulary.txt")
-    try:
-        data = vars(load_plugin(SCRIPTS / "recipe.py"))["DamagedBoxesData"](folder=tmp_path, validation=4).open(print)
-    finally:
-        forget_plugin("recipe")
+    data = vars(load_plugin(SCRIPTS / "recipe.py"))["DamagedBoxesData"](folder=tmp_path, validation=4).open(print)
     assert (len(data.train), len(data.validation)) == (26, 4)
     assert data.train.references[0] == ("a car",) * 5
     rows = np.arange(4)
