@@ -119,7 +119,6 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table2 --scenes --rows none inn", "ngsan.table2 has no row 'inn'; did you mean in?"),
         ("table ngsan.table2 --scenes --seeds 0", "--seeds must be"),
         ("table ngsan.table2 --scenes --processes 0", "--processes must be"),
-        ("table ngsan.table2 --scenes --seed 3", "there is no option --seed; did you mean --seeds?"),
         ("table ngsan.table2 --scenes --seeds 2 training.seed=3", "--seeds sets the seed of every run; leave out"),
         ("table ngsan.table2 --scenes training.epoch=3", "row none: training has no option 'epoch'"),
         ("table ngsan.table2 --scenes fine_tuning.epochs=3", "row none: a recipe has no part 'fine_tuning'"),
@@ -131,7 +130,7 @@ def test_a_row_that_fails_is_named_and_the_others_are_printed(resumed, run_comma
         ("table ngsan.table5 DATA", "COCO's server scores ngsan.table5; name features of test2014 with --test-feat"),
         ("table ngsan.table5 DATA --test-features x.lmdb", "ngsan.table5, but x.lmdb does not exist; name features of"),
         ("table ngsan.table8", "wmt14 does not exist; name the data with data.folder="),
-        ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with data.annotations=and"),
+        ("table ngsan.table2 --rows in", "dataset_coco.json does not exist; name the data with data.annotations= and"),
     ],
 )
 def test_an_error_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, run_command, line, message):
@@ -220,7 +219,7 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
             PaperRow("two", "coco.nsan", (None,) * 5, members=2),
         ),
     )
-    monkeypatch.setattr("legenda.papers.get_table", lambda _: table)
+    monkeypatch.setattr("legenda.cli.table.get_table", lambda _: table)
     line = f"table both --scenes {TABLE.partition('--scenes')[2]} {FEW} {SHORT} --beam-size 1 --out {out}"
     main(line.split())
     members = [out / "scenes.ngsan.table1.nsan_2" / f"seed{seed}" for seed in (0, 1)]
