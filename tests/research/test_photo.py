@@ -31,7 +31,7 @@ def test_no_withheld_image_is_read(script):
     lists.append(DATA / "coco_splits" / "karpathy_test_images.txt")
     withheld = {int(line.split()[-1]) for path in lists for line in path.read_text().splitlines() if line.strip()}
     assert len(withheld) > 10_000
-    used = {int(image.id) for image in coco.coco_images(DATA)}
+    used = {int(image.id) for image in captions.coco_images(DATA)}
     assert len(used) > 100_000
     assert not used & withheld
     photographs, splits, _ = captions.read_photographs(DATA / "coco_photos" / "dataset_coco_photos.json.gz")
