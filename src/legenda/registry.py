@@ -78,9 +78,12 @@ class Registry(Generic[T]):
         return tuple(self._added)
 
     def of_kind(self) -> BeforeValidator:
-        """Return the annotation of a field whose class its `kind` names: an instance, or a mapping with `kind`."""
+        """Return the annotation of a field whose class its `kind` names: an instance, its kind, or a mapping with
+        `kind`.
+        """
 
         def convert(value: Any) -> Any:
+            value = {"kind": value} if isinstance(value, str) else value
             if not isinstance(value, Mapping):
                 return value
             kind = value.get("kind")
