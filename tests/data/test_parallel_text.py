@@ -113,8 +113,8 @@ def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"pieces": -1}, "data.pieces must be"),
-        ({"max_length": 0}, "data.max_length must be"),
+        ({"pieces": -1}, "pieces must be"),
+        ({"max_length": 0}, "max_length must be"),
     ],
 )
 def test_settings_out_of_range_are_refused(wrong, message, folder):
