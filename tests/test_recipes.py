@@ -29,7 +29,7 @@ def test_the_command_prints_what_training_reads(tmp_path, capsys):
 
 def test_changes_are_toml_and_bare_words():
     changes = parse_changes(
-        ["training.epochs=3", "training.schedule=noam", "model.norm=bn", "data.features=[a.npz,b.npz]", "model.x=none"]
+        ["training.epochs=3", "training.schedule=noam", "model.norm=bn", "data.features=[a.npz,b.npz]", "model.x=null"]
     )
     assert changes == {
         "training": {"epochs": 3, "schedule": "noam"},

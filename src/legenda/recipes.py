@@ -197,7 +197,7 @@ def _parse_value(text: str) -> Any:
     except tomllib.TOMLDecodeError:
         if text.startswith("[") and text.endswith("]"):
             return [_parse_value(part.strip()) for part in text[1:-1].split(",") if part.strip()]
-        return None if text in ("none", "null", "None") else text
+        return None if text in ("null", "None") else text
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -167,7 +167,7 @@ def test_an_error_of_a_worker_reaches_the_caller(commands, run_command, tmp_path
         ("caption {0} --model none --engine pool", "name a folder for them with --out"),
         ("caption {0} --model none --engine pool --out {0}/c.txt", "name a folder for them with --out"),
         ("caption {0} --model none --format json --out {0}/o", "leave out --format"),
-        ("caption {0} --model none --workers 0 --out {0}/o", "--workers must be at least 1, not 0"),
+        ("caption {0} --model none --workers 0 --out {0}/o", "--workers must be"),
     ],
 )
 def test_impossible_options_are_refused(run_command, tmp_path, options, message):

@@ -1,6 +1,6 @@
 """Steps and the end of a stage: parts of a step, means of weights, early stopping, disk errors, precision."""
 
-import tempfile
+import os
 from pathlib import Path
 from threading import current_thread, main_thread
 
@@ -141,18 +141,18 @@ def test_a_full_disk_is_reported_and_leaves_the_last_good_state(tmp_path, monkey
 
 
 def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
-    original, calls = tempfile.mkstemp, 0
+    original, calls = os.open, 0
 
-    def refused(*args, **options):
+    def refused(path, *args, **options):
         nonlocal calls
-        calls += 1
+        calls += str(path).endswith(".partial")
         if calls == 8:
             raise PermissionError(13, "Permission denied")
-        return original(*args, **options)
+        return original(path, *args, **options)
 
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(tempfile, "mkstemp", refused)
+        patch.setattr(os, "open", refused)
         with pytest.raises(LegendaError, match=r"could not be written \(Permission denied\); free some space"):
             run(folder)
     assert read_progress(folder).step == 6
