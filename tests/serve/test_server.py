@@ -125,7 +125,7 @@ def test_a_used_port_and_bad_options_are_named(run_folder, run_command):
         ("serve gone", "gone"),
         (f"serve {run_folder} --top-p 0.5", "--top-p is for sampling"),
         ("serve x --max-megapixels 0", "--max-megapixels must be"),
-        ("serve x --port 99999", "--port must be at most 65535, not 99999"),
+        ("serve x --port 99999", "--port must be"),
     ]:
         code, _, err = run_command(line)
         assert (code, message in err) == (2, True), err

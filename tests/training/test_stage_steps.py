@@ -146,7 +146,7 @@ def test_a_folder_that_became_read_only_is_reported(tmp_path, monkeypatch):
     def refused(path, *args, **options):
         nonlocal calls
         calls += str(path).endswith(".partial")
-        if calls == 10:
+        if calls == 11:
             raise PermissionError(13, "Permission denied")
         return original(path, *args, **options)
 
