@@ -169,9 +169,9 @@ def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_pa
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"train": "many"}, ": data takes train as int, not 'many'"),
+        ({"train": "many"}, ": data.train must be a valid integer, not 'many'"),
         ({"kind": "photographs"}, ": there is no data set 'photographs'"),
-        ({"train": [12]}, ": data takes train as int, not [12]"),
+        ({"train": [12]}, ": data.train must be a valid integer, not [12]"),
         ({"color": 1}, ": data has no option 'color'"),
     ],
 )
@@ -190,7 +190,7 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
     [
         ("model.dropout=1.5", "dropout"),
         ("model.dropout=1", "dropout"),
-        ("training.betas=[2,2]", "training.betas must be"),
+        ("training.betas=[2,2]", "training.betas.0 must be less than 1"),
         ("training.seed=-1", "training.seed must be"),
         ("training.checkpoint_every=-1", "training.checkpoint_every must be"),
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
@@ -198,7 +198,7 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
         ("model.dim=9", "dim"),
         ("model.num_layers=0", "num_layers must be"),
         ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
-        ("data.families=families must name at least one of near, size, bind, absent, parity"),
+        ("data.families=[]", "families must name at least one of near, size, bind, absent, parity"),
     ],
 )
 def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tmp_path, wrong, message):

