@@ -16,10 +16,10 @@ from pathlib import Path
 import legenda
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import draw_scene, make_scene, references
+from legenda.decoding.search import SearchOptions
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store
-from legenda.search_options import SearchOptions
 from legenda.tasks import Captioning
 from legenda.tasks.predict import generate_captions, score_captions
 from legenda.training import Constant, TrainingConfig, train

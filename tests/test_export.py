@@ -16,7 +16,7 @@ import torch
 import legenda
 from legenda import export
 from legenda.decoding import greedy
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig
 from legenda.errors import LegendaError, install_line
 from legenda.models import checkpoint
 from legenda.papers import get_recipe

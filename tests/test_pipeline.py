@@ -15,12 +15,12 @@ import legenda
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
+from legenda.decoding.search import SearchOptions
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.extractors.batches import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
 from legenda.regions import Memory, Regions
-from legenda.search_options import SearchOptions
 
 
 @pytest.fixture(scope="module")

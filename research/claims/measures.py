@@ -18,12 +18,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from legenda.attention.distance import DistanceRescale
+from legenda.decoding.search import SearchOptions
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json
 from legenda.metrics.diversity import measure_diversity
 from legenda.models.checkpoint import load_any
-from legenda.search_options import SearchOptions
 from legenda.tasks.base import Objective
 from legenda.tasks.captioning import Captioning
 from legenda.tasks.predict import generate_captions

@@ -19,7 +19,7 @@ from PIL import Image
 from legenda.compute import PipelineOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
-from legenda.decoding.search import search, seeded_generator
+from legenda.decoding.search import SearchOptions, search, seeded_generator
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
@@ -29,7 +29,6 @@ from legenda.extractors.photo.things import Thing, describe_things, read_things
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.regions import Regions
-from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 
 ImageInput = str | Path | Image.Image | np.ndarray

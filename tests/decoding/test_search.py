@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from legenda.decoding import beam_search, greedy
-from legenda.decoding.search import search, seeded_generator
+from legenda.decoding.search import SearchOptions, search, seeded_generator
 from legenda.errors import ConfigError
-from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 
 EOS = 0

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from legenda.decoding.search import SearchOptions
 from legenda.errors import LegendaError
 from legenda.evaluation.results import caption_settings, evaluation_path, read_scores, write_evaluation
-from legenda.search_options import SearchOptions
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
 

@@ -42,9 +42,9 @@ def train(folder: Path) -> Path:
 
 def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
+    from legenda.decoding.search import SearchOptions
     from legenda.evaluation.runs import load_captioner_run
     from legenda.pipeline import Pipeline
-    from legenda.search_options import SearchOptions
     from legenda.serve.app import create_app
     from legenda.serve.engine import Engine
     from legenda.serve.samples import sample_images

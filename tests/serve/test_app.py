@@ -14,10 +14,10 @@ from conftest import header_of_png, png, post, scene
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError
 from legenda.pipeline import Pipeline
 from legenda.report.images import packaged_photographs
-from legenda.search_options import SearchOptions
 from legenda.serve.app import Settings
 from legenda.serve.engine import Request
 

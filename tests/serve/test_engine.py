@@ -13,9 +13,9 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from conftest import png, scene
+from legenda.decoding.search import SearchOptions
 from legenda.errors import DataError
 from legenda.pipeline import Pipeline
-from legenda.search_options import SearchOptions
 from legenda.serve import engine as engine_module
 from legenda.serve.engine import LARGEST_IMAGES, MAX_WAITING, BusyError, Engine, Request
 

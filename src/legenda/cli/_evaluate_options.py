@@ -5,7 +5,7 @@ from typing import Literal
 
 import tyro
 
-from legenda.search_options import RunSearchOptions
+from legenda.decoding.search import RunSearchOptions
 
 
 class Options(RunSearchOptions):

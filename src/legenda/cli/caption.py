@@ -11,12 +11,12 @@ from pydantic import model_validator
 from legenda.cli.options import parse
 from legenda.compute import ExtractorOptions
 from legenda.config import Count, PositiveInt
+from legenda.decoding.search import RunSearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import Format, ImageCaptions, check_coco_names, format_captions
 from legenda.io import check_output, locked, write_text
 from legenda.pipeline import BatchCallback, Pipeline
 from legenda.pipeline import open as open_pipeline
-from legenda.search_options import RunSearchOptions
 from legenda.terminal import escape_controls, progress_bar
 
 

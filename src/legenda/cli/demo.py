@@ -14,6 +14,7 @@ from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, draw_scene, make_scene, make_split
+from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.results import caption_settings, evaluation_path, write_evaluation
@@ -26,7 +27,6 @@ from legenda.pipeline import open as open_pipeline
 from legenda.report.captions import SCENE_METRICS, caption_card, model_runs, predict_and_score
 from legenda.report.images import ReportImage, draw_scene_image, no_verdict, packaged_photographs
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, write_report
-from legenda.search_options import SearchOptions
 from legenda.training import is_finished
 
 PHOTOGRAPH_MODEL = "photo"

@@ -11,11 +11,11 @@ from pydantic import Field
 from legenda.cli.options import parse
 from legenda.compute import ExtractorOptions
 from legenda.config import PositiveInt
+from legenda.decoding.search import RunSearchOptions
 from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images
 from legenda.pipeline import Pipeline
-from legenda.search_options import RunSearchOptions
 
 
 class ServeOptions(RunSearchOptions, ExtractorOptions):

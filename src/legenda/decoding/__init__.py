@@ -3,8 +3,7 @@
 from legenda.decoding.beam import beam_search
 from legenda.decoding.decoder import Decoder, State
 from legenda.decoding.ensemble import Ensemble
-from legenda.decoding.generation import GenerationOutput, SupportsGeneration
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig, GenerationOutput, SupportsGeneration
 from legenda.decoding.sampling import greedy, sample
 
 __all__ = [

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from legenda.decoding.generation import (
+    GenerationConfig,
     GenerationOutput,
+    Stepper,
     SupportsGeneration,
     check_scores,
     check_temperature,
     encode_inputs,
     resolve_config,
 )
-from legenda.decoding.generation_config import GenerationConfig
-from legenda.decoding.hypotheses import BeamGroup, Hypotheses
-from legenda.decoding.steps import Stepper
 from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
 
@@ -155,3 +154,155 @@ def _to_output(hypotheses: Hypotheses, group: BeamGroup, T: int) -> GenerationOu
     tokens = hypotheses.tokens[..., :T].masked_fill(~token_mask, config.padding_id)
     tokens[..., :1] = tokens[..., :1].masked_fill(is_empty, config.eos_token_id)
     return GenerationOutput(tokens, hypotheses.log_probs[..., :T].masked_fill(~token_mask, 0.0), scores, attention)
+
+
+RELEASED_SCORE = -1000.0
+"""Sum of log-probabilities from which a released slot goes on: so low that unfinished hypotheses take the slot."""
+
+
+@dataclass(frozen=True)
+class Hypotheses:
+    """K hypotheses for each image, with capacity for the longest.
+
+    parent_beams: the beam that each token was chosen in; sum_log_probs: what hypotheses rank by before normalization by
+    length, penalties of diverse beam search included; lengths: in tokens, eos included.
+    """
+
+    tokens: Int[Tensor, "B K T"]
+    log_probs: Float[Tensor, "B K T"]
+    parent_beams: Int[Tensor, "B K T"]
+    sum_log_probs: Float[Tensor, "B K"]
+    lengths: Int[Tensor, "B K"]
+
+    @staticmethod
+    def empty(num_images: int, num_beams: int, config: GenerationConfig, device: torch.device) -> Hypotheses:
+        """Return hypotheses without tokens."""
+        ids = torch.zeros(num_images, num_beams, config.max_length, dtype=torch.long, device=device)
+        zeros = torch.zeros(num_images, num_beams, device=device)
+        return Hypotheses(ids + config.eos_token_id, ids.float(), ids, zeros, zeros.long())
+
+    def gather(self, beams: Int[Tensor, "B W"]) -> Hypotheses:
+        """Return the hypotheses `beams` of each image."""
+        index = beams.unsqueeze(-1).expand(-1, -1, self.tokens.shape[-1])
+        values = (getattr(self, field.name) for field in fields(self))
+        return Hypotheses(*(value.gather(1, index if value.dim() == 3 else beams) for value in values))
+
+    def concat(self, other: Hypotheses) -> Hypotheses:
+        """Return these hypotheses and then the others of the same images."""
+        pairs = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        return Hypotheses(*(torch.cat(pair, dim=1) for pair in pairs))
+
+    def scores(self, config: GenerationConfig) -> Float[Tensor, "B K"]:
+        """Return the sums of log-probabilities normalized by length."""
+        return normalize_by_length(self.sum_log_probs, self.lengths, config)
+
+
+def normalize_by_length(sum_log_probs: Tensor, lengths: Tensor, config: GenerationConfig) -> Tensor:
+    """Return the sums divided by the length penalty of `config`; the shapes broadcast."""
+    if config.length_penalty == 0:
+        return sum_log_probs
+    lengths = lengths.to(sum_log_probs.dtype)
+    base = lengths if config.length_normalization == "power" else (5 + lengths) / 6
+    return sum_log_probs / base**config.length_penalty
+
+
+class BeamGroup:
+    """The beams of one group, best first, and, where finished beams are released, the finished hypotheses."""
+
+    def __init__(self, num_images: int, device: torch.device, config: GenerationConfig) -> None:
+        """Start with one empty hypothesis per image: all beams are equal before the first token."""
+        self.config = config
+        self.beams = Hypotheses.empty(num_images, 1, config, device)
+        self.finished_hypotheses = Hypotheses.empty(num_images, 0, config, device)
+        self.is_finished = torch.zeros(num_images, 1, dtype=torch.bool, device=device)
+        self.released = self.is_finished
+        """Slots whose hypothesis was released; what follows in them is no hypothesis of its own."""
+        self.token_history: list[Int[Tensor, "B K T"]] = []
+        """Tokens of all hypotheses after each step, kept for the groups that follow."""
+        self.attention_weights: list[Float[Tensor, "B K H N"]] = []
+        """Cross-attention weights of each step."""
+
+    def advance(
+        self, log_probs: Float[Tensor, "B K V"], scores: Float[Tensor, "B K V"], step: int, num_beams: int
+    ) -> tuple[Int[Tensor, "B W"], Int[Tensor, "B W"]]:
+        """Replace the hypotheses by their `num_beams` best continuations; return their parents and their tokens.
+
+        log_probs, scores: of the next token; the scores, which may include penalties, are what is ranked.
+        """
+        config = self.config
+        # Continuations of one hypothesis rank as their scores do, so its `num_beams` best are enough.
+        scores, tokens = scores.topk(min(num_beams, scores.shape[-1]), dim=-1)
+        log_probs = log_probs.gather(-1, tokens)
+        if config.finished_beams == "keep":  # a finished hypothesis has one continuation, which leaves it as it is
+            is_finished = self.is_finished.unsqueeze(-1)
+            eos_only_log_probs = torch.full_like(log_probs[:1, :1], float("-inf"))
+            eos_only_log_probs[..., 0] = 0.0
+            scores = torch.where(is_finished, eos_only_log_probs, scores)
+            log_probs = torch.where(is_finished, eos_only_log_probs, log_probs)
+            tokens = tokens.masked_fill(is_finished, config.eos_token_id)
+            lengths = self.beams.lengths + ~self.is_finished
+        else:
+            lengths = self.beams.lengths + 1
+        sum_log_probs = self.beams.sum_log_probs.to(scores.dtype).unsqueeze(-1) + scores
+        ranked = normalize_by_length(sum_log_probs, lengths.unsqueeze(-1), config).flatten(1)
+        best = ranked.topk(min(num_beams, ranked.shape[1]), dim=1).indices
+        parents, tokens = best // scores.shape[-1], tokens.flatten(1).gather(1, best)
+        log_probs = log_probs.flatten(1).gather(1, best)
+        sum_log_probs, lengths = sum_log_probs.flatten(1).gather(1, best), lengths.gather(1, parents)
+        self._append(parents, tokens, log_probs, sum_log_probs, lengths, step)
+        ends = tokens == config.eos_token_id
+        if config.finished_beams == "keep":
+            self.is_finished = self.is_finished.gather(1, parents) | ends
+        else:
+            self.released = self.released.gather(1, parents)
+            self._add_finished(ends & ~self.released, num_beams)
+            self.released = self.released | ends
+            self.is_finished = ends
+            released_sums = self.beams.sum_log_probs.masked_fill(ends, RELEASED_SCORE)
+            self.beams = replace(self.beams, sum_log_probs=released_sums)
+        return parents, tokens
+
+    def _append(
+        self, parents: Tensor, tokens: Tensor, log_probs: Tensor, sum_log_probs: Tensor, lengths: Tensor, step: int
+    ) -> None:
+        """Make hypotheses of the parents and their next tokens."""
+        beams = self.beams.gather(parents)
+        beams.tokens[..., step] = tokens
+        beams.parent_beams[..., step] = parents
+        all_log_probs = beams.log_probs.to(log_probs.dtype)
+        all_log_probs[..., step] = log_probs
+        self.beams = Hypotheses(beams.tokens, all_log_probs, beams.parent_beams, sum_log_probs, lengths)
+
+    def _add_finished(self, which: Bool[Tensor, "B K"], num_beams: int) -> None:
+        """Keep the best `num_beams` of the finished hypotheses and the beams of `which`."""
+        sum_log_probs = self.beams.sum_log_probs.masked_fill(~which, float("-inf"))
+        candidates = self.finished_hypotheses.concat(replace(self.beams, sum_log_probs=sum_log_probs))
+        scores = candidates.scores(self.config)
+        self.finished_hypotheses = candidates.gather(scores.topk(min(num_beams, scores.shape[1]), dim=1).indices)
+
+    def is_done(self, num_return_sequences: int) -> bool:
+        """Return whether no unfinished hypothesis can enter, or change, the first `num_return_sequences` of any image.
+
+        A sum of log-probabilities only decreases, and the longest hypothesis is divided by most: this bounds the scores
+        of all continuations.
+        """
+        if self.config.finished_beams == "keep":
+            finished, unfinished = self.beams, ~self.is_finished
+            all_ended = self.is_finished[:, :num_return_sequences].all(dim=1)
+        else:
+            finished, unfinished = self.finished_hypotheses, ~self.released
+            all_ended = True
+        if finished.sum_log_probs.shape[1] < num_return_sequences:
+            return False
+        max_lengths = torch.full_like(self.beams.lengths, self.config.max_length)
+        bounds = normalize_by_length(self.beams.sum_log_probs, max_lengths, self.config)
+        best_bound = bounds.masked_fill(~unfinished, float("-inf")).amax(dim=1)
+        last = finished.scores(self.config)[:, num_return_sequences - 1]
+        return bool((all_ended & (last >= best_bound) & ~last.isneginf()).all())
+
+    def finalize(self) -> Hypotheses:
+        """Return the hypotheses, best first; unfinished ones of the greatest length count as finished."""
+        if self.config.finished_beams == "release":
+            self._add_finished(~self.released, self.is_finished.shape[1])
+            return self.finished_hypotheses
+        return self.beams

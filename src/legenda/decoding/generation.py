@@ -1,18 +1,82 @@
-"""What beam search, greedy decoding and sampling share: the interface of models, the inputs and the output."""
+"""What all searches share: options, the interface of models, the output, and a step of all rows at once."""
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
+from pydantic import model_validator
 from torch import Tensor
 
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.config import Config, Count, NonNegativeFloat, NonNegativeInt
+from legenda.decoding.decoder import Decoder, State
 from legenda.errors import ConfigError, DataError
 from legenda.regions import Memory, Regions
+
+
+class GenerationConfig(Config):
+    """Options of generation: each model has its own as `model.generation_config`, and every call may override them.
+
+    Raises ConfigError for a value of the wrong type or out of range.
+    """
+
+    bos_token_id: int = 0
+    """The token before the first one."""
+    eos_token_id: int = 0
+    """The token that ends a sequence."""
+    pad_token_id: int | None = None
+    """The token that follows eos in outputs; eos itself by default."""
+    suppress_tokens: tuple[int, ...] = ()
+    """Tokens that are never generated."""
+    beam_suppress_tokens: tuple[int, ...] = ()
+    """Tokens that beam search does not generate."""
+    max_length: Count = 20
+    """Greatest number of tokens, eos included."""
+    finished_beams: Literal["keep", "release"] = "keep"
+    """What happens to a hypothesis of beam search that has ended. "keep": it stays in the beam and competes with the
+    unfinished ones (Meshed-Memory Transformer, X-LAN, MD-SAN). "release": it is stored, and its slot is released to the
+    best unfinished one (AoANet, and the search behind X-LAN's paper)."""
+    length_penalty: NonNegativeFloat = 0.0
+    """Exponent p of the length normalization of scores."""
+    length_normalization: Literal["power", "gnmt"] = "power"
+    """What the sum of the log-probabilities of n tokens, eos included, is divided by. "power": n**p; "gnmt":
+    ((5 + n) / 6)**p (Wu et al., 2016, Eq. 14)."""
+    no_immediate_repeat: bool = False
+    """Never generate the same token twice in a row."""
+    forbidden_last_tokens: tuple[int, ...] = ()
+    """Tokens that eos may not follow."""
+    no_repeat_ngram_size: NonNegativeInt = 0
+    """Never generate an n-gram of this size twice in a sequence; 0 allows all."""
+    trigram_penalty: NonNegativeFloat = 0.0
+    """Subtracted from a token's log-probability for each time that the trigram it would complete has occurred before in
+    its row; greedy decoding and sampling apply it, beam search does not, as in AoANet's release."""
+
+    @model_validator(mode="after")
+    def _check_generation(self) -> GenerationConfig:
+        if min(self.token_ids) < 0:
+            raise ConfigError(f"generation_config takes token ids of at least 0, not {min(self.token_ids)}")
+        return self
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All token ids of the configuration."""
+        return (
+            self.bos_token_id,
+            self.eos_token_id,
+            *(() if self.pad_token_id is None else (self.pad_token_id,)),
+            *self.suppress_tokens,
+            *self.beam_suppress_tokens,
+            *self.forbidden_last_tokens,
+        )
+
+    @property
+    def padding_id(self) -> int:
+        """The token that follows eos in outputs."""
+        return self.eos_token_id if self.pad_token_id is None else self.pad_token_id
 
 
 class _HasAttributes(type(Protocol)):  # type: ignore[invalid-inheritance]
@@ -87,3 +151,138 @@ def check_scores(scores: Float[Tensor, "B K"]) -> None:
 def encode_inputs(model: SupportsGeneration, inputs: Regions | Memory) -> Memory:
     """Return the memory of regions, which are encoded, or a memory as it is."""
     return inputs if isinstance(inputs, Memory) else model.encode(inputs)
+
+
+def forbid_last_tokens_(
+    log_probs: Float[Tensor, "B K V"],
+    last_tokens: Int[Tensor, "B K"],
+    forbidden: Int[Tensor, " tokens"],
+    eos_token_id: int,
+) -> None:
+    """Set eos to -inf in the rows whose last token is one of `forbidden`."""
+    is_forbidden = last_tokens.unsqueeze(-1).eq(forbidden).any(dim=-1)
+    log_probs[..., eos_token_id].masked_fill_(is_forbidden, float("-inf"))
+
+
+def count_repeated_ngrams(
+    log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K T"], size: int
+) -> Float[Tensor, "B K V"]:
+    """Return how often each token has followed the last `size - 1` tokens of its row before, in the dtype and shape of
+    `log_probs`.
+    """
+    counts = torch.zeros_like(log_probs)
+    if tokens.shape[-1] < size:
+        return counts
+    ngrams = tokens.unfold(-1, size, 1)
+    same = (ngrams[..., :-1] == tokens[..., None, tokens.shape[-1] - size + 1 :]).all(dim=-1)
+    return counts.scatter_add_(-1, ngrams[..., -1], same.to(counts.dtype))
+
+
+def top_k_top_p_filter(
+    log_probs: Float[Tensor, "B K V"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "B K V"]:
+    """Return -inf for all but the `top_k` likeliest tokens, and then but the fewest whose probabilities reach `top_p`.
+
+    None turns either off. Of equally likely tokens exactly `top_k` are kept.
+    """
+    if top_k is not None and top_k < log_probs.shape[-1]:
+        kept = log_probs.topk(top_k, dim=-1)
+        log_probs = torch.full_like(log_probs, float("-inf")).scatter(-1, kept.indices, kept.values)
+    if top_p is not None and top_p < 1:
+        ordered, tokens = log_probs.sort(dim=-1, descending=True)
+        probs = ordered.softmax(dim=-1)
+        preceding = probs.cumsum(dim=-1) - probs
+        removed = torch.zeros_like(preceding, dtype=torch.bool).scatter(-1, tokens, preceding >= top_p)
+        log_probs = log_probs.masked_fill(removed, float("-inf"))
+    return log_probs
+
+
+class Stepper:
+    """Run a decoder token by token and keep the state of its rows in between."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        memory: Memory,
+        num_rows: int,
+        config: GenerationConfig,
+        *,
+        beam: bool,
+        temperature: float = 1.0,
+    ) -> None:
+        """Start with `num_rows` empty rows per image.
+
+        beam: suppress `beam_suppress_tokens` too, and apply no `trigram_penalty`. temperature: of all tokens but the
+        first, as in AoANet's release. Raises ConfigError where the decoder's step is compiled but it has no state of
+        fixed size.
+        """
+        self.decoder, self.memory, self.config, self.temperature = decoder, memory, config, temperature
+        self.state = self._init_state(num_rows)
+        self.started = False
+        self.trigram_penalty = 0.0 if beam else config.trigram_penalty
+        needs_history = self.trigram_penalty > 0 or config.no_repeat_ngram_size > 0
+        self.history = memory.mask.new_zeros(len(memory), num_rows, 0, dtype=torch.long) if needs_history else None
+        """Tokens of the rows, kept where repeated n-grams are penalized or blocked."""
+
+        def ids(tokens: tuple[int, ...]) -> Tensor | None:
+            return torch.tensor(tokens, device=memory.mask.device) if tokens else None
+
+        self.suppressed = ids(config.suppress_tokens + (config.beam_suppress_tokens if beam else ()))
+        self.forbidden_last = ids(config.forbidden_last_tokens)
+
+    def step(
+        self, tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None = None
+    ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B K H N"] | None]:
+        """Return the log-probabilities of the tokens after `tokens`, in at least float32, and the attention weights.
+
+        Suppressed tokens have -inf; the others are not normalized again. parents: the earlier row that each row of
+        `tokens` continues, by default the row of the same index.
+        """
+        state = self.state if parents is None else self.state.reorder(parents)
+        logits, self.state = self._decode(tokens, state)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        log_probs = logits.clone() if self.decoder.returns_log_probs else logits.log_softmax(dim=-1)
+        if self.started and self.temperature != 1:
+            log_probs = (log_probs / self.temperature).log_softmax(dim=-1)
+        if self.suppressed is not None:
+            log_probs.index_fill_(-1, self.suppressed, float("-inf"))
+        if self.started and self.config.no_immediate_repeat:
+            log_probs.scatter_(-1, tokens.unsqueeze(-1), float("-inf"))
+        if self.started and self.forbidden_last is not None:
+            forbid_last_tokens_(log_probs, tokens, self.forbidden_last, self.config.eos_token_id)
+        if self.history is not None and self.started:
+            self._handle_repetition(log_probs, tokens, parents)
+        self.started = True
+        return log_probs, self.state.attention
+
+    def _init_state(self, num_rows: int) -> State:
+        if self.decoder.compiled_step is None:
+            return self.decoder.init_state(self.memory, num_rows)
+        state = self.decoder.init_static_state(self.memory, num_rows, self.config.max_length)
+        if state is None:
+            raise ConfigError(
+                f"compiled decoding takes a state of fixed size, which this model does not have for "
+                f"{self.config.max_length} tokens; shorten max_length or leave compile out"
+            )
+        return state
+
+    def _decode(self, tokens: Int[Tensor, "B K"], state: Any) -> tuple[Float[Tensor, "B K V"], State]:
+        if self.decoder.compiled_step is None:
+            return self.decoder.step(tokens, state, self.memory)
+        torch.compiler.cudagraph_mark_step_begin()
+        # the next run of a CUDA graph overwrites its outputs
+        return deepcopy(self.decoder.compiled_step(tokens, state, self.memory))
+
+    def _handle_repetition(
+        self, log_probs: Float[Tensor, "B K V"], tokens: Int[Tensor, "B K"], parents: Int[Tensor, "B K"] | None
+    ) -> None:
+        """Append the tokens to the history; penalize or block in place what repeats an n-gram."""
+        assert self.history is not None
+        history = self.history
+        if parents is not None:
+            history = history.gather(1, parents.unsqueeze(-1).expand(-1, -1, history.shape[-1]))
+        self.history = history = torch.cat([history, tokens.unsqueeze(-1)], dim=-1)
+        if self.trigram_penalty:
+            log_probs -= self.trigram_penalty * count_repeated_ngrams(log_probs, history, 3)
+        if size := self.config.no_repeat_ngram_size:
+            log_probs.masked_fill_(count_repeated_ngrams(log_probs, history, size) > 0, float("-inf"))

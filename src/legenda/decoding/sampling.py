@@ -9,16 +9,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from legenda.decoding.generation import (
+    GenerationConfig,
     GenerationOutput,
+    Stepper,
     SupportsGeneration,
     check_scores,
     check_temperature,
     encode_inputs,
     resolve_config,
+    top_k_top_p_filter,
 )
-from legenda.decoding.generation_config import GenerationConfig
-from legenda.decoding.logits_processors import top_k_top_p_filter
-from legenda.decoding.steps import Stepper
 from legenda.errors import ConfigError
 from legenda.regions import Memory, Regions
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from legenda.data.captions import CaptionDataset
+from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.caption_files import coco_splits, write_answers, write_submission
 from legenda.evaluation.predict import generate, load_examples, predict
@@ -17,7 +18,6 @@ from legenda.evaluation.results import ScoreDict, caption_settings, evaluation_p
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
 from legenda.metrics import evaluate
 from legenda.recipes import Data
-from legenda.search_options import SearchOptions
 from legenda.tasks.predict import collapse_repeats as collapse
 from legenda.tasks.predict import score_captions
 from legenda.terminal import ProgressBar, no_progress_bar

@@ -12,11 +12,11 @@ import numpy as np
 from legenda.data.captions import CaptionDataset
 from legenda.data.features.identity import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
+from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.regions import Regions
-from legenda.search_options import SearchOptions
 from legenda.tasks.base import predict_split
 from legenda.tasks.predict import generate_captions
 from legenda.terminal import ProgressBar, no_progress_bar

@@ -26,8 +26,7 @@ from legenda.attention import (
 from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import BOX_EMBEDDINGS
 from legenda.config import Count, NonNegativeCount, PositiveInt, Probability
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import RowState
+from legenda.decoding.decoder import Decoder, RowState
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.freeze import LinearMap

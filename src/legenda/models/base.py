@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from legenda.config import Config, PositiveInt, to_json
 from legenda.decoding import beam_search
 from legenda.decoding.decoder import Decoder
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, DataError
 from legenda.hub import CARD, upload_model
 from legenda.io import write_json, write_text

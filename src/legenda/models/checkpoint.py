@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from legenda.config import merge
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError
 from legenda.hub import download_model
 from legenda.models.base import Captioner, Model

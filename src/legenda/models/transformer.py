@@ -19,8 +19,7 @@ from legenda.attention import AttentionConfig, Geometry, MultiHeadAttention, Pai
 from legenda.attention.dropout import Dropout
 from legenda.attention.geometry import BOX_EMBEDDINGS, as_weights_of
 from legenda.config import Count, PositiveInt, Probability
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
+from legenda.decoding.decoder import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import CaptionerConfig, Encoder, ModelConfig
 from legenda.models.layers import FeedForward, Residual, init_xavier_uniform_

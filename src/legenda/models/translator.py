@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from legenda.attention import Geometry
 from legenda.attention.dropout import Dropout
 from legenda.config import Probability
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.models.base import Model
 from legenda.models.layers import init_xavier_uniform_

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from legenda.attention import AdditiveAttention
 from legenda.attention.dropout import Dropout
 from legenda.config import PositiveInt, Probability
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import RowState
+from legenda.decoding.decoder import Decoder, RowState
 from legenda.models.base import CaptionerConfig, Encoder
 from legenda.models.freeze import LinearMap
 from legenda.models.layers import WordLSTM

@@ -15,8 +15,7 @@ from legenda.attention import AdditiveAttention, AttentionOutput, XLinearAttenti
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import Act, create_act
 from legenda.config import Probability
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import RowState
+from legenda.decoding.decoder import Decoder, RowState
 from legenda.models.freeze import LinearMap
 from legenda.models.layers import WordLSTM
 from legenda.models.x_linear import XLinearConfig

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from legenda.attention.dropout import Dropout
 from legenda.attention.x_linear import create_act
 from legenda.config import Count, PositiveInt, Probability
-from legenda.decoding.decoder import Decoder
-from legenda.decoding.kv_cache import CacheLength, RowState, append_kv, empty_kv
+from legenda.decoding.decoder import CacheLength, Decoder, RowState, append_kv, empty_kv
 from legenda.errors import ConfigError
 from legenda.models.base import Encoder
 from legenda.models.layers import PostNormFeedForward

@@ -19,13 +19,13 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from legenda import __version__
+from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model
 from legenda.pipeline import GeneratedCaption
 from legenda.report.overlay import draw_caption_attention
 from legenda.report.page import render_html
-from legenda.search_options import SearchOptions
 from legenda.serve.engine import BusyError, CaptionedImage, Engine, Request
 from legenda.serve.server import create_guarded_app
 

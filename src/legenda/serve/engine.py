@@ -15,10 +15,10 @@ from typing import IO, Any, Self
 
 from PIL import Image, ImageOps
 
+from legenda.decoding.search import SearchOptions
 from legenda.errors import LegendaError
 from legenda.extractors.images import count_pixels, read_image
 from legenda.pipeline import GeneratedCaption, Pipeline
-from legenda.search_options import SearchOptions
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from legenda.data.captions import CaptionDataset, DataModule
+from legenda.decoding.search import SearchOptions
 from legenda.models import Captioner, create_model
 from legenda.run_files import VOCABULARY
-from legenda.search_options import SearchOptions
 from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
 from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import ObjectiveConfig

@@ -9,13 +9,12 @@ import numpy as np
 
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import Ensemble, GenerationOutput
-from legenda.decoding.search import search, seeded_generator
+from legenda.decoding.search import SearchOptions, search, seeded_generator
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner
 from legenda.models.base import eval_mode
 from legenda.regions import Regions
-from legenda.search_options import SearchOptions
 from legenda.text import Vocabulary
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import beam_search, greedy, sample
-from legenda.decoding.generation_config import GenerationConfig
+from legenda.decoding.generation import GenerationConfig
 from legenda.models import Captioner
 from legenda.models.base import eval_mode, train_mode
 from legenda.models.freeze import packed_linear
