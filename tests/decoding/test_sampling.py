@@ -88,6 +88,11 @@ def test_temperature_top_k_and_top_p(model, options, probabilities):
     torch.testing.assert_close(output.log_probs[..., 0], expected[output.tokens[..., 0]])
 
 
+def test_the_likeliest_token_stays_where_float32_has_no_such_probability(model):
+    model.decoder.logits = model.decoder.logits.float()
+    assert (draw(model, num_samples=10, top_p=1e-50).tokens == 1).all()
+
+
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_top_k_keeps_exactly_k_equally_likely_tokens(table_model, top_k):
     model = table_model(5, 1)

@@ -183,7 +183,7 @@ def top_k_top_p_filter(
 ) -> Float[Tensor, "B K V"]:
     """Return -inf for all but the `top_k` likeliest tokens, and then but the fewest whose probabilities reach `top_p`.
 
-    None turns either off. Of equally likely tokens exactly `top_k` are kept.
+    None turns either off. Of equally likely tokens exactly `top_k` are kept; the likeliest token always is.
     """
     if top_k is not None and top_k < log_probs.shape[-1]:
         kept = log_probs.topk(top_k, dim=-1)
@@ -192,8 +192,9 @@ def top_k_top_p_filter(
         ordered, tokens = log_probs.sort(dim=-1, descending=True)
         probs = ordered.softmax(dim=-1)
         preceding = probs.cumsum(dim=-1) - probs
-        removed = torch.zeros_like(preceding, dtype=torch.bool).scatter(-1, tokens, preceding >= top_p)
-        log_probs = log_probs.masked_fill(removed, float("-inf"))
+        is_removed = preceding >= top_p
+        is_removed[..., 0] = False
+        log_probs = log_probs.masked_fill(is_removed.scatter(-1, tokens, is_removed), float("-inf"))
     return log_probs
 
 
