@@ -141,15 +141,26 @@ def test_the_example_of_the_readme_runs(make_run, scenes, tmp_path, capsys):
     assert [line.split()[0] for line in others] == list(words)
 
 
-def test_samples_of_a_batch_do_not_depend_on_the_batches_before(pipeline, scenes, tmp_path):
+def test_samples_of_an_image_do_not_depend_on_its_batch(pipeline, scenes, tmp_path):
     """So a job that is killed and resumed writes the same."""
     files = [f"{number}.png" for number in range(4)]
     for name, scene in zip(files, scenes, strict=False):
         scene.save(tmp_path / name)
-    options = {"options": SearchOptions(do_sample=True, seed=3), "folder": tmp_path, "batch_size": 2}
-    together = list(pipeline.caption_files(files, **options))
-    assert together[2:] == list(pipeline.caption_files(files[2:], **options))
-    assert together != list(pipeline.caption_files(files, **options | {"options": SearchOptions(do_sample=True)}))
+
+    def draw(names, batch_size, seed=3):
+        options = SearchOptions(do_sample=True, seed=seed, temperature=2.0)
+        found = pipeline.caption_files(names, options, folder=tmp_path, batch_size=batch_size, num_captions=3)
+        return [[caption for caption, _ in image.captions] for image in found]
+
+    together = draw(files, 4)
+    assert together == draw(files, 1) == draw(files, 3)
+    assert together[2:] == draw(files[2:], 2)
+    assert together != draw(files, 4, seed=0)
+    options = {"num_captions": 3, "do_sample": True, "seed": 3, "temperature": 2.0}
+    for batch_size in (1, 3):
+        found = pipeline.caption([tmp_path / name for name in files], batch_size=batch_size, **options)
+        alone = [pipeline.caption(tmp_path / name, **options) for name in files]
+        assert list(map(texts, found)) == list(map(texts, alone))
 
 
 @pytest.mark.parametrize("batch_size", [1, 4])

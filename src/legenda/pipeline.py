@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from PIL import Image
 from legenda.compute import PipelineOptions, Precision
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
-from legenda.decoding.search import SearchOptions, search, seeded_generator
+from legenda.decoding.search import SearchOptions, search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
@@ -132,10 +131,9 @@ class Pipeline:
         if num_captions < 1 or (num_captions > beam_size and not search_options.do_sample):
             raise ConfigError(f"num_captions must lie between 1 and beam_size={beam_size}, not {num_captions}")
         vocabulary = self.vocabulary
-        generator = seeded_generator(search_options, self.model.device)
         captions: list[Any] = []
-        for regions in self._batches(images, batch_size):
-            output = self._search(regions, search_options, num_captions, generator, need_attention=True)
+        for names, regions in self._batches(images, batch_size):
+            output = self._search(regions, names, search_options, num_captions, need_attention=True)
             several = [
                 [replace(caption, things=self._things(regions, image)) for caption in found]
                 for image, found in enumerate(
@@ -147,7 +145,7 @@ class Pipeline:
 
     def extract(self, images: ImageInput | Sequence[ImageInput], *, batch_size: int = 16) -> Regions:
         """Return the regions of one image or of several, `(B, N, D)`, on the device of the model; see `caption`."""
-        return Regions.stack(list(self._batches(images, batch_size)))
+        return Regions.stack([regions for _, regions in self._batches(images, batch_size)])
 
     def caption_files(
         self,
@@ -175,7 +173,6 @@ class Pipeline:
                 self._search,
                 options=options,
                 count=num_captions,
-                generator=self._generator(options, batch[0].name),
                 need_attention=callback is not None,
             )
             captioned: dict[int, ImageCaptions] = {}
@@ -228,7 +225,7 @@ class Pipeline:
         return float(output.log_probs[image, 0].sum()) / length < self.least_log_prob
 
     def _search_files(
-        self, files: Sequence[ImageFile], search: Callable[[Regions], GenerationOutput]
+        self, files: Sequence[ImageFile], search: Callable[[Regions, Sequence[str]], GenerationOutput]
     ) -> Iterator[tuple[Sequence[ImageFile], Regions, GenerationOutput]]:
         """Yield images with their regions and the output of their search: all, or single ones where that fails.
 
@@ -237,19 +234,15 @@ class Pipeline:
         arrays = [Regions.from_numpy(*file.regions) for file in files if file.regions is not None]
         try:
             regions = Regions.stack(arrays).to(self.model.device)
-            parts = [(files, regions, search(regions))]
+            parts = [(files, regions, search(regions, [file.name for file in files]))]
         except DataError as error:
             parts = [part for file in files for part in self._search_files([file], search)] if len(files) > 1 else []
             if len(files) == 1:
                 files[0].fail(error)
         yield from parts
 
-    def _generator(self, options: SearchOptions, name: str) -> torch.Generator:
-        """Return the random numbers of a batch by its first image, so that a job draws the same when it is resumed."""
-        return torch.Generator(self.model.device).manual_seed(crc32(f"{options.seed} {name}".encode(errors="replace")))
-
     def _search(
-        self, regions: Regions, options: SearchOptions, count: int, generator: torch.Generator, *, need_attention: bool
+        self, regions: Regions, names: Sequence[str], options: SearchOptions, count: int, *, need_attention: bool
     ) -> GenerationOutput:
         with eval_mode(self.model):
             return search(
@@ -258,12 +251,14 @@ class Pipeline:
                 options,
                 self.vocabulary,
                 num_captions=count,
-                generator=generator,
+                names=names,
                 need_attention=need_attention,
             )
 
-    def _batches(self, images: ImageInput | Sequence[ImageInput], batch_size: int) -> Iterator[Regions]:
-        """Yield the regions of the images, batch by batch."""
+    def _batches(
+        self, images: ImageInput | Sequence[ImageInput], batch_size: int
+    ) -> Iterator[tuple[Sequence[str], Regions]]:
+        """Yield the names and the regions of the images, batch by batch."""
         several: list[Any] = list(images) if isinstance(images, list | tuple) else [images]
         if not several:
             raise DataError("the list of images is empty; give at least one image")
@@ -275,7 +270,7 @@ class Pipeline:
             batch = [to_image(image, name) for image, name in zip(several[part], names[part], strict=True)]
             extracted = self._run_extractor(batch, names[part])
             regions = [Regions.from_numpy(features, boxes) for features, boxes in extracted]
-            yield Regions.stack(regions).to(self.model.device)
+            yield names[part], Regions.stack(regions).to(self.model.device)
 
     def _run_extractor(self, images: list[Image.Image], names: Sequence[str | Path]) -> list[Any]:
         with self._lock:

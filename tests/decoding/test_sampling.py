@@ -134,6 +134,22 @@ def test_equal_generators_draw_equal_samples(table_model):
     assert torch.equal(torch.get_rng_state(), before)  # the global generator is not used
 
 
+def test_a_generator_for_each_image_makes_its_samples_those_of_any_batch(table_model):
+    model = table_model(4, 4, images=3, scale=0.2)
+
+    def draw_of(images):
+        generators = [torch.Generator().manual_seed(image) for image in images]
+        memory = model.encode(model.regions)[torch.tensor(images)]
+        return sample(model, memory, num_samples=20, generator=generators).tokens
+
+    together = draw_of([0, 1, 2])
+    for image in range(3):
+        alone = draw_of([image])
+        assert torch.equal(alone[0], together[image, :, : alone.shape[-1]])
+    with pytest.raises(ConfigError, match="2 generators for 3 images"):
+        sample(model, model.regions, generator=[torch.Generator(), torch.Generator()])
+
+
 def test_greedy_takes_the_likeliest_token_each_time(table_model):
     model = table_model(4, 4, images=3, seed=2)
     output = greedy(model, model.regions)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from legenda.decoding import beam_search, greedy
-from legenda.decoding.search import SearchOptions, search, seeded_generator
+from legenda.decoding.search import SearchOptions, search
 from legenda.errors import ConfigError
 from legenda.text import Vocabulary
 
@@ -41,11 +41,21 @@ def test_samples_have_a_seed_and_top_k_1_is_greedy(table_model):
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(run(model, do_sample=True, top_k=1).tokens, greedy(model, model.regions).tokens)
+
+
+def test_samples_of_an_image_follow_from_the_seed_and_its_name(table_model):
+    model = table_model(vocab_size=3, max_length=4, images=3)
+    model.decoder.logits[1:] = model.decoder.logits[0]
     options = SearchOptions(do_sample=True, seed=1)
-    generator = seeded_generator(options, torch.device("cpu"))
-    two = [search(model, model.regions, options, WORDS, num_captions=4, generator=generator) for _ in range(2)]
-    assert torch.equal(two[0].tokens, first)
-    assert two[0].tokens.tolist() != two[1].tokens.tolist()
+
+    def tokens_of(*names):
+        images = model.encode(model.regions)[: len(names)]
+        output = search(model, images, options, WORDS, num_captions=20, names=names)
+        return [sequences_of(output, image) for image in range(len(names))]
+
+    a, b, again = tokens_of("a.jpg", "b.jpg", "a.jpg")
+    assert a == again != b
+    assert tokens_of("b.jpg") == [b]
 
 
 def test_the_best_of_all_groups_comes_first(table_model):

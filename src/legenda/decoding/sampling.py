@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -51,7 +51,7 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     max_length: int | None = None,
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | Sequence[torch.Generator] | None = None,
     need_attention: bool = False,
     generation_config: GenerationConfig | None = None,
 ) -> GenerationOutput:
@@ -59,10 +59,11 @@ def sample(
 
     temperature: divides the log-probabilities. top_k: keep the k likeliest tokens. top_p: keep the fewest tokens whose
     probabilities reach p (nucleus sampling; Holtzman et al., 2020). `log_probs` of the output are the model's, before
-    any of these. generator: equal generators give equal samples. generation_config: by default
+    any of these. generator: equal generators give equal samples; with a sequence, which has a generator on the CPU for
+    each image, the samples of an image do not depend on the others of its batch. generation_config: by default
     `model.generation_config`; max_length overrides it.
 
-    Raises ConfigError for values out of range.
+    Raises ConfigError for values out of range, and for another number of generators than of images.
     """
     if num_samples < 1:
         raise ConfigError(f"num_samples must be at least 1, not {num_samples}")
@@ -76,10 +77,14 @@ def sample(
         return sample_token(top_k_top_p_filter(log_probs / temperature, top_k, top_p), generator)
 
     config = resolve_config(model, generation_config, max_length=max_length)
+    if isinstance(generator, Sequence) and len(generator) != len(inputs):
+        raise ConfigError(f"generator holds {len(generator)} generators for {len(inputs)} images; give as many")
     return _generate(model, inputs, num_samples, config, need_attention, choose)
 
 
-def sample_token(logits: Float[Tensor, "B K V"], generator: torch.Generator | None = None) -> Int[Tensor, "B K"]:
+def sample_token(
+    logits: Float[Tensor, "B K V"], generator: torch.Generator | Sequence[torch.Generator] | None = None
+) -> Int[Tensor, "B K"]:
     """Draw a token for each row with probability softmax(logits).
 
     One uniform number per row is searched in the cumulative probabilities, summed in float64 so that small ones are not
@@ -89,7 +94,12 @@ def sample_token(logits: Float[Tensor, "B K V"], generator: torch.Generator | No
     sum_dtype = torch.float32 if probs.device.type == "mps" else torch.float64  # MPS has no float64
     cumulative = probs.cumsum(dim=-1, dtype=sum_dtype)
     total = cumulative[..., -1:]
-    uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator) * total
+    if isinstance(generator, Sequence):
+        drawn = [torch.rand(total.shape[1:], dtype=total.dtype, generator=image) for image in generator]
+        uniform = torch.stack(drawn).to(total.device)
+    else:
+        uniform = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+    uniform = uniform * total
     below_total = torch.minimum(uniform, total.nextafter(torch.zeros_like(total)))  # the product may round up to it
     tokens = torch.searchsorted(cumulative, below_total, right=True).squeeze(-1)
     return tokens.clamp(max=logits.shape[-1] - 1)  # NaN is never found; the loss reports it

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
+from zlib import crc32
 
 import torch
 from pydantic import model_validator
@@ -102,13 +104,14 @@ def search(
     vocabulary: Vocabulary,
     *,
     num_captions: int = 1,
-    generator: torch.Generator | None = None,
+    names: Sequence[str] | None = None,
     need_attention: bool = False,
 ) -> GenerationOutput:
     """Generate `num_captions` sequences per image: the best of a beam search, or samples in the order drawn.
 
-    Sequences of diverse beam search are sorted over all groups. generator: of the samples, by default a new one with
-    the seed of `options`. Raise ConfigError for a forbidden last word outside the vocabulary.
+    Sequences of diverse beam search are sorted over all groups. names: of the images, by default their positions; the
+    samples of an image follow from its name and the seed of `options`, not from its batch. Raise ConfigError for a
+    forbidden last word outside the vocabulary.
     """
     config = _override(model.generation_config, options, vocabulary)
     memory = encode_inputs(model, inputs)
@@ -120,7 +123,7 @@ def search(
             temperature=options.temperature,
             top_k=options.top_k,
             top_p=options.top_p,
-            generator=generator or seeded_generator(options, memory.mask.device),
+            generator=[_generator(options.seed, name) for name in names or map(str, range(len(memory)))],
             need_attention=need_attention,
             generation_config=config,
         )
@@ -139,9 +142,8 @@ def search(
     return _sort(output, num_captions) if is_diverse else output
 
 
-def seeded_generator(options: SearchOptions, device: torch.device) -> torch.Generator:
-    """Return a generator of random numbers with the seed of the options."""
-    return torch.Generator(device).manual_seed(options.seed)
+def _generator(seed: int, name: str) -> torch.Generator:
+    return torch.Generator().manual_seed(crc32(f"{seed} {name}".encode(errors="surrogatepass")))
 
 
 def _override(config: GenerationConfig, options: SearchOptions, vocabulary: Vocabulary) -> GenerationConfig:

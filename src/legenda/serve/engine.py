@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from PIL import Image, ImageOps
 
@@ -175,14 +175,12 @@ class Engine:
             if self._stopping:
                 return False
             batch = [self._decoded.popleft() for _ in range(min(len(self._decoded), _MAX_BATCH_SIZE))]
-        groups: dict[Any, list[_Upload]] = {}
+        groups: dict[Request, list[_Upload]] = {}
         for upload in batch:
             if upload.result.cancelled():
                 self._finish(upload, _stopped())
                 continue
-            # the samples of a seed must not depend on other requests
-            key = upload if upload.request.search.do_sample else upload.request
-            groups.setdefault(key, []).append(upload)
+            groups.setdefault(upload.request, []).append(upload)
         for group in groups.values():
             self._caption(group)
         return True

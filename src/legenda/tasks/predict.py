@@ -9,7 +9,7 @@ import numpy as np
 
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import Ensemble, GenerationOutput
-from legenda.decoding.search import SearchOptions, search, seeded_generator
+from legenda.decoding.search import SearchOptions, search
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner
@@ -39,7 +39,6 @@ def generate_captions(
     if vocabulary is None:
         raise ConfigError("name the vocabulary of the ensemble")
     device = next(model.parameters()).device
-    generator = seeded_generator(options, device) if options.do_sample else None
     captions: dict[str, str] = {}
     selected = np.arange(len(split)) if indices is None else indices
     with eval_mode(model):
@@ -50,9 +49,10 @@ def generate_captions(
             except LegendaError as error:
                 name = getattr(model, "name", "the ensemble")
                 raise DataError(f"{split.source} does not fit {name}: {error}") from error
-            output = search(model, memory, options, vocabulary, generator=generator, need_attention=need_attention)
-            for index, tokens in zip(batch, output.tokens[:, 0].tolist(), strict=True):
-                captions[split.ids[index]] = vocabulary.decode(tokens)
+            names = [split.ids[index] for index in batch]
+            output = search(model, memory, options, vocabulary, names=names, need_attention=need_attention)
+            for name, tokens in zip(names, output.tokens[:, 0].tolist(), strict=True):
+                captions[name] = vocabulary.decode(tokens)
             if callback is not None:
                 callback(batch, regions, output)
     return captions
