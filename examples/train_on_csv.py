@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import legenda
+from legenda.compute import SearchOptions
 from legenda.data.captions import KarpathyData
 from legenda.data.scenes import draw_scene, make_scene, references
-from legenda.decoding.search import SearchOptions
 from legenda.evaluation.runs import describe_data
 from legenda.extractors import load_extractor
 from legenda.jobs import extract_store

@@ -13,9 +13,9 @@ from PIL import Image
 
 import legenda
 from legenda.cli.main import main
+from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
-from legenda.decoding.search import SearchOptions
 from legenda.errors import CheckpointError, ConfigError, DataError
 from legenda.extractors.batches import ImageFile
 from legenda.models import Captioner

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
-from legenda.decoding.search import SearchOptions
 from legenda.errors import CheckpointError, LegendaError
 from legenda.evaluation.describe import inspect_run, model_card
 from legenda.evaluation.results import caption_settings
 from legenda.evaluation.runs import load_run
 from legenda.io import read_json, write_json
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG
+from legenda.run_folder import CONFIG, read_config
 from legenda.training.run_folder import is_finished
 
 _VALUES = (None, True, 2147483647, -0.5, "x", [], [1], ["x"], {}, {"x": 1}, [[]], [None])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.table import Table
 
-from legenda.cli._logging import _StderrHandler
+from legenda.cli.main import _StderrHandler
 from legenda.data.captions import ScenesData
 from legenda.data.features import write_store
 from legenda.data.scenes import draw_scene, make_scene

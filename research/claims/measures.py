@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from legenda.attention.distance import DistanceRescale
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import load_captioner_run
 from legenda.io import get_field, read_json, write_json

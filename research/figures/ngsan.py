@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from legenda.errors import ConfigError, DataError, did_you_mean
 from legenda.evaluation.runs import CaptionerRun, resolve_data, unique_run_names
 from legenda.regions import Regions
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG, HISTORY
+from legenda.run_folder import CONFIG, HISTORY, read_config
 from legenda.training.history import read_history
 
 _FIXED = (0.5, 1.0, 2.0)

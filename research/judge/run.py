@@ -19,7 +19,7 @@ from app import create_judge_app
 from correlation import correlate
 from judgments import JudgmentFile, choose_pairs, summarize_judgments
 
-from legenda.cli._score_report import print_report
+from legenda.cli.score import print_report
 from legenda.errors import LegendaError
 from legenda.evaluation.caption_files import read_single_predictions
 from legenda.evaluation.comparison import find_predictions

@@ -1,4 +1,4 @@
-"""The device and the precision that models compute with: the options of all commands that run one."""
+"""Options of all commands that run a model: device, precision, compilation and search."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import model_validator
 
-from legenda.config import Config
+from legenda.config import (
+    Config,
+    Count,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    to_json,
+)
 from legenda.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["float32", "bf16", "fp16"]
+_OF_SAMPLING, _OF_BEAMS = ("top_k", "top_p", "trigram_penalty"), ("num_beam_groups", "length_penalty")
 _DTYPES = {"float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -70,7 +80,7 @@ class ComputeOptions(Config):
         if devices > available:
             raise ConfigError(f"--devices is {devices}, but this machine has {available}; ask for fewer")
 
-    def apply(self, model: Any) -> None:
+    def apply(self, model: Any, *, freeze: bool = True) -> None:
         """Move a model to the device for inference in the precision: frozen weights on CPUs, elsewhere autocast."""
         import torch
 
@@ -80,7 +90,7 @@ class ComputeOptions(Config):
         model.to(device)
         dtype = getattr(torch, _DTYPES[self.precision])
         if device.type == "cpu":
-            if not getattr(self, "compile", False):
+            if freeze:
                 freeze_linear(model, dtype)
         elif dtype != torch.float32:
             model.autocast_dtype = dtype  # of `eval_mode`
@@ -113,12 +123,12 @@ class CompileOptions(ComputeOptions):
     compile: bool = False
     """Compile the decoding step with torch.compile; it pays on GPUs and for many images, as compiling takes minutes."""
 
-    def apply(self, model: Any) -> None:
+    def apply(self, model: Any, *, freeze: bool = True) -> None:
         """Move a model to the device in the precision and compile its decoding step.
 
         Raise ConfigError where it has none, and for bf16 on a CPU, whose frozen weights are not compiled.
         """
-        super().apply(model)
+        super().apply(model, freeze=freeze and not self.compile)
         if self.compile:
             compile_step = getattr(getattr(model, "decoder", None), "compile_step", None)
             if compile_step is None:
@@ -126,6 +136,73 @@ class CompileOptions(ComputeOptions):
             if self.precision == "bf16" and self.resolve().type == "cpu":
                 raise ConfigError("compiled steps compute in float32 on the CPU; leave compile or bf16 out")
             compile_step()
+
+
+class SearchOptions(Config):
+    """How captions are searched for; options that are None are those of the model's generation config.
+
+    Raise ConfigError for a value out of range.
+    """
+
+    beam_size: Count = 3
+    """Number of beams."""
+    length_penalty: NonNegativeFloat | None = None
+    """Exponent p of the number of tokens n by which scores of beams are divided: n**p, or as the model normalizes."""
+    do_sample: bool = False
+    """Draw the tokens at random instead of beam search."""
+    temperature: PositiveFloat = 1.0
+    """Divides the log-probabilities; in beam search all but those of the first token."""
+    top_k: PositiveInt | None = None
+    """Sample from the k likeliest tokens."""
+    top_p: PositiveFraction | None = None
+    """Sample from the fewest tokens whose probabilities reach p."""
+    seed: NonNegativeInt = 0
+    """Seed of the sampling."""
+    num_beam_groups: PositiveInt = 1
+    """Groups of diverse beam search, which divide the beam size."""
+    diversity_penalty: NonNegativeFloat = 0.5
+    """What a token loses for each time that earlier groups have chosen it at the same position."""
+    no_repeat_ngram_size: NonNegativeInt | None = None
+    """Never generate an n-gram of this size twice: 3 blocks repeated trigrams, 0 allows all."""
+    trigram_penalty: NonNegativeFloat | None = None
+    """Subtracted from the log-probability of a sampled token for each earlier occurrence of its trigram."""
+    forbidden_last_words: tuple[str, ...] | None = None
+    """Words that no caption ends with, such as a, the and of."""
+
+    @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        if self.beam_size % self.num_beam_groups:
+            raise ConfigError(
+                f"num_beam_groups must divide the beam size {self.beam_size}, {self.num_beam_groups} does not"
+            )
+        return self
+
+    def reject_unused(self) -> None:
+        """Raise ConfigError for an option of sampling without do_sample, and one of beam search with it."""
+        names, remedy = (
+            (_OF_BEAMS, "is for beam search; leave it or --do-sample out")
+            if self.do_sample
+            else (_OF_SAMPLING, "is for sampling; add --do-sample or leave it out")
+        )
+        for name in names:
+            if getattr(self, name) != SearchOptions.model_fields[name].default:
+                raise ConfigError(f"--{name.replace('_', '-')} {remedy}")
+
+    def describe(self) -> str:
+        """Return the kind of search in a few words."""
+        return f"samples of seed {self.seed}" if self.do_sample else f"beam {self.beam_size}"
+
+    def select(self) -> SearchOptions:
+        """Return these options alone, where the object holds others too."""
+        return SearchOptions(**{name: getattr(self, name) for name in SearchOptions.model_fields})
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options by name, as JSON values."""
+        return {name: to_json(getattr(self, name)) for name in SearchOptions.model_fields}
+
+
+class RunSearchOptions(RunOptions, CompileOptions, SearchOptions):
+    """Options of commands that caption with a run."""
 
 
 class PipelineOptions(ExtractorOptions, CompileOptions):

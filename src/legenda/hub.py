@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from legenda.errors import CheckpointError, ConfigError, import_extra
-from legenda.run_files import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS
+from legenda.run_folder import ANSWERS, CONFIG, SUBWORDS, VOCABULARY, WEIGHTS
 
 CARD = "README.md"
 _FILES = (CONFIG, WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS)

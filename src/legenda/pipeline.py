@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from legenda.compute import PipelineOptions, Precision
+from legenda.compute import PipelineOptions, Precision, SearchOptions
 from legenda.config import merge
 from legenda.decoding import GenerationOutput
-from legenda.decoding.search import SearchOptions, search
+from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run

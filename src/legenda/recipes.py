@@ -32,8 +32,7 @@ from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import configure
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG
+from legenda.run_folder import CONFIG, read_config
 from legenda.training.config import TrainingConfig, stage_name
 
 

@@ -12,7 +12,7 @@ from legenda.evaluation.results import evaluation_path, write_evaluation
 from legenda.evaluation.runs import describe_data
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
-from legenda.run_files import CONFIG
+from legenda.run_folder import CONFIG
 
 QUESTIONS = SceneQuestionsData(train=6, validation=3, test=4)
 DATA = ScenesData(train=1, validation=9, test=2)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from legenda.cli._errors import exit_code
+from legenda.cli.main import exit_code
 from legenda.data.features import write_store
 from legenda.errors import DataError
 from legenda.training.interrupt import TrainingInterrupted

@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
+from legenda.compute import SearchOptions
 from legenda.decoding import beam_search, greedy
-from legenda.decoding.search import SearchOptions, search
+from legenda.decoding.search import search
 from legenda.errors import ConfigError
 from legenda.text import Vocabulary
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import LegendaError
 from legenda.evaluation.results import caption_settings, evaluation_path, read_scores, write_evaluation
 

@@ -42,7 +42,7 @@ def train(folder: Path) -> Path:
 
 def create_app(folder: Path) -> Any:
     """Return the application with a small model of scenes."""
-    from legenda.decoding.search import SearchOptions
+    from legenda.compute import SearchOptions
     from legenda.evaluation.runs import load_captioner_run
     from legenda.pipeline import Pipeline
     from legenda.serve.app import create_app

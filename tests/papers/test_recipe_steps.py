@@ -10,7 +10,7 @@ from default_data import write_default_data
 import legenda
 from legenda.papers import all_recipes
 from legenda.recipes import stage_names
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
 

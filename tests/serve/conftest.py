@@ -35,7 +35,7 @@ def connect(served, samples) -> Iterator[Callable[..., "TestClient"]]:
 
     from fastapi.testclient import TestClient
 
-    from legenda.decoding.search import SearchOptions
+    from legenda.compute import SearchOptions
     from legenda.serve.app import create_app
     from legenda.serve.engine import Engine
 

@@ -14,7 +14,7 @@ from conftest import header_of_png, png, post, scene
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import ConfigError
 from legenda.pipeline import Pipeline
 from legenda.report.images import packaged_photographs

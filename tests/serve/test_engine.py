@@ -13,7 +13,7 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from conftest import png, scene
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import DataError
 from legenda.pipeline import Pipeline
 from legenda.serve import engine as engine_module

@@ -22,7 +22,7 @@ pytest.importorskip("playwright", reason="needs the playwright package")
 import uvicorn
 from playwright import sync_api
 
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.serve.app import create_app
 from legenda.serve.engine import Engine
 

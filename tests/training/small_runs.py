@@ -12,7 +12,7 @@ import safetensors
 import safetensors.torch
 
 from legenda.data.captions import DataModule, ScenesData
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.tasks import caption_objectives as caption_objectives_module
 from legenda.tasks import captioning as captioning_module

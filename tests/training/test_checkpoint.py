@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from legenda.errors import CheckpointError, LegendaError
-from legenda.run_files import HISTORY, STATE
+from legenda.run_folder import HISTORY, STATE
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, save_state
 from legenda.training.history import add_record, open_history, read_history
 

@@ -21,7 +21,7 @@ import legenda
 from legenda.data.captions import CaptionDataset
 from legenda.errors import LegendaError
 from legenda.regions import Regions
-from legenda.run_files import HISTORY, HISTORY_TABLE, STATE
+from legenda.run_folder import HISTORY, HISTORY_TABLE, STATE
 from legenda.training import StepDecay, TrainingConfig, is_finished
 from legenda.training import launch as launch_module
 from legenda.training import loop as loop_module

@@ -9,7 +9,7 @@ import pytest
 from small_runs import DATA, TRAINING, open_scenes, run
 
 from legenda.errors import LegendaError
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.training import StepDecay, TrainingConfig, is_finished
 from legenda.training.checkpoint import read_progress
 

@@ -13,7 +13,7 @@ from two_stages import SECOND, scored
 
 from legenda.errors import LegendaError
 from legenda.models import Captioner
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.training import Constant, Cosine, EpochwiseLR, Linear, StepDecay, is_finished
 from legenda.training import loop as loop_module
 from legenda.training import stage as stage_module

@@ -17,7 +17,7 @@ import legenda
 from legenda.data.captions import EncodedCaptions
 from legenda.errors import LegendaError
 from legenda.models.weights import load_weights
-from legenda.run_files import HISTORY_TABLE
+from legenda.run_folder import HISTORY_TABLE
 from legenda.tasks import Captioning
 from legenda.tasks import self_critical as self_critical_module
 from legenda.tasks.config import ScheduledSamplingConfig, SelfCriticalConfig

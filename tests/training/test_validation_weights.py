@@ -7,7 +7,7 @@ from small_runs import DATA, TRAINING
 
 import legenda
 from legenda.papers import get_recipe
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.tasks import Captioning
 from legenda.training import Constant, train
 from legenda.training.evaluation_loop import validate, validation_loss

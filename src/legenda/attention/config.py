@@ -1,4 +1,4 @@
-"""Options of the self-attention among regions, and the modules built from them.
+"""Options of the self-attention among regions, the modules built from them, and the geometry that they read.
 
 An attention or a geometry of a user's own joins those here by `legenda.register_attention` and `register_geometry`.
 """
@@ -8,25 +8,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
-from legenda.attention.distance import DISTANCES, DistanceInit, DistanceRescale, Scaling
+from legenda.attention.distance import DISTANCES, DistanceInit, DistanceRescale, Scaling, pair_distances
 from legenda.attention.geometry import (
     BIASES,
     BOX_EMBEDDINGS,
     Bias,
+    Geometry,
     GeometryBias,
+    GeometryEmbedding,
     RelativeBias,
     geometric_biases,
+    grid_positions,
+    relative_geometry,
+    sinusoidal_box_embedding,
 )
 from legenda.attention.memory import MemoryAttention
 from legenda.attention.multi_branch import Branch, MultiBranchAttention
 from legenda.attention.multi_head import MultiHeadAttention
 from legenda.attention.normalization import NORMS, create_norm
-from legenda.attention.windows import WINDOWS
+from legenda.attention.windows import WINDOWS, local_windows
 from legenda.attention.x_linear import XLinearAttention
 from legenda.config import Config, Count, NonNegativeCount, PositiveInt, Probability
 from legenda.errors import ConfigError
+from legenda.regions import Regions
 from legenda.registry import Registry
 
 
@@ -274,3 +280,36 @@ class AttentionConfig(Config):
             branches = [Branch(attention, dim, dropout) for attention in attentions]
             return MultiBranchAttention(branches, width, self.drop_branch if count > 1 else 0.0)
         return attentions[0] if count == 1 else MultiBranchAttention(attentions, width, self.drop_branch)
+
+
+class PairGeometry(nn.Module):
+    """The geometry of each pair of regions for the attention of each of L layers.
+
+    Distances and windows are in cells, `grid_size` along each side of an image that is no grid.
+    """
+
+    def __init__(self, config: AttentionConfig, num_layers: int) -> None:
+        """Create the geometry embeddings: one for each layer, or one for all, where a bias of the attention has any."""
+        super().__init__()
+        self.config, self.num_layers = config, num_layers
+        self.distance, self.windows = DISTANCES.get(config.distance), WINDOWS.get(config.window)
+        count = (num_layers if config.geometry_per_layer else 1) if config.biases else 0
+        self.embeddings = nn.ModuleList(GeometryEmbedding(config.geometry_dim) for _ in range(count))
+
+    def forward(self, regions: Regions) -> list[Geometry]:
+        """Return one Geometry for each layer, without what the attention does not read."""
+        config, boxes, mask = self.config, regions.boxes, regions.mask_or_ones
+        if boxes is None or not config.needs_boxes:
+            return [Geometry()] * self.num_layers
+        embedded: list[Tensor] = [embed(boxes, mask) for embed in self.embeddings]
+        if not embedded and config.geometry not in ("none", *BOX_EMBEDDINGS):
+            features = relative_geometry(boxes, mask)
+            relative = config.geometry == "relative"
+            embedded = [sinusoidal_box_embedding(features, config.geometry_dim) if relative else features]
+        positions = grid_positions(boxes, mask, config.grid_size)
+        distance = pair_distances(positions, self.distance)
+        windows = local_windows(self.windows, positions, mask, size=config.window_size, halo=config.window_halo)
+        return [
+            Geometry(embedded[layer % len(embedded)] if embedded else None, distance, windows[layer % 2])
+            for layer in range(self.num_layers)
+        ]

@@ -9,9 +9,8 @@ import tyro
 from pydantic import model_validator
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions
+from legenda.compute import ExtractorOptions, RunSearchOptions
 from legenda.config import Count, PositiveInt
-from legenda.decoding.search import RunSearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.caption_files import Format, ImageCaptions, check_coco_names, format_captions
 from legenda.io import check_output, locked, write_text

@@ -41,7 +41,7 @@ class Options(Config):
 def run(arguments: Sequence[str]) -> None:
     """Print the tables and write the JSON file."""
     options = parse(Options, arguments, "compare")
-    from legenda.cli._score_report import print_report
+    from legenda.cli.score import print_report
     from legenda.evaluation.comparison import compare_predictions
     from legenda.terminal import progress_bar
 

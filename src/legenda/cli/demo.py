@@ -12,9 +12,9 @@ import torch
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.options import parse
+from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData, scene_captions
 from legenda.data.scenes import FAMILIES, Scene, draw_scene, make_scene, make_split
-from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.evaluation.comparison import RANKING_METRIC
 from legenda.evaluation.results import caption_settings, evaluation_path, write_evaluation

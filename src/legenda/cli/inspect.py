@@ -10,7 +10,7 @@ import tyro
 
 from legenda.cli.options import parse
 from legenda.errors import DataError
-from legenda.run_files import CONFIG
+from legenda.run_folder import CONFIG
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,21 @@
 Only the standard library is imported here, so that help and errors are immediate.
 """
 
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
+from typing import TextIO
 
 from legenda.errors import ConfigError, LegendaError, did_you_mean
-from legenda.terminal import safe_stdout
+from legenda.terminal import escape_controls, safe_stdout
 
 COMMANDS = {
     "demo": "caption photographs, then compare two small models with and without geometry on scenes",
@@ -47,8 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with safe_stdout():
             _run(arguments[0], arguments[1:])
     except (LegendaError, KeyboardInterrupt, OSError, MemoryError, RuntimeError) as error:
-        from legenda.cli._errors import exit_code
-
         raise SystemExit(exit_code(arguments[0], error)) from None
 
 
@@ -56,9 +62,6 @@ def _run(command: str, arguments: list[str]) -> None:
     if command not in COMMANDS:
         raise ConfigError(f"there is no such command; {did_you_mean(command, COMMANDS)}")
     module = f"{command}_" if iskeyword(command) else command
-    from legenda.cli._logging import log_to_stderr
-    from legenda.cli._plugins import load_plugins
-
     log_to_stderr()
     arguments = load_plugins(arguments)
     import_module(f"legenda.cli.{module}").run(arguments)
@@ -74,3 +77,90 @@ def _help() -> str:
         "Every command takes --plugin FILE, a Python file that registers models, data, metrics or other parts.\n"
         "legenda COMMAND --help describes what a command reads, writes and needs; start with legenda demo."
     )
+
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+_PATH_ERRORS = {errno.ENAMETOOLONG, errno.ELOOP, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES}
+_NO_MEMORY = re.compile("out of memory|allocate memory|size calculation overflowed")  # of torch
+_HALF = 800
+"""Characters at both ends of a long message."""
+
+
+def exit_code(command: str, error: BaseException) -> int:
+    """Print one sentence about an error and return the exit code; raise any error that is not the caller's mistake."""
+    command = escape_controls(command)
+    if isinstance(error, BrokenPipeError):
+        sys.stderr.close()  # the reader of the output has closed it, which is no error
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        signum = getattr(error, "signum", None)
+        print("stopped" if signum is None else error, file=sys.stderr)
+        return 128 + (signum or signal.SIGINT)
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        name = escape_controls(error.filename or "a file")
+        print(
+            f"legenda {command}: {name} could not be written ({error.strerror}); free some space and call it again",
+            file=sys.stderr,
+        )
+        return 2
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        print(f"legenda {command}: {error.strerror}; free some space, or set TMPDIR to another folder", file=sys.stderr)
+        return 2
+    if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename is not None:
+        name = _shorten(escape_controls(error.filename))
+        print(f"legenda {command}: {name} cannot be opened ({error.strerror}); name another file", file=sys.stderr)
+        return 2
+    if isinstance(error, LegendaError):
+        print(f"legenda {command}: {_shorten(str(error))}", file=sys.stderr)
+        return 2
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        remedy = "choose smaller sizes, such as those of batches and beams, or a machine with more memory"
+        print(f"legenda {command}: there is not enough memory; {remedy}", file=sys.stderr)
+        return 2
+    raise error
+
+
+def _shorten(message: str) -> str:
+    """Return a message without the middle of what it quotes from a damaged file."""
+    return message if len(message) <= 2 * _HALF else f"{message[:_HALF]} ... {message[-_HALF:]}"
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Write to the current standard error, which a progress bar replaces."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_controls(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Write messages of the logger "legenda" from the level INFO on, as they are, unless it has a handler already.
+
+    Pillow's warnings of damaged metadata are not printed.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logger = logging.getLogger("legenda")
+    if not logger.handlers:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(_StderrHandler())
+
+
+def load_plugins(arguments: Sequence[str]) -> list[str]:
+    """Run the files of every --plugin, and return the other arguments."""
+    rest: list[str] = []
+    texts = iter(arguments)
+    for text in texts:
+        option, equals, value = text.partition("=")
+        if option != "--plugin":
+            rest.append(text)
+            continue
+        file = value if equals else next(texts, "")
+        if not file or file.startswith("--"):
+            raise ConfigError("missing value for --plugin; name a Python file")
+        from legenda.registry import load_plugin
+
+        load_plugin(file)
+    return rest

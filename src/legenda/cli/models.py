@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from legenda.cli._filter import matching
 from legenda.cli.options import parse
+from legenda.cli.recipes import matching
 from legenda.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:

@@ -1,14 +1,20 @@
-"""Options of a command: a configuration filled from the command line by tyro."""
+"""Options of a command: a configuration filled from the command line by tyro, and checked against what is read."""
+
+from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import TypeVar
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 import tyro
+from pydantic import BaseModel
 
-from legenda.cli._outputs import check_out
 from legenda.compute import ComputeOptions
+from legenda.io import check_output
+from legenda.run_folder import CONFIG, RUN_FILES, evaluation_file
 from legenda.terminal import unguarded
 
 T = TypeVar("T")
@@ -26,3 +32,50 @@ def parse(options: type[T], arguments: Sequence[str], command: str) -> T:
     if isinstance(values, ComputeOptions):
         values.resolve()
     return values
+
+
+def check_out(options: Any, command: str) -> None:
+    """Raise DataError where --out is a file that the command reads.
+
+    These are the files that other options name, those of a folder or a run that one names, and the data of the run.
+    Folders of images may hold other files too, and the evaluations of a run do not count for `evaluate`.
+    """
+    out = getattr(options, "out", None)
+    if isinstance(out, Path) and out.is_file() and out.suffix != ".html":  # which no command reads
+        check_output(out, (file for name, path in _named(options) for file in _files(name, path, command)))
+
+
+def _named(options: Any) -> Iterator[tuple[str, Path]]:
+    """Yield the paths in the fields of options other than `out`, also in tuples and dataclasses, with the fields."""
+    for name, value in vars(options).items():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, BaseModel) or is_dataclass(part):
+                yield from _named(part)
+            elif isinstance(part, str | Path) and name != "out":
+                yield name, Path(part)
+
+
+def _files(name: str, path: Path, command: str) -> Iterator[Path]:
+    """Yield the files that a command reads from a path in the option `name`, or in the part "data" of a run."""
+    from legenda.data.features.readers import split_kind
+    from legenda.extractors.sources import is_image_name
+    from legenda.run_folder import read_config
+
+    if not path.is_dir():
+        yield split_kind(path)[0]
+    elif name == "data" or not (path / CONFIG).is_file():
+        yield from (file for file in path.iterdir() if "image" not in name or is_image_name(file.name, "image"))
+    else:
+        patterns = (*RUN_FILES, *(() if command == "evaluate" else [evaluation_file("*")]))
+        yield from (file for pattern in patterns for file in path.glob(pattern.replace("{}", "*")))
+        for text in _texts(read_config(path).get("data", {})):
+            yield from _files("data", path / text, command)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a part of a configuration."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)

@@ -1,11 +1,13 @@
 """`legenda recipes`: list the recipes by their purpose, or print one in full."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import tyro
 
-from legenda.cli._filter import matching
 from legenda.cli.options import parse
 from legenda.papers import RECIPES, all_recipes, all_tables, get_recipe
 from legenda.recipes import Recipe, recipe_to_toml
@@ -72,3 +74,11 @@ def _print_lines(summaries: Mapping[str, str], width: int = 0) -> None:
     width = width or max(map(len, summaries), default=0)
     for name, summary in summaries.items():
         print(f"{name:<{width}}  {summary}")
+
+
+def matching(text: str, names: Iterable[str], describe: Callable[[str], str]) -> list[str]:
+    """Return the names that match the pattern `text`, or that hold it in the name or the description, in any case."""
+    wanted = text.lower()
+    return [
+        name for name in names if fnmatchcase(name.lower(), wanted) or wanted in f"{name}\n{describe(name)}".lower()
+    ]

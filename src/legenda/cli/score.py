@@ -1,14 +1,23 @@
 """`legenda score`: score the captions of a file against the references of another."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from legenda.cli.options import parse
 from legenda.evaluation.scoring import ScoringOptions, score_files
+from legenda.io import write_json
+from legenda.terminal import create_console, escape_controls
+
+if TYPE_CHECKING:
+    from legenda.evaluation.scoring import ScoringReport
+
 
 _DOWNLOAD = "--download-spice"
 
@@ -43,7 +52,6 @@ def run(arguments: Sequence[str]) -> None:
         _download(parse(_Download, arguments, "score").download_spice)
         return
     options = parse(Options, arguments, "score")
-    from legenda.cli._score_report import print_report
     from legenda.terminal import progress_bar
 
     with progress_bar(f"scoring {options.predictions}"):
@@ -60,3 +68,15 @@ def _download(folder: Path) -> None:
     for path in paths:
         print(path)
     print(f"export {JARS_VARIABLE}={folder} makes legenda score use it")
+
+
+def print_report(report: ScoringReport, out: Path | None) -> None:
+    """Print notices and tables, and write the JSON file where one is named."""
+    for notice in report.notices:
+        print(escape_controls(notice), file=sys.stderr)
+    console = create_console(highlight=False, markup=False, soft_wrap=True)
+    for table in report.tables:
+        console.print(table)
+    if out is not None:
+        write_json(out, report.results)
+        print(f"all results are in {out}")

@@ -9,9 +9,8 @@ import tyro
 from pydantic import Field
 
 from legenda.cli.options import parse
-from legenda.compute import ExtractorOptions
+from legenda.compute import ExtractorOptions, RunSearchOptions
 from legenda.config import PositiveInt
-from legenda.decoding.search import RunSearchOptions
 from legenda.errors import LegendaError, import_extra
 from legenda.evaluation.runs import CaptionerRun, load_captioner_run, unique_run_names
 from legenda.extractors import Extractor, find_images

@@ -21,7 +21,7 @@ from legenda.papers import PaperRow, PaperTable, all_tables, get_recipe, get_tab
 from legenda.recipes import Recipe, changes_first, parse_changes, stage_names
 from legenda.registry import plugin_options
 from legenda.report.tables import markdown, score_table, terminal_table, write_score_page
-from legenda.run_files import STAGE_WEIGHTS
+from legenda.run_folder import STAGE_WEIGHTS
 from legenda.tasks.registry import TASKS
 from legenda.terminal import create_console, progress_bar
 from legenda.training.estimate import estimate_seconds

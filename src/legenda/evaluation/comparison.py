@@ -19,8 +19,7 @@ from legenda.io import read_json
 from legenda.metrics import Scores, compare, evaluate, intervals
 from legenda.metrics.evaluation import References
 from legenda.models.checkpoint import find_model
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG
+from legenda.run_folder import CONFIG, read_config
 from legenda.tasks.registry import TASKS
 from legenda.tasks.reporting import ReportedTask
 

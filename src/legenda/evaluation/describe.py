@@ -20,8 +20,7 @@ from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG, HISTORY, STATE, WEIGHTS, evaluation_file
+from legenda.run_folder import CONFIG, HISTORY, STATE, WEIGHTS, evaluation_file, read_config
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
-from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.caption_files import coco_splits, write_answers, write_submission
 from legenda.evaluation.predict import generate, load_examples, predict

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.data.features.identity import extractor_name
 from legenda.decoding import Ensemble, GenerationOutput
-from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar

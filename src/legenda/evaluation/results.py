@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import ConfigError
 from legenda.io import read_json, write_json
 from legenda.models.checkpoint import is_run_folder
-from legenda.run_config import read_config
-from legenda.run_files import STAGE_WEIGHTS, WEIGHTS, evaluation_file
+from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS, evaluation_file, read_config
 from legenda.training import is_finished
 
 ScoreDict = dict[str, float | None]

@@ -23,8 +23,7 @@ from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load, load_any
 from legenda.models.weights import load_weights
 from legenda.recipes import Data
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG, STAGE_WEIGHTS
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
 

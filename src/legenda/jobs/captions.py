@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from legenda.compute import Precision
-from legenda.decoding.search import SearchOptions
+from legenda.compute import Precision, SearchOptions
 from legenda.evaluation.caption_files import json_entry
 from legenda.jobs.shards import ImageResult, failure
-from legenda.run_files import CONFIG, VOCABULARY, WEIGHTS
+from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 
 if TYPE_CHECKING:
     from legenda.pipeline import Pipeline

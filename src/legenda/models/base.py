@@ -23,7 +23,7 @@ from legenda.io import write_json, write_text
 from legenda.models.freeze import is_frozen
 from legenda.models.weights import save_weights
 from legenda.regions import Memory, Regions, hide_regions
-from legenda.run_files import CONFIG, VOCABULARY
+from legenda.run_folder import CONFIG, VOCABULARY
 from legenda.text import Vocabulary
 
 

@@ -23,8 +23,7 @@ from legenda.hub import download_model
 from legenda.models.base import Captioner, Model
 from legenda.models.registry import build_model
 from legenda.models.weights import as_checkpoint_error, check_header, load_weights
-from legenda.run_config import read_config
-from legenda.run_files import ANSWERS, CONFIG, VOCABULARY, WEIGHTS
+from legenda.run_folder import ANSWERS, CONFIG, VOCABULARY, WEIGHTS, read_config
 
 PACKAGED = "photo"
 """The name of the packaged model of photographs."""

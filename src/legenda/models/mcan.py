@@ -28,7 +28,7 @@ from legenda.metrics.boxes import clip_boxes, decode_deltas
 from legenda.models.base import Model, ModelConfig, eval_mode
 from legenda.models.layers import FeedForward, Residual
 from legenda.regions import Regions, mask_zero_features
-from legenda.run_files import ANSWERS, VOCABULARY
+from legenda.run_folder import ANSWERS, VOCABULARY
 from legenda.text.tokenizers import tokenize_question
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens
 

@@ -19,7 +19,7 @@ from legenda.models.base import Model
 from legenda.models.layers import init_xavier_uniform_
 from legenda.models.transformer import EncoderLayer, LayersConfig, TransformerDecoder, add_token_positions
 from legenda.regions import Memory, masked_mean
-from legenda.run_files import SUBWORDS, VOCABULARY
+from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.text import Vocabulary
 from legenda.text.subwords import SentencePieceTokenizer, SubwordTokenizer, load_subwords
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from legenda.errors import CheckpointError, DataError
 from legenda.io import atomic_write, verified
-from legenda.run_files import WEIGHTS
+from legenda.run_folder import WEIGHTS
 
 _HINT = "copy the file again or train the model again"
 _SCALE = "_scale"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput
-from legenda.decoding.search import SearchOptions
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.comparison import RANKING_METRIC, score_per_image
 from legenda.evaluation.predict import generate
@@ -29,7 +29,7 @@ from legenda.regions import Regions
 from legenda.report.images import ReportImage, resolve_images
 from legenda.report.overlay import average_heads, draw_caption_attention, write_sheet
 from legenda.report.page import ExampleCard, ModelRun, Report, ScoreColumn, encoded_size, write_report
-from legenda.run_files import HISTORY
+from legenda.run_folder import HISTORY
 from legenda.tasks.reporting import Prediction
 from legenda.terminal import ProgressBar, no_progress_bar
 from legenda.training.history import read_history

@@ -19,7 +19,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from legenda import __version__
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import ConfigError, LegendaError, did_you_mean
 from legenda.extractors.familiarity import describe_unfamiliar, find_unfamiliar
 from legenda.models import describe_model

@@ -15,7 +15,7 @@ from typing import IO, Self
 
 from PIL import Image, ImageOps
 
-from legenda.decoding.search import SearchOptions
+from legenda.compute import SearchOptions
 from legenda.errors import LegendaError
 from legenda.extractors.images import count_pixels, read_image
 from legenda.pipeline import GeneratedCaption, Pipeline

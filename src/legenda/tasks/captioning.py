@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset, DataModule
-from legenda.decoding.search import SearchOptions
 from legenda.models import Captioner, create_model
-from legenda.run_files import VOCABULARY
+from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Objective, Task, check_boxes, set_vocabulary
 from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import ObjectiveConfig

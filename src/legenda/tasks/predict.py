@@ -7,9 +7,10 @@ from itertools import groupby
 
 import numpy as np
 
+from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import Ensemble, GenerationOutput
-from legenda.decoding.search import SearchOptions, search
+from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError, LegendaError
 from legenda.metrics import evaluate
 from legenda.models import Captioner

@@ -15,7 +15,7 @@ from torch import Tensor
 from legenda.data.translation import ParallelDataModule, ParallelDataset
 from legenda.metrics.translation import TRANSLATION_METRICS, score_sentences, score_translations
 from legenda.models.translator import Translator
-from legenda.run_files import SUBWORDS, VOCABULARY
+from legenda.run_folder import SUBWORDS, VOCABULARY
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, set_vocabulary
 from legenda.tasks.objectives import PADDING, cross_entropy
 from legenda.tasks.reporting import EvaluationResult, Example, MetricWithCI, Prediction, ReportedTask, mean_with_ci

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from legenda.data.questions import EncodedQuestions, QuestionDataModule, QuestionDataset
 from legenda.metrics.vqa import evaluate_vqa
 from legenda.models.mcan import Mcan
-from legenda.run_files import ANSWERS
+from legenda.run_folder import ANSWERS
 from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
 from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
 from legenda.tasks.word_vectors import create_co_attention_model, iter_batches

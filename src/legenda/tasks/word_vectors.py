@@ -14,7 +14,7 @@ from legenda.data.questions import QuestionDataset
 from legenda.errors import ConfigError
 from legenda.models.mcan import CoAttentionModel
 from legenda.regions import Regions
-from legenda.run_files import VOCABULARY
+from legenda.run_folder import VOCABULARY
 from legenda.tasks.base import Task
 from legenda.text.vocabulary import QuestionVocabulary
 

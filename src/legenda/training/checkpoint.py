@@ -19,7 +19,7 @@ from legenda.config import NonNegativeInt
 from legenda.errors import CheckpointError
 from legenda.io import atomic_write, verified
 from legenda.models.weights import check_finite
-from legenda.run_files import STATE
+from legenda.run_folder import STATE
 from legenda.training.distributed import full_tensors, shard_like
 
 _HINT = "delete it to train from the start, or copy it again"

@@ -9,7 +9,7 @@ from typing import Any
 
 from legenda.errors import CheckpointError, DataError
 from legenda.io import parse_integer, read_text, write_text
-from legenda.run_files import HISTORY, HISTORY_TABLE
+from legenda.run_folder import HISTORY, HISTORY_TABLE
 
 _HEADER = "step,epoch,name,value\n"
 

@@ -20,8 +20,7 @@ from legenda.io import locked
 from legenda.models.checkpoint import check_sizes, find_model, inherit_generation_config
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
-from legenda.run_config import read_config
-from legenda.run_files import WEIGHTS
+from legenda.run_folder import WEIGHTS, read_config
 from legenda.tasks.base import Task, check_objective
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard

@@ -18,7 +18,7 @@ from legenda.io import atomic_write
 from legenda.models.base import Model
 from legenda.models.registry import build_model
 from legenda.models.weights import load_weights, save_weights
-from legenda.run_files import STAGE_WEIGHTS, STATE, WEIGHTS
+from legenda.run_folder import STAGE_WEIGHTS, STATE, WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.sample_health import CURVES, describe_collapse
 from legenda.training.checkpoint import Progress, collect_state, load_state, read_progress, rng_state, save_state

@@ -9,8 +9,7 @@ from typing import Any
 from legenda.errors import CheckpointError
 from legenda.io import write_json
 from legenda.models.base import Model
-from legenda.run_config import read_config
-from legenda.run_files import CONFIG, STATE, WEIGHTS
+from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import stage_name
 
