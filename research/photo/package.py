@@ -39,7 +39,7 @@ def main() -> None:
     log_probs = [mean for _, mean in json.loads(checkpoint.with_suffix(".json").read_text()).values()]
     config = {"model": model.describe(), "recipe": "photo", "extractor": "photo", "data": DATA, "stages": []}
     write_json(out / "config.json", config | {"least_log_prob": round(float(np.quantile(log_probs, UNLIKE)), 4)})
-    for name in ("words.txt", "words.safetensors", "predictor.safetensors"):
+    for name in ("words.txt", "words.safetensors", "predictor.safetensors", "kinds.txt"):
         shutil.copyfile(folder / name, out / name)
     weights = load_tensors(data / "weights" / "mobilenet_v2_1.0_224_int8.safetensors", "give shared data")
     names = {name: name.replace("classifier.1.", "classifier.") for name in weights}

@@ -184,7 +184,8 @@ class Pipeline:
                     captions = [(vocabulary.decode(ids), score) for ids, score in hypotheses if score > float("-inf")]
                     things = self._things(regions, index)
                     if things is not None and self._is_unsure(things, output, index):
-                        captions = [(describe_things(things), captions[0][1])]
+                        whole = regions.features[index, 0].cpu().numpy()
+                        captions = [(describe_things(things, whole), captions[0][1])]
                     captioned[id(file)] = ImageCaptions(file.name, tuple(captions), things=things)
             for file in batch:
                 yield captioned.get(id(file)) or ImageCaptions(file.name, error=file.error)

@@ -13,7 +13,7 @@ from legenda.evaluation.caption_files import json_entry
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import layout
 from legenda.extractors.photo.nanodet import _suppress
-from legenda.extractors.photo.things import Thing, describe_things, labels, read_things
+from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
 from legenda.extractors.photo.vision import PARTS, area_size, box_weights, long_side_size
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
 from legenda.models.checkpoint import ASSETS, PACKAGED
@@ -98,10 +98,20 @@ def test_things_are_described_by_number_those_that_cover_most_first():
         return Thing(label, score, (0.0, 0.0, side, side))
 
     cups = [thing("cup", 0.9, 0.2), thing("cup", 0.8, 0.2), thing("dining table", 0.7, 0.9), thing("apple", 0.1, 0.9)]
-    assert describe_things(cups) == "a photograph of a dining table and two cups"
-    assert describe_things([thing("orange", 0.9, 0.2)]) == "a photograph of an orange"
-    assert describe_things([]) == "a photograph of something unknown"
+    mean = np.zeros(layout.WIDTH, np.float32)
+    assert describe_things(cups, mean) == "a photograph of a dining table and two cups"
+    assert describe_things([thing("orange", 0.9, 0.2)], mean) == "a photograph of an orange"
+    assert describe_things([], mean) == "a photograph of something unknown"
     assert len(labels()) == layout.CLASSES
+
+
+def test_without_things_the_kind_of_the_whole_image_is_named(extractor):
+    rocket = Image.open(_CAT.with_name("rocket.jpg")).convert("RGB")
+    ((features, _), (blank, _)) = extractor.extract([rocket, Image.new("RGB", (320, 240))])
+    assert name_kind(features[0]) == "rocket"
+    assert name_kind(blank[0]) is None
+    assert describe_things([], features[0]) == "a photograph of a rocket"
+    assert len((_FOLDER / "kinds.txt").read_text().splitlines()) == 1001
 
 
 def test_boxes_that_overlap_a_better_one_of_their_class_are_removed():
