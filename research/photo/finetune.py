@@ -1,11 +1,11 @@
-"""Train on the photographs of both sets, among images of which only boxes and simulated words are known.
+"""Train on the photographs of both sets and on images of which only boxes are known, whose words are simulated.
 
-    python research/photo/finetune.py FOLDER START OUT MINUTES
+    python research/photo/finetune.py FOLDER START OUT MINUTES BOXED COCO FLICKR RATE
 
 START: the checkpoint whose averaged weights begin; OUT: the checkpoint that is written, from which training goes on
-where it exists. MINUTES of process time. Each step takes `COCO` and `FLICKR` photographs with 5 captions each; some
-steps also take `BOXED` images, with two captions given as simulated words, or none, and the others learned. The
-learning rate falls by half a cosine over the process time.
+where it exists. MINUTES of process time. Each step takes BOXED images of COCO, every second one from those whose
+captions are most like Flickr8k's, and COCO and FLICKR photographs, with `CAPTIONS` captions each; two others give a
+boxed image's words. The learning rate falls from RATE by half a cosine over the process time.
 """
 
 import math
@@ -15,17 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import Averaged, loss_of_memory, new_model, save
-from sources import BoxedImages, Photographs, SimulatedWords
+from common import Averaged, caption_loss, new_model, save
+from sources import BoxedImages, Photographs, SimulatedWords, join
 
-from legenda.models import Captioner
-
-COCO, FLICKR, BOXED = 4, 6, 6
-BOXED_SHARE = 0.15
-"""Share of the steps that have boxed images too."""
-RATE, LEAST_RATE, WARMUP = 7e-4, 3e-5, 60
-WORDS_SHARE = 0.7
-"""Share of these steps in which they have simulated words."""
+CAPTIONS = 3
+"""Captions of an image that are learned in a step."""
+LEAST_RATE, WARMUP = 3e-5, 100
 DROPOUT, REGION_DROPOUT = 0.08, 0.1
 
 
@@ -53,27 +48,14 @@ def dropout_options() -> dict[str, object]:
     }
 
 
-def boxed_loss(
-    model: Captioner, boxed: BoxedImages, words: SimulatedWords, generator: np.random.Generator
-) -> torch.Tensor:
-    """Return the loss of some boxed images, most often with simulated words."""
-    images = generator.integers(len(boxed), size=BOXED)
-    captions = boxed.captions[images][:, generator.permutation(5)]
-    if generator.random() < WORDS_SHARE:
-        regions, captions = boxed.regions(images, generator, words, captions[:, :2]), captions[:, 2:]
-    else:
-        regions = boxed.regions(images, generator)
-    with torch.autocast("cpu", torch.bfloat16):
-        memory = model.encode(regions)
-    return loss_of_memory(model, memory, captions)
-
-
 def main() -> None:
     """Train."""
     torch.set_num_threads(1)
     folder, start, path, minutes = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4])
+    boxed_count, coco_count, flickr_count = map(int, sys.argv[5:8])
+    highest = float(sys.argv[8])
     photographs, boxed = Photographs(folder), BoxedImages(folder)
-    words = SimulatedWords(folder, photographs)
+    words, alike = SimulatedWords(folder, photographs), boxed.most_like(photographs)
     model = new_model(folder, **dropout_options())
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.02, fused=True)
     step, spent_before = 0, 0.0
@@ -90,32 +72,40 @@ def main() -> None:
         average.load(state["average"])
     generator = np.random.default_rng(step)
     torch.manual_seed(step)
-    rounds = {coco: Rounds(photographs.rows(coco, 0), generator) for coco in (True, False)}
+    rounds = [
+        (Rounds(photographs.rows(True, 0), generator), coco_count),
+        (Rounds(photographs.rows(False, 0), generator), flickr_count),
+    ]
+    boxed_rounds = [
+        (Rounds(np.arange(len(boxed)), generator), boxed_count - boxed_count // 2),
+        (Rounds(alike, generator), boxed_count // 2),
+    ]
     losses, wall, started = [], time.time(), time.process_time() - spent_before
     while (spent := time.process_time() - started) < 60 * minutes:
-        rate = LEAST_RATE + (RATE - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * spent / (60 * minutes)))
+        rate = LEAST_RATE + (highest - LEAST_RATE) * 0.5 * (1 + math.cos(math.pi * spent / (60 * minutes)))
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, (step + 1) / WARMUP)
         model.train()
-        chosen = np.concatenate([rounds[True].take(COCO), rounds[False].take(FLICKR)])
-        with torch.autocast("cpu", torch.bfloat16):
-            memory = model.encode(photographs.regions(chosen))
-        loss = loss_of_memory(model, memory, photographs.captions[chosen])
+        chosen = np.concatenate([images.take(count) for images, count in rounds])
+        regions = photographs.regions(chosen)
+        captions = photographs.captions[chosen][:, generator.permutation(5)[:CAPTIONS]]
+        if boxed_count:
+            images = np.concatenate([images.take(count) for images, count in boxed_rounds])
+            their_captions = boxed.captions[images][:, generator.permutation(5)]
+            simulated = boxed.regions(images, generator, words, their_captions[:, CAPTIONS:])
+            regions = join(regions, simulated)
+            captions = np.concatenate([captions, their_captions[:, :CAPTIONS]])
+        loss = caption_loss(model, regions, captions)
+        optimizer.zero_grad()
         loss.backward()
-        losses.append(loss.item())
-        if generator.random() < BOXED_SHARE:
-            boxed_loss(model, boxed, words, generator).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        optimizer.zero_grad()
         average.update(model)
+        losses.append(loss.item())
         step += 1
-        if step % 50 == 0:
-            mean = np.mean(losses[-50:])
-            print(
-                f"step {step} loss {mean:.4f} cpu {spent / 60:.1f} min wall {(time.time() - wall) / 60:.1f} min",
-                flush=True,
-            )
+        if step % 100 == 0:
+            mean, passed = np.mean(losses[-100:]), (time.time() - wall) / 60
+            print(f"step {step} loss {mean:.4f} cpu {spent / 60:.1f} min wall {passed:.1f} min", flush=True)
         if step % 200 == 0:
             save(path, model=model, optimizer=optimizer, average=average, step=step, spent=spent)
     save(path, model=model, optimizer=optimizer, average=average, step=step, spent=spent)

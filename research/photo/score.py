@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def load_checkpoint(folder: Path, path: Path) -> Captioner:
     """Return the captioner with the averaged weights of a checkpoint and the settings of its search."""
     state = torch.load(path, weights_only=True)
     model = new_model(folder)
-    model.generation_config = replace(model.generation_config, **SEARCH)
+    model.generation_config = model.generation_config.replace(**SEARCH)
     model.load_state_dict(state["average"]["weights"])
     return model
 

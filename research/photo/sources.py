@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from noise import DetectorNoise
+from torch.nn import functional as F
 
 from legenda.extractors.photo.layout import MAX_THINGS, MIN_SCORE, WIDTH, fill_things, fill_whole
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS, WordTable, caption_shares
@@ -44,6 +45,20 @@ class BoxedImages:
             found.append((boxes[mine], scores[mine], classes[mine]))
         return found
 
+    def most_like(self, photographs: Photographs, share: float = 0.3) -> np.ndarray:
+        """Return the share of the images whose captions are most like Flickr8k's (Moore and Lewis, ACL 2010).
+
+        Likeness: the mean over their words of the difference of the logarithms of frequencies in both sets.
+        """
+        flickr = photographs.captions[photographs.rows(False, 0)]
+        size = int(max(self.captions.max(), flickr.max())) + 1
+        logs = [
+            np.log(np.bincount(c[c >= 0], minlength=size) + 1.0) - np.log((c >= 0).sum())
+            for c in (flickr, self.captions)
+        ]
+        likeness = np.append(logs[0] - logs[1], 0.0)[self.captions].sum((1, 2)) / (self.captions >= 0).sum((1, 2))
+        return np.argsort(-likeness, kind="stable")[: int(share * len(self))]
+
     def regions(
         self,
         images: np.ndarray,
@@ -68,6 +83,19 @@ class BoxedImages:
             words.fill(features, given, generator)
             mask[:, longest - others :] = True
         return Regions(torch.from_numpy(features), torch.from_numpy(boxes), torch.from_numpy(mask))
+
+
+def join(*parts: Regions) -> Regions:
+    """Return the images of all parts, padded to the largest number of regions."""
+    longest = max(part.features.shape[1] for part in parts)
+    features, boxes, masks = [], [], []
+    for part in parts:
+        more = longest - part.features.shape[1]
+        features.append(F.pad(part.features, (0, 0, 0, more)))
+        whole = torch.tensor([0.0, 0.0, 1.0, 1.0]).expand(len(part.features), more, 4)
+        boxes.append(torch.cat([part.boxes, whole], dim=1))
+        masks.append(F.pad(part.mask, (0, more)))
+    return Regions(torch.cat(features), torch.cat(boxes), torch.cat(masks))
 
 
 class Photographs:
