@@ -60,12 +60,6 @@ def test_a_device_that_does_not_exist_raises(devices, name, message):
         ComputeOptions(device=name).resolve()
 
 
-def test_the_index_of_a_device_must_exist(devices):
-    devices(2)
-    with pytest.raises(ConfigError, match="cuda:2 does not exist, PyTorch finds 2 CUDA devices"):
-        ComputeOptions(device="cuda:2").resolve()
-
-
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "", "CPU", "xpu"])
 def test_unknown_devices_and_precisions_raise(name):
     with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps"):
@@ -95,15 +89,6 @@ def test_every_command_refuses_an_unknown_device_and_precision(run_command, comm
     assert "fp8" in err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_looks_for_the_device_before_its_files(run_command, devices, command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    devices(0)
-    code, _, err = run_command(f"{command} --device cuda")
-    assert (code, "Traceback" in err) == (2, False)
-    assert "the device cuda does not exist" in err
-
-
 def test_bf16_on_the_cpu_needs_onednn(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="bf16 on the CPU takes oneDNN and AVX-512 or the like, which are not here"):
@@ -119,13 +104,6 @@ def test_fp16_needs_a_gpu(run_command, make_run, tmp_path, command):
     code, _, err = run_command(line)
     assert (code, "Traceback" in err) == (2, False)
     assert "models cannot compute in fp16 on the CPU; choose bf16 or float32" in err
-
-
-def test_ray_assigns_devices_itself(run_command, devices):
-    devices(2)
-    code, _, err = run_command("caption a.png --model nowhere --engine ray --out x --device cuda:1")
-    assert code == 2
-    assert "--engine ray assigns the GPUs itself; use --device cuda, not cuda:1" in err
 
 
 def test_the_device_reaches_weights_and_features(make_run, monkeypatch):

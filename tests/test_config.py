@@ -55,13 +55,6 @@ def test_values_from_python_and_from_json_give_the_same():
     assert merge(Outer, json.loads(json.dumps(to_json(config))), "outer") == config
 
 
-def test_an_instance_keeps_what_is_not_changed():
-    base = Outer(size=2, inner=Inner(width=4))
-    merged = merge(base, {"inner": {"rate": 0.25}, "on": True}, "outer")
-    assert merged == Outer(size=2, inner=Inner(width=4, rate=0.25), on=True)
-    assert base.replace(on=True) == Outer(size=2, inner=Inner(width=4), on=True)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -89,11 +82,6 @@ def test_a_mistake_is_named_with_what_is_allowed(changes, message):
     with pytest.raises(LegendaError, match=message) as caught:
         merge(Outer, changes, "outer")
     assert "\n" not in str(caught.value)
-
-
-def test_a_constructor_refuses_what_merging_refuses():
-    with pytest.raises(LegendaError, match=r"Outer\.size must be"):
-        Outer(size=0)
 
 
 def test_paths_are_written_relative_to_a_folder():

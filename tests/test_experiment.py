@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 
 import legenda
 from legenda.cli.main import main
@@ -11,7 +10,6 @@ from legenda.data.scenes import draw_scene, make_scene
 from legenda.errors import ConfigError
 from legenda.experiment import train
 from legenda.papers import get_recipe
-from legenda.recipes import Recipe
 from legenda.training import Noam
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,11 +79,3 @@ def test_wrong_names_and_values_raise(tmp_path, recipe, options, message):
     with pytest.raises(ConfigError, match=message):
         train(recipe, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
-
-
-def test_one_device_of_several_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    recipe = get_recipe("scenes.ngsan")
-    assert isinstance(recipe, Recipe)
-    with pytest.raises(ConfigError, match="cuda:1 is one device, but 2 are to be used; choose cuda, or one device"):
-        train(recipe, out=tmp_path / "run", device="cuda:1", devices=2, **FIELDS)

@@ -133,14 +133,6 @@ def test_a_missing_model_and_a_missing_network_are_one_sentence(hub, run_command
     assert time.monotonic() - start < 10
 
 
-def test_a_folder_that_is_missing_is_no_model_of_the_hub(hub, tmp_path, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="runs/mine is not a folder with a model"):
-        legenda.load("runs/mine")
-    assert hub.requests == []
-
-
 def test_the_extractor_of_a_strangers_run_is_fetched_only_where_that_is_allowed(hub, make_run, run_command, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs the extra vision")
     sizes = {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -16,7 +16,7 @@ from legenda.cli.main import main
 from legenda.compute import SearchOptions
 from legenda.data.captions import ScenesData
 from legenda.data.scenes import draw_scene, make_scenes
-from legenda.errors import CheckpointError, ConfigError, DataError
+from legenda.errors import ConfigError, DataError
 from legenda.extractors.batches import ImageFile
 from legenda.models import Captioner
 from legenda.pipeline import Pipeline
@@ -72,13 +72,6 @@ def test_several_captions_of_each_image(pipeline, scenes):
     assert texts(pipeline.caption(scenes[0], num_captions=3)) == texts(found[0])
 
 
-def test_the_size_of_batches_does_not_change_captions(pipeline, scenes):
-    one, two = (pipeline.caption(scenes, batch_size=size) for size in (1, 2))
-    assert texts(one) == texts(two)
-    np.testing.assert_allclose([c.log_prob for c in one], [c.log_prob for c in two], atol=1e-4)
-    assert len(pipeline.extract(scenes, batch_size=2)) == 5
-
-
 def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
     pipeline.model.train()
     pipeline = Pipeline(pipeline.model, pipeline.extractor)  # sets evaluation mode once
@@ -103,19 +96,6 @@ def test_several_threads_give_the_same_captions_as_one(pipeline, scenes):
 def test_bad_input_is_one_sentence(pipeline, images, options, error, message):
     with pytest.raises(error, match=message):
         pipeline.caption(images, **options)
-
-
-def test_a_broken_image_is_named(pipeline, tmp_path):
-    (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"broken\.png is not an image of a known type"):
-        pipeline.caption([tmp_path / "broken.png"])
-
-
-def test_names_that_open_nothing_raise(tmp_path):
-    with pytest.raises(CheckpointError, match="is not a folder with a model"):
-        legenda.open(tmp_path / "absent")
-    with pytest.raises(ConfigError, match="device must be auto"):
-        legenda.open(tmp_path / "absent", device="gpu")
 
 
 def test_the_command_captions_with_the_packaged_model_by_default(make_run, scenes, tmp_path, monkeypatch, capsys):

@@ -1,9 +1,6 @@
 """Registries: lazy parts, names of users, and files and entry points that add to them."""
 
 import colorsys
-import inspect
-import pickle
-import subprocess
 import sys
 from importlib import metadata
 
@@ -81,37 +78,6 @@ def test_an_entry_point_that_fails_is_named(registry, monkeypatch):
     _with_entry_point(monkeypatch, lambda: 1 / 0)
     with pytest.raises(LegendaError, match=r"their\.package cannot be loaded .ZeroDivisionError: division by zero"):
         list(registry)
-
-
-PLUGIN = """
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-import helper
-import legenda
-
-@legenda.register_norm("mine")
-@dataclass(frozen=True)
-class A:
-    x: int
-    y: ClassVar[int] = helper.THREE
-"""
-
-
-def test_a_file_is_a_module_that_pickle_and_inspect_find(tmp_path):
-    (tmp_path / "helper.py").write_text("THREE = 3")
-    file = tmp_path / "my_plugin.py"
-    file.write_text(PLUGIN)
-    module = legenda.load_plugin(file)
-    assert legenda.load_plugin(str(file)) is module
-    assert module is sys.modules["my_plugin"]
-    assert module.A(3).y == 3
-    assert "x: int" in inspect.getsource(module.A)
-    assert not list(tmp_path.glob("__pycache__/my_plugin*"))
-    code = f"import pickle, sys; sys.path.append({str(tmp_path)!r}); print(pickle.loads({pickle.dumps(module.A(4))!r}))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "A(x=4)\n"
 
 
 def test_a_file_that_fails_is_named_in_one_sentence(tmp_path):

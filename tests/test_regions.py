@@ -1,7 +1,5 @@
 """Regions and Memory: shapes, padding, indexing."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -48,22 +46,6 @@ def test_mismatched_shapes_raise(arguments, message):
         Regions(**arguments)
 
 
-def test_the_boxes_of_padding_may_hold_any_value():
-    boxes = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [5.0, 5.0, 9.0, torch.nan]]])
-    regions = Regions(torch.zeros(1, 2, 4), boxes, torch.tensor([[True, False]]))
-    assert regions.boxes is boxes
-
-
-def test_regions_move_to_a_device_and_a_dtype():
-    regions = Regions(torch.zeros(1, 2, 4), torch.zeros(1, 2, 4), global_feature=torch.zeros(1, 4))
-    half = regions.to(dtype=torch.bfloat16)
-    assert [values.dtype for values in (half.features, half.boxes, half.global_feature)] == [torch.bfloat16] * 3
-    assert half.mask_or_ones.dtype == torch.bool
-    moved = half.to("meta", torch.float32)
-    assert [values.dtype for values in (moved.features, moved.boxes)] == [torch.float32] * 2
-    assert {values.device.type for values in (moved.features, moved.boxes, moved.mask_or_ones)} == {"meta"}
-
-
 @pytest.mark.parametrize(
     ("features", "mask", "message"),
     [
@@ -80,11 +62,6 @@ def test_an_image_without_regions_raises(features, mask, message):
         Regions(features, mask=mask)
 
 
-def test_regions_are_immutable():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Regions(torch.zeros(1, 1, 1)).features = torch.ones(1, 1, 1)  # type: ignore[misc]
-
-
 def test_grid_boxes_are_in_row_major_order():
     regions = Regions.from_grid(torch.zeros(2, 6, 3), height=2, width=3)
     third, two_thirds = pytest.approx(1 / 3), pytest.approx(2 / 3)
@@ -98,19 +75,6 @@ def test_grid_boxes_are_in_row_major_order():
             [third, 0.5, two_thirds, 1],
             [two_thirds, 0.5, 1, 1],
         ]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_grid_boxes_are_float32_for_every_feature_dtype(dtype):
-    boxes = Regions.from_grid(torch.zeros(1, 14 * 14, 2, dtype=dtype), height=14, width=14).boxes
-    assert boxes is not None
-    assert boxes.dtype == torch.float32
-    assert boxes[0, -1].tolist() == pytest.approx([13 / 14, 13 / 14, 1, 1], abs=1e-7)
-
-
-def test_a_grid_of_the_wrong_size_raises():
-    with pytest.raises(DataError, match="2 x 3 needs 6 cells, not 5"):
-        Regions.from_grid(torch.zeros(2, 5, 3), height=2, width=3)
 
 
 @settings(deadline=None, max_examples=25)
@@ -133,19 +97,6 @@ def test_stacked_batches_keep_their_regions(sizes, boxed):
         first += images
     assert first == len(stacked)
     assert (stacked.boxes is not None) == boxed
-
-
-def test_stacking_keeps_masks():
-    short = Regions(torch.zeros(1, 2, 1), mask=torch.tensor([[True, False]]))
-    assert Regions.stack([short, Regions(torch.zeros(1, 3, 1))]).mask_or_ones.tolist() == [
-        [True, False, False],
-        [True] * 3,
-    ]
-
-
-def test_stacking_batches_with_and_without_boxes_raises():
-    with pytest.raises(DataError, match="boxes for all of them or for none"):
-        Regions.stack([Regions(torch.zeros(1, 2, 1), torch.zeros(1, 2, 4)), Regions(torch.zeros(1, 2, 1))])
 
 
 @pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([2, 0, 0])])

@@ -79,8 +79,3 @@ def test_a_part_of_another_type_is_named(tmp_path, parts, message):
     write_json(tmp_path / CONFIG, parts)
     with pytest.raises(CheckpointError, match=rf"config\.json{message}"):
         read_config(tmp_path, "write it again")
-
-
-def test_parts_that_are_null_are_left_out(tmp_path):
-    write_json(tmp_path / CONFIG, {"stages": None, "task": "vqa", "other": 5})
-    assert read_config(tmp_path) == {"task": "vqa", "other": 5}

@@ -20,7 +20,6 @@ from legenda.attention import (
 )
 from legenda.attention import multi_head as module
 from legenda.attention.geometry import RelativeBias, sinusoidal_box_embedding
-from legenda.attention.multi_branch import MultiBranchAttention
 from legenda.errors import LegendaError
 
 DIM, HEADS = 16, 2
@@ -86,15 +85,6 @@ def test_any_two_together_know_no_order_and_no_padding(names, draw_regions):
     torch.testing.assert_close(again[regions.mask_or_ones], found[regions.mask_or_ones])
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("name", ALONE)
-def test_each_changes_what_comes_out(name, draw_regions):
-    regions = double(draw_regions((6, 3), dim=DIM))
-    changed = attended(*build(AttentionConfig(**ALONE[name])), regions)
-    assert not torch.allclose(changed, attended(*build(AttentionConfig()), regions))
-    assert AttentionConfig(**ALONE[name]).needs_boxes == (name in list(ALONE)[1:7])
-
-
 def test_what_is_not_read_is_not_computed(draw_regions):
     regions = draw_regions((6, 3), dim=DIM)
     for options in (AttentionConfig(), AttentionConfig(geometry="absolute"), AttentionConfig(branches=3)):
@@ -126,15 +116,6 @@ def test_parameters_of_each(options, more):
     with torch.device("meta"):
         attention = AttentionConfig(**options).build_attention(512, 8, dropout=0.1)
     assert sum(parameter.numel() for parameter in attention.parameters()) == 4 * 512 * 513 + more
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("options", [{}, {"attention_heads": 4, "head_dim": 6}, {"branches": 2}])
-def test_heads_that_stay_side_by_side_are_as_wide_as_was_asked(options, draw_regions):
-    attention, geometry = build(AttentionConfig(**options), output=False, inner_dim=24)
-    assert attended(attention, geometry, double(draw_regions((6, 3), dim=DIM))).shape == (2, 6, 24)
-    with pytest.raises(LegendaError, match="branch_residual"):
-        AttentionConfig(branch_residual=True).build_attention(DIM, HEADS, dropout=0.1, output=False, inner_dim=24)
 
 
 @torch.no_grad()
@@ -232,16 +213,6 @@ def test_relative_positions_multiply_the_weights_by_formula():
 def test_options_that_cannot_be(options, message):
     with pytest.raises(LegendaError, match=message):
         AttentionConfig(**options).check(DIM)
-
-
-def test_branches_hold_whatever_the_other_options_name():
-    options = AttentionConfig(branches=2, norm="in", geometry="query", distance="manhattan")
-    built = options.build_attention(DIM, HEADS, dropout=0.1)
-    assert isinstance(built, MultiBranchAttention)
-    for branch in built.branches:
-        assert branch.query_norm is not None
-        assert branch.score_bias is not None
-        assert branch.rescale is not None
 
 
 @torch.no_grad()

@@ -49,13 +49,6 @@ def test_other_regions_lie_at_their_centres():
     torch.testing.assert_close(found, torch.tensor([[[2.5, 2.5], [5.0, 7.5]]]))
 
 
-def test_each_picture_of_a_batch_has_its_own_places(draw_regions):
-    grid = Regions.from_grid(torch.zeros(1, 6, 4), 2, 3)
-    other = draw_regions((6,), dim=4)
-    both = Regions.stack([grid, other])
-    assert torch.equal(places_of(both), torch.cat([places_of(grid), places_of(other)]))
-
-
 def test_distances_by_hand():
     places = torch.tensor([[[0.0, 0.0], [3.0, 4.0], [1.0, 6.0]]])
     manhattan = [[0, 7, 7], [7, 0, 4], [7, 4, 0]]
@@ -108,16 +101,6 @@ def test_factors_and_scores_by_hand(scaling):
                 assert found[0, head, i, j].item() == pytest.approx(expected, abs=1e-12)
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.floats(-5, 5), st.floats(-5, 5), st.floats(0, 12))
-def test_the_sigmoid_is_one_at_distance_zero_and_stays_within_its_range(w, v, r):
-    rescale = build("sigmoid", (w, w), (v, v))
-    factors = rescale.factors(torch.tensor([[[0.0, r], [r, 0.0]]], dtype=torch.float64))
-    assert factors[0, 0, 0, 0].item() == pytest.approx(1, abs=1e-12)
-    assert 0 <= factors.min().item() <= factors.max().item() <= 1 + math.exp(v) + 1e-9
-    assert (factors[0, 0, 0, 1].item() >= 1) == (w * r >= 0) or abs(w * r) < 1e-9
-
-
 @pytest.mark.parametrize("scaling", ["sigmoid", "linear", "quadratic", "scalar"])
 def test_gradients_are_finite_where_the_printed_form_overflows(scaling):
     rescale = build(scaling, (-8.0, 8.0), (0.0, 0.0)).float()
@@ -128,20 +111,6 @@ def test_gradients_are_finite_where_the_printed_form_overflows(scaling):
     (2 / (1 + (-printed * 12).exp())).backward()
     assert printed.grad is not None
     assert printed.grad.isnan()
-
-
-@pytest.mark.parametrize("scaling", ["sigmoid", "linear", "quadratic", "scalar"])
-def test_how_they_begin(scaling):
-    torch.manual_seed(0)
-    drawn = torch.stack([DistanceRescale(8, scaling, "xavier").weight.detach() for _ in range(200)])
-    bound = math.sqrt(6 / 9)
-    assert drawn.abs().max().item() == pytest.approx(bound, rel=0.01)
-    assert (drawn < 0).any().item() == (scaling in ("sigmoid", "scalar"))
-    assert drawn.abs().mean().item() == pytest.approx(bound / 2, rel=0.05)
-    plain = DistanceRescale(8, scaling, "one")
-    assert torch.equal(plain.weight.detach(), torch.ones(8))
-    assert (plain.shift is not None) == (scaling == "sigmoid")
-    assert plain.shift is None or torch.equal(plain.shift.detach(), torch.zeros(8))
 
 
 @torch.no_grad()

@@ -79,25 +79,6 @@ def test_the_pair_turned_round(seed):
     assert ((features - turned)[:, far].abs().amax(dim=-1) > 0).all()
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 1000), st.integers(20, 2000), st.integers(20, 2000))
-def test_pixels_and_fractions_give_the_same(seed, width, height):
-    boxes = draw_boxes(seed)
-    pixels = boxes * torch.tensor([width, height, width, height])
-    torch.testing.assert_close(relative_geometry(pixels), relative_geometry(boxes), atol=1e-9, rtol=0)
-
-
-def test_no_box_gives_infinity():
-    boxes = torch.tensor([[[0.2, 0.2, 0.2, 0.2], [0.2, 0.0, 0.2, 0.4], [0, 0, 1, 1], [0.9, 0.9, 0.1, 0.1]]])
-    boxes.requires_grad_()
-    features = relative_geometry(boxes)
-    assert features.isfinite().all()
-    assert features[0, 0, 0].tolist() == pytest.approx([math.log(1e-3), math.log(1e-3), 0, 0])
-    assert features[0, 2, 0].tolist() == pytest.approx([math.log(0.3), math.log(0.3), math.log(1e3), math.log(1e3)])
-    features.sum().backward()
-    assert boxes.grad.isfinite().all()
-
-
 @pytest.mark.parametrize("garbage", [0.0, float("nan"), float("inf"), -7.0])
 def test_padded_boxes_are_finite_and_touch_nothing(garbage):
     mask = torch.tensor([[True, True, True, False], [True, False, True, False]])
@@ -111,18 +92,6 @@ def test_padded_boxes_are_finite_and_touch_nothing(garbage):
     embedding(spoilt, mask).sum().backward()
     assert boxes.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in embedding.parameters())
-
-
-def test_the_embedding_is_one_layer_with_relu():
-    embedding = GeometryEmbedding(GEOMETRY).double()
-    assert sum(parameter.numel() for parameter in embedding.parameters()) == 4 * GEOMETRY + GEOMETRY
-    boxes = draw_boxes()
-    weight, bias = (parameter.detach().numpy() for parameter in (embedding.linear.weight, embedding.linear.bias))
-    expected = np.maximum(relative_geometry(boxes).numpy() @ weight.T + bias, 0)
-    found = embedding(boxes).detach().numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    assert (found == 0).any()
-    assert (found > 0).any()
 
 
 def project(layer, x):
@@ -151,19 +120,6 @@ def test_biases_by_loops(kinds):
     bias = build_bias(kinds)
     query, key, geometry = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
     torch.testing.assert_close(bias(query, key, geometry), bias_by_loops(bias, query, key, geometry))
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("kinds", PARTS[3:], ids="+".join)
-def test_a_sum_is_the_sum_of_its_parts(kinds):
-    whole = build_bias(kinds)
-    inputs = draw(2, 3, DIM), draw(2, 3, DIM, seed=1), Geometry(draw(2, 3, 3, GEOMETRY, seed=2))
-    parts = [build_bias((kind,)) for kind in kinds]
-    own = whole.state_dict()
-    for part in parts:
-        part.load_state_dict({name: own[name] for name in part.state_dict()})
-    assert len(own) == sum(len(part.state_dict()) for part in parts)
-    torch.testing.assert_close(whole(*inputs), sum(part(*inputs) for part in parts))
 
 
 @torch.no_grad()

@@ -78,26 +78,3 @@ def test_what_is_left_out_is_not_computed_and_its_gradients_are_zero(monkeypatch
     for number, branch in enumerate(branches.branches):
         sizes = [parameter.grad.abs().max() for parameter in branch.parameters()]
         assert (max(sizes) == 0) == (number == 1)
-
-
-@torch.no_grad()
-def test_the_rate_of_what_is_left_out():
-    branches = build(2, normed=False, drop=DROP).train()
-    called = []
-    for branch in branches.branches:
-        branch.register_forward_hook(lambda *_: called.append(1))
-    torch.manual_seed(0)
-    x = draw()
-    for _ in range(500):
-        branches(x, x, x)
-    assert len(called) / 1000 == pytest.approx(1 - DROP, abs=0.04)
-
-
-def test_which_layers_have_branches():
-    options = AttentionConfig(branches=3, drop_branch=0.4, branch_layers=(1, 3))
-    built = [options.build_attention(DIM, HEADS, layer=layer, dropout=0.0) for layer in range(4)]
-    assert [isinstance(attention, MultiBranchAttention) for attention in built] == [True, False, True, False]
-    normed = AttentionConfig(branches=3, drop_branch=0.4, branch_layers=(2,), branch_residual=True)
-    built = [normed.build_attention(DIM, HEADS, layer=layer, dropout=0.0) for layer in range(3)]
-    assert [len(attention.branches) for attention in built] == [1, 3, 1]
-    assert [attention.drop for attention in built] == [0.0, 0.4, 0.0]

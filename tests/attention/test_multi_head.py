@@ -180,16 +180,6 @@ def test_both_paths_have_the_same_gradients():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("slots", FILLED, ids=lambda slots: "+".join(slots) or "none")
-def test_weights_sum_to_one_and_skip_what_is_masked(slots):
-    x = draw(3, 5, DIM)
-    weights = build(*slots)(x, x, x, MASK, Geometry(distance=draw(3, 5, 5, seed=1)), need_weights=True).weights
-    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(3, HEADS, 5, dtype=torch.float64))
-    assert (weights.masked_select(~MASK[:, None, None, :]) == 0).all()
-    assert (weights >= 0).all()
-
-
-@torch.no_grad()
 @settings(deadline=None, max_examples=30)
 @given(
     st.permutations(range(5)),
@@ -224,8 +214,3 @@ def test_dropout_spares_the_weights_that_are_shown():
     assert not torch.allclose(dropped.values, plain.values)
     torch.manual_seed(0)
     assert not torch.allclose(attention(x, x, x, MASK).values, plain.values)
-
-
-def test_heads_must_share_the_channels_evenly():
-    with pytest.raises(ValueError, match="10 is not divisible by num_heads=4"):
-        MultiHeadAttention(10, 4)

@@ -105,12 +105,6 @@ def test_gradients(draw, mask, bias, is_causal):
     assert torch.autograd.gradcheck(run, (*inputs, *parameters.values()), fast_mode=True)
 
 
-def test_gradients_of_gradients(draw):
-    block = build(num_heads=1, mid_dim=2)
-    inputs = [x.requires_grad_() for x in (draw(1, 2, D), draw(1, 3, D))]
-    assert torch.autograd.gradgradcheck(lambda query, keys: block(query, keys, keys).values, inputs, fast_mode=True)
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_first_gradients_are_the_same_where_second_ones_are_wanted(draw, bias):
     """Also where each query comes from the look before, so that keys and weights are read more than once."""
@@ -220,14 +214,6 @@ class Halve(torch.nn.Module):
         return scores / 2
 
 
-def test_dropout_is_for_training_only(draw):
-    regions = draw(B, S, D)
-    block = build(dropout=0.5)
-    assert torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
-    block.train()
-    assert not torch.equal(block(regions, regions, regions).values, block(regions, regions, regions).values)
-
-
 def test_dropout_of_pairs_has_the_gradient_of_what_is_kept(draw):
     """The same mask, as the seed is the same, at both ends of a difference."""
     block = build(mid_dim=3, dropout=0.4).train()
@@ -253,8 +239,3 @@ def test_half_precision_gives_nearly_the_same(draw, mask):
     for precise, rough in zip(*gradients, strict=True):
         assert (precise - rough).abs().max() < 0.05 * precise.abs().max()
         assert not torch.equal(precise, rough.float())
-
-
-def test_heads_share_the_width():
-    with pytest.raises(ValueError, match="not divisible by num_heads"):
-        XLinearAttention(10, 4)

@@ -47,14 +47,6 @@ def test_a_scene_is_trained_evaluated_and_captioned(scenes_run, run_command, tmp
     assert out.count("\n") == 1
 
 
-def test_a_folder_of_images_is_captioned_in_order(scenes_run, run_command, tmp_path):
-    for number in range(3):
-        draw_scene(make_scene("fresh", number)).save(tmp_path / f"{number}.png")
-    code, out, _ = run_command(f"caption {tmp_path} --model {scenes_run}")
-    assert code == 0
-    assert [line.split(":")[0] for line in out.splitlines()] == [str(tmp_path / f"{n}.png") for n in range(3)]
-
-
 def test_the_caption_of_a_file_equals_that_of_evaluation(scenes_run, run_command, tmp_path):
     """`legenda caption` and `legenda evaluate` caption the same scene alike."""
     run_command(f"evaluate {scenes_run} --split val")
@@ -126,10 +118,6 @@ def test_compile_reaches_the_decoder(scenes_run, run_command, tmp_path):
     assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in output
 
 
-def test_missing_images_are_an_error(scenes_run, run_command):
-    assert "name at least one image" in error_of(run_command(f"caption --model {scenes_run}"))
-
-
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])
 @pytest.mark.parametrize(
     ("name", "keep"),
@@ -155,15 +143,6 @@ def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command
     before = everything_in(tmp_path)
     assert str(run / name) in error_of(run_command(command.format(run=run, picture=picture)))
     assert everything_in(tmp_path) == before
-
-
-def test_a_config_without_data_or_model_is_named(scenes_run, run_command, tmp_path):
-    shutil.copytree(scenes_run, tmp_path / "run")
-    path = tmp_path / "run" / "config.json"
-    whole = json.loads(path.read_text())
-    for part in ("data", "model"):
-        path.write_text(json.dumps({key: value for key, value in whole.items() if key != part}))
-        assert str(path) in error_of(run_command(f"evaluate {tmp_path / 'run'}"))
 
 
 @pytest.mark.parametrize(
@@ -205,10 +184,3 @@ def test_an_invalid_setting_is_one_sentence_and_leaves_no_folder(run_command, tm
     run = tmp_path / "run"
     assert message in error_of(run_command(f"train scenes.ngsan --out {run} {TINY} {SHORT} {SCENES} {wrong}"))
     assert not run.exists()
-
-
-def test_a_file_in_place_of_the_run_folder_is_named(run_command, tmp_path):
-    path = tmp_path / "run"
-    path.write_text("mine")
-    assert str(path) in error_of(run_command(f"train scenes.ngsan --out {path} {TINY} {SHORT} {SCENES}"))
-    assert path.read_text() == "mine"

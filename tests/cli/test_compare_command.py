@@ -8,7 +8,7 @@ import pytest
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
 from legenda.data.question_configs import SceneQuestionsData
-from legenda.evaluation.results import evaluation_path, write_evaluation
+from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import describe_data
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
@@ -26,14 +26,6 @@ def files(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, content in (("references", REFERENCES), ("first", FIRST), ("second", SECOND)):
         write_json(f"{name}.json", content)
-
-
-def evaluated(folder: Path, captions: dict[str, str]) -> Path:
-    """Return a run folder of scenes whose captions of the validation split are given."""
-    write_json(folder / CONFIG, {"data": describe_data(DATA, folder)})
-    settings = {"split": "val", "data": describe_data(DATA, folder)}
-    write_evaluation(evaluation_path(folder, "val"), settings, "captions", captions, dict)
-    return folder
 
 
 @pytest.mark.usefixtures("files")
@@ -54,20 +46,6 @@ def test_files_are_compared_image_by_image(run_command):
     (line,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["CIDEr-D"] and len(line.split()) > 5)
     assert line[3] == f"{expected['CIDEr-D'].difference:+.4f}"
     assert line[-1] == f"{expected['CIDEr-D'].p:.4f}"
-
-
-def test_runs_bring_their_references_and_the_metrics_of_their_data(run_command, tmp_path):
-    split = DATA.split("val")
-    right = {identity: references[0] for identity, references in zip(split.ids, split.references, strict=True)}
-    runs = [evaluated(tmp_path / "a", right), evaluated(tmp_path / "b", dict.fromkeys(right, "a dog runs"))]
-    code, out, err = run_command(f"compare {runs[0]} {runs[1]} --num-examples 3 --out {tmp_path / 'all.json'}")
-    assert (code, err) == (0, "")
-    found = json.loads((tmp_path / "all.json").read_text())
-    assert found["differences"]["truth"]["difference"] == 1
-    assert found["differences"]["truth"]["p"] < 0.05
-    assert found["first"]["corpus"]["truth"] == 1
-    assert len(found["disagreements"]) == 3
-    assert "9 of 9 predictions differ" in out
 
 
 def test_answers_are_compared_on_the_data_of_their_run(run_command, tmp_path):

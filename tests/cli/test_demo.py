@@ -11,7 +11,6 @@ from legenda.cli.demo import COLUMNS, EXAMPLES_PER_FAMILY, caption_photographs, 
 from legenda.cli.main import main
 from legenda.data.scenes import TRUTHS
 from legenda.errors import LegendaError
-from legenda.models import checkpoint
 from legenda.report.images import packaged_photographs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -104,15 +103,6 @@ def test_the_demo_uses_trained_runs_and_captions_a_new_image(runs, tmp_path, cap
     assert fresh.read_bytes()[1:4] == b"PNG"
     assert f"a new image, {fresh}: " in output
     assert f"caption IMAGE.png --model {runs / 'ngsan'}" in output
-
-
-def test_a_package_without_the_model_is_named_and_scenes_follow(runs, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "PHOTOGRAPH_MODEL", "photo")
-    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path)
-    report = tmp_path / "report.html"
-    demo.run(["--runs", str(runs), "--report", str(report)])
-    assert "no photographs: this installation lacks the packaged model photo" in capsys.readouterr().out
-    assert '"id":"test-0-' in report.read_text(encoding="utf-8")
 
 
 def test_failed_training_is_one_sentence(tmp_path, monkeypatch):

@@ -79,16 +79,3 @@ def test_exit_codes(capsys, error, code, text):
     err = capsys.readouterr().err
     assert text in err
     assert err.count("\n") == 1
-
-
-def test_long_messages_lose_their_middle(capsys):
-    assert exit_code("import", DataError(f"a.pth holds {'a&' * 50_000}; give another file")) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("legenda import: a.pth holds a&a&")
-    assert err.endswith("a&; give another file\n")
-    assert len(err) < 2000
-
-
-def test_other_errors_are_not_hidden():
-    with pytest.raises(ConnectionError):
-        exit_code("caption", ConnectionError(errno.ECONNREFUSED, "refused"))

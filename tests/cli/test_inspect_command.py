@@ -73,18 +73,6 @@ def test_broken_entries_of_a_store_are_all_named(store, run_command):
     assert err == "legenda inspect: features.safetensors has 2 problems, listed above\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("missing.safetensors", "missing.safetensors is not"), ("other.txt", "other.txt")]
-)
-def test_what_is_neither_store_nor_run_is_one_sentence(run_command, tmp_path, monkeypatch, name, message):
-    monkeypatch.chdir(tmp_path)
-    Path("other.txt").write_text("no features")
-    code, out, err = run_command(f"inspect {name}")
-    assert (code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
-
-
 @pytest.fixture
 def run(make_run, run_command) -> Path:
     folder = make_run("ngsan", ScenesData(train=40, validation=4, test=2))

@@ -132,15 +132,6 @@ def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp
     assert "has the version '2', not ''; the results may be meaningless" in caplog.text
 
 
-def test_a_changed_comment_makes_no_other_extractor(photographs, run_command, tmp_path):
-    command = f"caption {photographs / 'pictures'} --model {photographs / 'run'} --extractor"
-    changed = tmp_path / "mine.py"
-    changed.write_text("# another comment\n" + EXTRACTOR)
-    expected = run_command(f"{command} {photographs / 'mine.py'}")
-    assert expected[0] == 0
-    assert run_command(f"{command} {changed}") == expected
-
-
 def test_a_run_on_unnamed_features_takes_any_extractor(photographs, run_command, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(photographs / "run", run)
@@ -151,24 +142,6 @@ def test_a_run_on_unnamed_features_takes_any_extractor(photographs, run_command,
     named = f"--extractor {photographs / 'mine.py'}"
     expected = run_command(f"caption {photographs / 'pictures'} --model {photographs / 'run'} {named}")
     assert run_command(f"{command} {named}") == expected
-
-
-@pytest.mark.parametrize(
-    ("shade", "message"),
-    [
-        (NAN, "NaN"),
-        (NARROW, "the features have 3 channels but transformer reads 4"),
-        (EMPTY, "at least one region is needed"),
-        (FAILS, "out of memory"),
-        (PIXELS, "which leaves 0..1"),
-        (REVERSED, "which is empty"),
-    ],
-)
-def test_the_output_of_an_extractor_is_checked_before_captioning(photographs, run_command, tmp_path, shade, message):
-    picture, extractor = faulty_image(tmp_path, shade), photographs / "mine.py"
-    code, out, err = run_command(f"caption {picture} --model {photographs / 'run'} --extractor {extractor}")
-    assert (code, out) == (2, "")
-    assert message in err
 
 
 @pytest.mark.parametrize(
@@ -194,16 +167,6 @@ def test_an_image_with_invalid_features_is_named_and_left_out(photographs, run_c
     assert PackedFeatureStore(out).ids == ("a",)
 
 
-@pytest.mark.parametrize(("shade", "message"), [(NARROW, "features of width"), (BOXLESS, "boxes, unlike those before")])
-def test_features_of_two_layouts_are_not_written(photographs, run_command, tmp_path, shade, message):
-    faulty_image(tmp_path, shade)
-    shutil.copy(photographs / "pictures" / "0.png", tmp_path / "a.png")
-    before = everything_in(tmp_path)
-    options = f"--extractor {photographs / 'mine.py'} --out {tmp_path / 'f.safetensors'}"
-    assert message in error_of(run_command(f"extract {tmp_path} {options}"))
-    assert everything_in(tmp_path) == before
-
-
 def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
     """Write a store of the same images that does not fit the run."""
     box = np.array([[0.1, 0.1, 0.9, 0.9]])
@@ -213,23 +176,6 @@ def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool =
     if nan:
         path.write_bytes(path.read_bytes()[: -2 * width * 8] + np.full(width * 8, np.nan, np.float16).tobytes())
     return path
-
-
-def test_ngsan_on_features_without_boxes_is_rejected(photographs, run_command, tmp_path):
-    features = faulty_store(photographs, tmp_path / "f.safetensors", boxes=False)
-    data = f"data.annotations={photographs / 'dataset.json'} data.features={features}"
-    sentence = error_of(run_command(f"train flickr8k.ngsan --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
-    assert "f.safetensors holds no boxes, which ngsan needs" in sentence
-    assert not (tmp_path / "run").exists()
-
-
-def test_training_on_nan_is_rejected(photographs, run_command, tmp_path):
-    features = faulty_store(photographs, tmp_path / "f.safetensors", nan=True)
-    data = f"data.annotations={photographs / 'dataset.json'} data.features={features}"
-    sentence = error_of(run_command(f"train flickr8k.transformer --out {tmp_path / 'run'} {data} {TINY} {SHORT}"))
-    assert "f.safetensors: image" in sentence
-    assert "NaN" in sentence
-    assert not (tmp_path / "run").exists()
 
 
 def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Path:
@@ -268,16 +214,3 @@ def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, ru
     assert f"was trained on features of {name}" in sentence
     assert everything_in(tmp_path) == before
     assert run_command(f"evaluate {run} --ignore-extractor-mismatch")[0] == 0
-
-
-def test_a_missing_features_file_is_named(photographs, run_command, tmp_path):
-    run = run_on_other_features(photographs, tmp_path, tmp_path / "gone.safetensors")
-    assert "gone.safetensors does not exist" in error_of(run_command(f"evaluate {run}"))
-
-
-def test_a_run_can_be_evaluated_from_another_folder(photographs, run_command, tmp_path, monkeypatch):
-    monkeypatch.chdir(photographs)
-    run, paths = tmp_path / "run", "data.annotations=dataset.json data.features=features.safetensors"
-    assert run_command(f"train flickr8k.transformer --out {run} {paths} data.min_count=1 {TINY} {SHORT}")[0] == 0
-    monkeypatch.chdir(tmp_path)
-    assert run_command(f"evaluate {run}")[0] == 0

@@ -9,12 +9,10 @@ import pytest
 
 from legenda.cli.main import main
 from legenda.data.captions import ScenesData
-from legenda.pipeline import GeneratedCaption
-from legenda.report.captions import heads_fit_page_budget, select_examples
+from legenda.report.captions import select_examples
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROOT = Path(__file__).resolve().parents[2]
 SCENES = ScenesData(train=40, validation=9, test=3)
 
 
@@ -86,18 +84,6 @@ def test_without_photographs_regions_are_drawn_and_the_page_says_so(make_run, no
     assert not any("not found" in note for note in found["footnotes"])
 
 
-def test_overlays_are_written_as_png(scene_runs, tmp_path):
-    data = _report(*scene_runs, "--overlays", tmp_path / "sheets", "--num-images", 2, tmp_path / "report.html")
-    expected = [
-        f"{example['id']}.{name}.png"
-        for example in data["examples"]
-        for name, caption in example["captions"].items()
-        if caption["words"]
-    ]
-    assert expected
-    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == sorted(expected)
-
-
 def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_runs, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "legenda.report.captions.predict_with_attention",
@@ -106,12 +92,6 @@ def test_a_head_that_is_not_there_is_refused_before_anything_is_captioned(scene_
     line = (scene_runs[0], "--overlays", tmp_path / "sheets", "--head", 2, "--out", tmp_path / "report.html")
     assert f"{scene_runs[0]}: there is no head 2; choose from 0 to 1" in _refused(capsys, *line)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_runs_with_equal_names_are_named_by_their_folders(make_run, tmp_path):
-    folders = [make_run("transformer", SCENES, folder=f"{parent}/same") for parent in "ab"]
-    data = _report(*folders, "--num-images", 1, tmp_path / "report.html")
-    assert [run["name"] for run in data["runs"]] == ["a/same", "b/same"]
 
 
 def _refused(capsys, *arguments: object) -> str:
@@ -138,13 +118,6 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(scene_runs, make_run, 
     assert not page.exists()
 
 
-def test_an_imported_run_is_reported_on_data_that_are_named(make_run, noisy_photographs, tmp_path):
-    run = make_run("xtransformer", noisy_photographs.data, imported={"kind": "xtransformer"})
-    named = ("--annotations", noisy_photographs.data.annotations, "--features", noisy_photographs.data.features)
-    data = _report(run, *named, tmp_path / "report.html")
-    assert len(data["examples"]) == 3
-
-
 def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between():
     first = [float(number) for number in range(100)]
     second = [number + (60.0 if number in (40, 41) else 0.0) for number in range(100)]
@@ -154,17 +127,3 @@ def test_the_chosen_are_the_best_the_worst_the_most_different_and_some_between()
     assert chosen == sorted(chosen)
     assert select_examples([first, second], 100) == select_examples([first], 200) == list(range(100))
     assert select_examples([first], 0) == []
-
-
-def test_single_heads_are_kept_as_long_as_the_page_stays_small():
-    def captions(heads: int, regions: int) -> dict[str, GeneratedCaption]:
-        attention = np.random.default_rng(0).dirichlet(np.ones(regions), (12, heads))
-        return {
-            str(n): GeneratedCaption(("word",) * 12, (1,) * 12, 0.0, attention, np.zeros((regions, 4)))
-            for n in range(2)
-        }
-
-    assert heads_fit_page_budget([captions(8, 49)] * 3)
-    assert not heads_fit_page_budget([captions(16, 100)] * 3)
-    assert heads_fit_page_budget([captions(16, 100), *[captions(2, 9)] * 3])  # the mean over the pictures counts
-    assert heads_fit_page_budget([])

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from legenda.cli.main import main
-from legenda.cli.table import print_estimate_of
 from legenda.papers import PaperRow, get_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -179,35 +177,6 @@ def test_other_settings_need_another_folder(resumed, run_command):
     assert (out / "ngsan.table2.md").read_text() == before
 
 
-def test_hours_are_estimated_before_trainings_only(resumed, run_command, monkeypatch, estimated):
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda *_: {})
-    for rows, more, calls in (("none in", "", 0), ("in bn", "--estimate none", 0), ("in bn", "", 1)):
-        estimated.clear()
-        line = f"{TABLE} {FEW} {SHORT} --rows {rows} --beam-size 1 {more} --out {resumed.out}"
-        assert run_command(line)[0] == 0
-        assert estimated == [line.split()[1:]] * calls
-
-
-@pytest.mark.slow
-def test_rows_on_coco_are_scored_with_java_too(resumed, run_command, monkeypatch, tmp_path):
-    run = resumed.out / NONE
-    assert run_command(f"evaluate {run}")[0] == 0
-    fast = json.loads((run / "evaluation_val.json").read_text())["scores"]
-    assert run_command(f"evaluate {run} --metrics auto")[0] == 0
-    scores = json.loads((run / "evaluation_val.json").read_text())["scores"]
-    assert set(scores) - set(fast) == {"METEOR", "SPICE"}
-    assert {name: scores[name] for name in fast} == fast
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    captions, features = tmp_path / "captions.json", tmp_path / "features.safetensors"
-    for path in (captions, features):
-        path.write_text("")
-    line = f"table xlan.table3 data.annotations={captions} data.features={features} --out {tmp_path}/out"
-    assert run_command(line)[0] == 0
-    assert len(work) == 7
-    assert all(commands[1][-2:] == ["--metrics", "auto"] for commands in work.values())
-
-
 def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, monkeypatch, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(resumed.out, out)
@@ -234,15 +203,6 @@ def test_another_table_uses_the_runs_and_ensembles_train_their_members(resumed, 
     monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
     main(line.split())
     assert work == {}
-
-
-@pytest.mark.slow
-def test_the_hours_are_printed_before_the_first_training(resumed, capfd):
-    line = f"{TABLE} {FEW} {SHORT} --rows in bn --beam-size 1 --estimate first --out {resumed.out}"
-    print_estimate_of(line.split()[1:])
-    lines = capfd.readouterr().out.splitlines()
-    assert lines[0].startswith("scenes.ngsan.table2.bn: ")
-    assert re.fullmatch(r"[\d.]+ minutes in all, [\d.]+ minutes with 1 at once, without evaluations", lines[1])
 
 
 def test_an_estimate_counts_the_steps_of_what_remains(resumed, monkeypatch, run_command):

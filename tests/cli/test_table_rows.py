@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -79,25 +78,6 @@ def test_parallel_jobs_have_environments_and_failures_are_independent(monkeypatc
     assert failed["c"].startswith("legenda train: the recipe comes first")
     assert f"c  {failed['c']}" in capfd.readouterr().err
     assert os.environ["OMP_NUM_THREADS"] == "7"
-
-
-def test_each_parallel_job_is_followed_by_a_call_when_it_ends(monkeypatch):
-    """The first job ends only after the call that follows the second one."""
-    second_ended = threading.Event()
-    monkeypatch.setattr("legenda.cli._parallel._start", lambda commands, _: commands)
-
-    def wait(_process, name):
-        return None if name == "b" or second_ended.wait(TIMEOUT) else "the call came too late"
-
-    monkeypatch.setattr("legenda.cli._parallel._wait", wait)
-    calls = []
-
-    def after_job():
-        calls.append(len(calls))
-        second_ended.set()
-
-    assert run_parallel({"a": [], "b": []}, [{}, {}], after_job) == {}
-    assert calls == [0, 1]
 
 
 def test_a_worker_exits_with_its_parent():

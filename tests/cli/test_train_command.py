@@ -132,22 +132,6 @@ def test_a_user_defined_recipe_in_two_stages_with_a_reward(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "there is no recipe 'mine.small'"),
-        ("1/0", "fails while it is loaded (ZeroDivisionError: division by zero); correct it"),
-    ],
-)
-def test_a_file_without_a_usable_recipe_is_named(tmp_path, capsys, text, message):
-    file = tmp_path / "mine.py"
-    file.write_text(text)
-    with pytest.raises(SystemExit) as stop:
-        main(f"train mine.small --plugin {file}".split())
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("training.schedule=slow", "there is no schedule 'slow'; choose from"),

@@ -12,7 +12,7 @@ from legenda.data.captions import CaptionDataset, EncodedCaptions, KarpathyData,
 from legenda.data.features import write_store
 from legenda.data.scenes import FEATURE_DIM
 from legenda.data.tokens import TokenizedCaptions
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError
 from legenda.regions import Regions
 from legenda.text import Vocabulary, ptb_tokenize
 
@@ -63,15 +63,6 @@ def test_rows_are_all_different_while_there_are_enough():
     assert first == {2, 3, 4, 5, 6}  # every caption gets its turn
 
 
-def test_rows_are_repeated_evenly_when_there_are_fewer():
-    encoded = EncodedCaptions.of(captions(("a", "b"), ("a", "b", "c", "d", "e")), LETTERS, max_caption_length=3)
-    for seed in range(10):
-        two, five = rows_of(encoded, [0, 1], 5, seed)
-        counted = sorted([row[1] for row in two].count(word) for word in (2, 3))
-        assert counted == [2, 3]
-        assert len({row[1] for row in five}) == 5
-
-
 def write_karpathy(folder, *, boxes: bool = True, leave_out: tuple[str, ...] = ()) -> KarpathyData:
     """Eight invented images of two regions with three channels; the last of each split is without captions."""
     images, regions = [], []
@@ -110,13 +101,6 @@ def test_a_captioned_image_without_features_is_named(tmp_path):
     with pytest.raises(DataError, match=r"features\.safetensors lacks 2 of the images, such as 1; extract features"):
         data.open(nothing)
     assert len(data.split("val")) == 1  # another split is whole
-
-
-def test_a_split_that_is_not_there_is_named(tmp_path):
-    data = write_karpathy(tmp_path)
-    assert data.split("test").ids == ("6",)
-    with pytest.raises(DataError, match=r"dataset\.json has no image with captions in the split 'dev'"):
-        data.split("dev")
 
 
 def test_a_split_without_any_captions_has_all_its_images_but_teaches_nothing(tmp_path):
@@ -162,21 +146,6 @@ def test_scenes_data_has_regions_references_and_scores():
     assert set(opened.vocabulary.tokens) == {"<end>", "<unk>", *known}
 
 
-def test_the_scenes_of_a_split_do_not_depend_on_how_many_there_are():
-    few, many = (ScenesData(train=count, validation=1, test=1).split("train") for count in (4, 8))
-    assert many.references[:4] == few.references
-    assert torch.equal(many.read(np.arange(4)).features, few.read(np.arange(4)).features)
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("dev", "no split 'dev' of scenes; choose from train, val, test"), ("test", "at least 1 example, not 0")],
-)
-def test_scenes_that_are_not_there_are_named(name, message):
-    with pytest.raises(DataError, match=message):
-        ScenesData(test=0).split(name)
-
-
 def test_words_of_all_splits_count_only_when_asked_for(tmp_path):
     data = write_karpathy(tmp_path)
     train = data.open(nothing).vocabulary
@@ -219,12 +188,6 @@ def test_tokens_of_the_file_are_the_words_of_the_model(tmp_path):
     notices: list[str] = []
     assert "number" in karpathy.open(notices.append).vocabulary.tokens
     assert any("lacks tokens; captions are split into runs of word characters" in notice for notice in notices)
-
-
-@pytest.mark.parametrize("special_tokens", [(), ("<unk>",), ("<end>", "<eos>")])
-def test_special_tokens_are_checked(tmp_path, special_tokens):
-    with pytest.raises(ConfigError, match="special_tokens must contain <end> and be among"):
-        write_karpathy(tmp_path).replace(special_tokens=special_tokens).open(nothing)
 
 
 @settings(max_examples=50, deadline=None)

@@ -11,9 +11,7 @@ from legenda.data.expression_configs import EntitiesData, RefsData, SceneExpress
 from legenda.data.expressions import ExpressionDataset
 from legenda.data.features.packed import write_store
 from legenda.data.features.readers import DetectionStore
-from legenda.data.refcoco import Expression
-from legenda.data.scenes import FEATURE_DIM, make_scene
-from legenda.data.scenes.expressions import refer
+from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
 from legenda.metrics.boxes import box_iou
 
@@ -37,27 +35,6 @@ def test_scenes_are_expressions_whose_things_are_among_the_regions():
     assert nearest_boxes(opened.train).min() > 0.85
     right = {name: box.tolist() for name, box in zip(opened.train.ids, opened.train.boxes, strict=True)}
     assert opened.train.score(right) == {"accuracy": 100.0, "near": 100.0, "size": 100.0, "plain": 100.0}
-
-
-def test_another_thing_is_no_hit():
-    """Things do not overlap, so that a hit is the choice of the right one."""
-    split = SceneExpressionsData(train=30).split("train")
-    wrong = {}
-    for number in range(30):
-        scene = make_scene("train", number)
-        for place, expression in enumerate(refer(scene)):
-            other = next(thing for thing in scene.things if thing != expression.thing)
-            wrong[f"{scene.id}-{place}"] = [320 * edge for edge in other.box]
-    assert split.score(wrong) == {"accuracy": 0.0, "near": 0.0, "size": 0.0, "plain": 0.0}
-
-
-def test_every_expression_needs_a_box():
-    split = SceneExpressionsData(test=1).split("test")
-    boxes = dict.fromkeys(split.ids[1:], (0.0, 0.0, 1.0, 1.0))
-    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
-        split.score(boxes)
-    with pytest.raises(DataError, match="the expression test-0-000000-0 has no predicted box"):
-        split.score({**boxes, "test-0-000000-0": (1.0, 2.0)})
 
 
 def refs(folder: Path) -> RefsData:
@@ -119,15 +96,6 @@ def test_expressions_choose_among_boxes(tmp_path):
     write_store(tmp_path / "features.safetensors", images, extractor="mine")
     with pytest.raises(DataError, match=r"features\.safetensors has no boxes, among which expressions choose"):
         data.open(lambda _: None)
-
-
-def test_kinds_are_scored_apart_where_there_are_some():
-    truth = ((0.0, 0.0, 9.0, 9.0),)
-    kinds = ("people", "", "people")
-    expressions = tuple(Expression(str(n), "a", ("it",), truth, (20, 20), kind) for n, kind in enumerate(kinds))
-    split = ExpressionDataset(expressions, lambda _: pytest.fail("no regions are needed here"), "nowhere", "none")
-    found = split.score({"0": truth[0], "1": truth[0], "2": (0, 0, 9, 3)})
-    assert found == {"accuracy": pytest.approx(200 / 3), "people": 50.0}
 
 
 def detections(folder: Path, **changes: np.ndarray) -> Path:

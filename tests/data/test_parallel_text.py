@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from legenda.data.translation import ParallelData, read_parallel
-from legenda.errors import ConfigError, DataError
+from legenda.errors import DataError
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 
@@ -35,12 +35,6 @@ def test_lines_belong_together_gzipped_or_not(data):
     assert split.ids == ("1", "2", "3")
     assert len(split) == 3
     assert split.source.endswith("test_2016_flickr.en")
-
-
-def test_several_references(folder):
-    (folder / "other.de").write_text("\n".join(reversed(DE)), encoding="utf-8")
-    split = read_parallel(folder / "val.en", folder / "val.de.gz", folder / "other.de")
-    assert split.references == ((DE[0], DE[2]), (DE[1], DE[1]), (DE[2], DE[0]))
 
 
 def test_subwords_are_learned_from_both_languages_of_the_training_text(data):
@@ -80,11 +74,6 @@ def test_pairs_with_a_long_side_are_left_out_of_training_only(data):
         data.replace(pieces=0, max_length=3).open(lambda _: None)
 
 
-def test_line_breaks_of_other_kinds_do_not_break_a_line(tmp_path):
-    (tmp_path / "a").write_bytes("one\u2028two\x0bthree\r\nnext".encode())
-    assert read_parallel(tmp_path / "a", tmp_path / "a").sentences == ("one\u2028two\x0bthree", "next")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -108,18 +97,6 @@ def test_missing_and_damaged_files_and_splits_are_refused(folder, data):
         data.split("val")
     with pytest.raises(DataError, match=r"no split 'dev' of .*; choose from train, val, test"):
         data.split("dev")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"pieces": -1}, "pieces must be"),
-        ({"max_length": 0}, "max_length must be"),
-    ],
-)
-def test_settings_out_of_range_are_refused(wrong, message, folder):
-    with pytest.raises(ConfigError, match=message):
-        ParallelData(folder=folder, **wrong)
 
 
 def test_multi30k(shared):

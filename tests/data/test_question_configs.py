@@ -82,15 +82,6 @@ def test_vqa_opens_with_all_words_and_frequent_answers(vqa):
     assert (opened.feature_dim, opened.has_boxes, opened.max_text_length, opened.vectors) == (DIM, True, 14, None)
 
 
-def test_vqa_regions_are_those_of_each_question_wherever_they_lie(vqa):
-    train = vqa.open(lambda _: None).train
-    regions = train.read(np.array([2, 0, 2, 9]))
-    assert regions.features[:, 0, 0].tolist() == [3, 1, 3, 10]
-    assert regions.mask_or_ones.sum(dim=1).tolist() == [1, 2, 1, 2]
-    assert regions.boxes is not None
-    assert regions.boxes[1, 1].tolist() == pytest.approx([0.02, 0.01, 0.12, 0.11])
-
-
 def test_vqa_trains_on_the_named_splits(vqa):
     assert vqa.train == "train"
     more = VqaData(questions=vqa.questions, features=vqa.features, train="train+val+vg").open(lambda _: None).train
@@ -136,12 +127,6 @@ def test_what_vqa_misses_is_named(vqa):
         vqa.open(lambda _: None)
 
 
-def test_stores_that_do_not_fit_each_other_are_named(vqa, tmp_path):
-    write_store(tmp_path / "wide.safetensors", [("20", np.ones((2, DIM + 1)), None)], extractor="other")
-    with pytest.raises(DataError, match=r"wide.safetensors has features of width 6 without boxes by other"):
-        VqaData(questions=vqa.questions, features=(*vqa.features, tmp_path / "wide.safetensors")).split("val")
-
-
 def asked(number: int, text: str, answers: tuple[str, ...] | None) -> Question:
     return Question(str(number), "1", text, None if answers is None else Annotation(answers, "what", "other"))
 
@@ -179,18 +164,6 @@ def test_daquar_shares_no_image_between_splits(shared, tmp_path):
     perfect = {name: annotations.answers[0] for name, annotations in opened.validation.annotations.items()}
     assert opened.validation.score(perfect)["accuracy"] == 100.0
     assert len(opened.train.read(np.array([5, 5, 6000]))) == 3
-
-
-def test_faults_in_daquar_are_named(tmp_path):
-    (tmp_path / "data.csv").write_text("question,answer,image_id\nwhat,bed,image1\n")
-    (tmp_path / "train_images_list.txt").write_text("image1\n")
-    (tmp_path / "test_images_list.txt").write_text("image2\n")
-    data = DaquarData(questions=tmp_path, features=())
-    with pytest.raises(DataError, match="has no questions in the split val"):
-        data.split("train")
-    (tmp_path / "train_images_list.txt").write_text("image3\n")
-    with pytest.raises(DataError, match="asks about 'image1', which is in neither list"):
-        data.split("train")
 
 
 def test_scenes_are_questions_with_regions():

@@ -50,23 +50,6 @@ def test_every_sentence_is_an_expression_of_its_split(tmp_path):
     assert found["testA"] == [Expression("3", "9", ("left", "cat"), ((0.0, 0.0, 5.0, 6.0),), (640.0, 480.0))]
 
 
-@pytest.mark.parametrize(
-    ("size", "box"),
-    [
-        ((640, 480), [10, 20, 30, -1]),
-        ((640, 480), [10, 20, 0, 5]),
-        ((640, 480), [0, 0, 1.5e308, 5]),
-        ((640, 0), [0, 0, 5, 5]),
-    ],
-)
-def test_named_boxes_and_images_have_a_finite_area(tmp_path, size, box):
-    images = [{"id": 9, "width": size[0], "height": size[1]}, {"id": 10, "width": 0, "height": 0}]
-    things = [{"id": 5, "bbox": box}, {"id": 6, "bbox": [0, 0, 5, 6]}, {"id": 7, "bbox": [1, 1, 0, 0]}]
-    paths = files(tmp_path, instances={"images": images, "annotations": things})
-    with pytest.raises(DataError, match=r"entry 0 names a box or an image without finite area in .*instances\.json"):
-        read_refs(*paths)
-
-
 def without(entry: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name != key}
 
@@ -104,11 +87,6 @@ def test_faults_in_refs_are_named(tmp_path, refs, problem):
 def test_faults_in_instances_are_named(tmp_path, instances, problem):
     with pytest.raises(DataError, match=rf"instances\.json: {problem}"):
         read_refs(*files(tmp_path, instances=instances))
-
-
-def test_the_box_of_several_things_is_around_all():
-    several = Expression("1", "a", ("dogs",), ((5, 40, 20, 60), (10, 30, 15, 90)), (100, 100))
-    assert several.box == (5, 30, 20, 90)
 
 
 CAPTION = {

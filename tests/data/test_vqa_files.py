@@ -12,7 +12,6 @@ from legenda.data.vqa import (
     read_main_answers,
     read_vqa,
     read_word_vectors,
-    write_vqa_results,
 )
 from legenda.errors import LegendaError
 from legenda.metrics.vqa import Annotation
@@ -82,14 +81,6 @@ def test_faults_in_annotations_are_named(tmp_path, entries, problem):
         read_vqa(questions, written(tmp_path / "a.json", {"annotations": entries}))
 
 
-def test_daquar_by_hand(tmp_path):
-    rows = 'question,answer,image_id\nHow many beds ,2,image1\nwhat is there,"garbage_bin, table",image2\n'
-    first, second = read_daquar(written(tmp_path / "data.csv", rows))
-    assert (first.id, first.image, first.text) == ("0", "image1", "How many beds")
-    assert first.annotation == Annotation(("2",) * 10, "how many", "number")
-    assert second.annotation == Annotation(("garbage bin table",) * 10, "what is", "other")
-
-
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
@@ -130,11 +121,3 @@ def test_word_vectors(tmp_path, heading):
 def test_faults_in_word_vectors_are_named(tmp_path, text, problem):
     with pytest.raises(LegendaError, match=rf"glove.txt .*{problem}"):
         read_word_vectors(written(tmp_path / "glove.txt", text), WORDS)
-
-
-def test_a_submission_has_numbers_where_vqa_has_them(tmp_path):
-    write_vqa_results(tmp_path / "results.json", {"90": "yes", "vg-3": ""})
-    assert json.loads((tmp_path / "results.json").read_text()) == [
-        {"question_id": 90, "answer": "yes"},
-        {"question_id": "vg-3", "answer": ""},
-    ]

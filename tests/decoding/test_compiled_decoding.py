@@ -11,7 +11,7 @@ import torch
 
 import legenda
 from legenda.compute import CompileOptions
-from legenda.decoding import Ensemble, beam_search
+from legenda.decoding import beam_search
 from legenda.errors import ConfigError
 
 VOCABULARY, FEATURES = 9, 6
@@ -53,20 +53,6 @@ def test_the_compiled_step_is_called_with_a_static_cache(regions):
     model.decoder.compiled_step = step
     beam_search(model, regions, beam_size=3, max_length=4)
     assert calls[:2] == [((2, 1), 4), ((2, 3), 4)]
-
-
-def test_an_ensemble_of_compiled_models_is_compiled():
-    members = [build(seed=1), build("mdsan", seed=2)]
-    assert Ensemble(members).decoder.compiled_step is None
-    members[1].decoder.compile_step()
-    assert Ensemble(members).decoder.compiled_step is not None
-
-
-def test_a_model_without_a_static_state_raises(table_model):
-    model = table_model(4, 3, images=2)
-    model.decoder.compile_step()
-    with pytest.raises(ConfigError, match="compiled decoding takes a state of fixed size"):
-        beam_search(model, model.regions, max_length=3)
 
 
 def test_copies_and_files_hold_no_compiled_step():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from legenda.decoding import GenerationConfig, beam_search, greedy, sample
-from legenda.errors import ConfigError, DataError
+from legenda.errors import ConfigError
 
 EOS = 0
 
@@ -81,16 +81,6 @@ def test_released_beams_are_those_of_aoanet(table_model, seed, beam_size):
         torch.testing.assert_close(output.log_probs[image].sum(dim=-1), output.scores[image], atol=1e-5, rtol=0)
 
 
-def test_kept_and_released_beams_differ(table_model):
-    outputs = {"keep": [], "release": []}
-    for seed in range(12):
-        model = table_model(vocab_size=4, max_length=5, seed=seed)
-        for finished_beams, rows in outputs.items():
-            model.with_options(finished_beams=finished_beams)
-            rows.append(sequences_of(beam_search(model, model.regions, beam_size=3), 0))
-    assert outputs["keep"] != outputs["release"]
-
-
 @pytest.mark.parametrize("search", [beam_search, greedy])
 def test_no_immediate_repeat(table_model, search):
     model = table_model(vocab_size=3, max_length=6, images=3, seed=1)
@@ -114,15 +104,6 @@ def test_forbidden_last_tokens(table_model, search):
     assert any(row[-2:] == (1, EOS) for row in before)
     output = search(model, model.regions, generation_config=config)
     assert not any(row[-2:] == (1, EOS) for image in range(4) for row in sequences_of(output, image))
-
-
-def test_beam_suppress_tokens(table_model):
-    model = table_model(vocab_size=3, max_length=4, images=8, seed=0)
-    unrestricted = greedy(model, model.regions)
-    model.with_options(beam_suppress_tokens=(2,))
-    assert torch.equal(greedy(model, model.regions).tokens, unrestricted.tokens)
-    assert (unrestricted.tokens == 2).any()
-    assert not (beam_search(model, model.regions).tokens == 2).any()
 
 
 def test_trigram_penalty(table_model):
@@ -151,14 +132,6 @@ def test_pad_token_id_follows_eos(table_model, search):
     assert torch.equal(padded.scores, plain.scores)
 
 
-def test_rows_without_a_hypothesis_hold_eos_and_padding(table_model):
-    model = table_model(vocab_size=2, max_length=3).with_options(suppress_tokens=(1,), pad_token_id=7)
-    output = beam_search(model, model.regions, beam_size=3)
-    assert output.scores[0].isneginf().tolist() == [False, True, True]
-    assert output.tokens[0, 1:, 0].tolist() == [EOS, EOS]
-    assert (output.tokens[0, :, 1:] == 7).all()
-
-
 def test_one_group_is_plain_beam_search_and_groups_without_penalty_agree(table_model):
     model = table_model(vocab_size=4, max_length=4, images=2, seed=2)
     plain = beam_search(model, model.regions, beam_size=3)
@@ -168,13 +141,6 @@ def test_one_group_is_plain_beam_search_and_groups_without_penalty_agree(table_m
     best = beam_search(model, model.regions, beam_size=1)
     for group in range(3):
         assert torch.equal(without.tokens[:, group], best.tokens[:, 0])
-
-
-def test_a_large_diversity_penalty_separates_the_groups(table_model):
-    model = table_model(vocab_size=5, max_length=4, images=3, seed=2)
-    output = beam_search(model, model.regions, beam_size=3, num_beam_groups=3, diversity_penalty=30.0)
-    for image in range(3):
-        assert len({row[0] for row in output.tokens[image].tolist()}) == 3
 
 
 def test_attention_of_released_hypotheses(table_model):
@@ -223,12 +189,3 @@ def test_invalid_arguments_of_beam_search(table_model, options, message):
 def test_invalid_configurations(options, message):
     with pytest.raises(ConfigError, match=message):
         GenerationConfig(**options)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("search", [beam_search, greedy, sample])
-def test_an_image_without_finite_scores_is_named(table_model, search, value):
-    model = table_model(vocab_size=3, max_length=3, images=3)
-    model.decoder.logits[1] = value
-    with pytest.raises(DataError, match="the scores of image 1 of the batch are NaN or infinite; look for"):
-        search(model, model.regions)

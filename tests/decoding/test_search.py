@@ -26,15 +26,6 @@ def run(model, **options):
     return search(model, model.regions, SearchOptions(**options), WORDS, num_captions=count, need_attention=True)
 
 
-def test_the_default_is_beam_search(table_model):
-    model = table_model(vocab_size=3, max_length=4, images=3)
-    output, expected = run(model), beam_search(model, model.regions, num_return_sequences=1)
-    assert torch.equal(output.tokens, expected.tokens)
-    assert torch.equal(output.scores, expected.scores)
-    penalized = run(model, length_penalty=1.0)
-    assert torch.equal(penalized.scores, beam_search(model, model.regions, length_penalty=1.0).scores[:, :1])
-
-
 def test_samples_have_a_seed_and_top_k_1_is_greedy(table_model):
     model = table_model(vocab_size=3, max_length=4, images=3)
     first, again, other = (run(model, do_sample=True, num_captions=4, seed=seed).tokens for seed in (1, 1, 2))

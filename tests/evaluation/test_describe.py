@@ -5,7 +5,6 @@ import os
 import pytest
 
 from legenda.data.captions import ScenesData
-from legenda.errors import DataError
 from legenda.evaluation.describe import model_card
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import load_run
@@ -31,10 +30,3 @@ def test_the_card_has_scores_of_these_weights_alone(run, caplog):
     card = model_card(run, "somebody/scenes")
     assert [score for score in ("0.1000", "0.2000", "0.3000", "0.4000") if score in card] == ["0.1000"]
     assert "evaluation_test.json, which is older than the weights" in caplog.text
-
-
-def test_a_file_of_something_else_is_one_sentence(run):
-    path = write(run, "val", 0.1, "other")
-    write_json(path, {"scores": {"BLEU-1": 0.1}})
-    with pytest.raises(DataError, match=r"evaluation_other[.]json is not the file of an evaluation; delete it"):
-        model_card(run, "somebody/scenes")

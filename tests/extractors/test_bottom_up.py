@@ -19,7 +19,6 @@ from legenda.extractors.bottom_up import (
     select_boxes,
     suppressed,
 )
-from legenda.extractors.detection import load_weights
 
 TINY = {"width": 2, "blocks": (1, 1, 1, 1), "rpn_width": 4, "classes": 7, "attributes": 5, "embedding": 3}
 
@@ -124,32 +123,6 @@ def test_a_batch_equals_its_images_one_by_one(monkeypatch, num_regions):
         assert alone_boxes is not None
         np.testing.assert_allclose(boxes, alone_boxes, atol=1e-5)
         np.testing.assert_allclose(features, alone, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("size", [(90, 60), (60, 90), (300, 20), (1, 1), (2, 400)])
-def test_boxes_lie_within_images_of_every_shape(size):
-    ((features, boxes),) = extract_regions(tiny(), [image(*size)])
-    assert boxes is not None
-    assert 1 <= len(features) <= 100
-    assert features.shape[1] == 64
-    assert np.isfinite(features).all()
-    assert ((boxes >= 0) & (boxes <= 1)).all()
-    assert (boxes[:, 2:] > boxes[:, :2]).all()
-
-
-def test_attribute_probabilities_sum_to_one():
-    model = tiny()
-    classes, attributes = model.attributes(torch.randn(4, 64))
-    assert (classes.shape, attributes.shape) == ((4, 7), (4, 5))
-    torch.testing.assert_close(attributes.sum(dim=1), torch.ones(4))
-
-
-def test_weights_are_loaded_by_name(tmp_path):
-    source, target = tiny(1), tiny(2)
-    state = {name: value for name, value in source.state_dict().items() if "num_batches" not in name}
-    load_weights(target, state, tmp_path / "w.pth", "a hint")
-    first, second = (extract_regions(model, [image(80, 60)])[0] for model in (source, target))
-    np.testing.assert_array_equal(first[0], second[0])
 
 
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])

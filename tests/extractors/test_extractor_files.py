@@ -57,11 +57,6 @@ def test_a_file_that_fails_raises_one_sentence(tmp_path, source, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_file_raises_with_the_registered_names(tmp_path):
-    with pytest.raises(LegendaError, match=r"absent\.py cannot be read .*one of: bottom-up, hf, photo, scenes"):
-        load_extractor(tmp_path / "absent.py")
-
-
 @pytest.mark.parametrize(
     ("result", "message"),
     [
@@ -76,11 +71,3 @@ def test_a_missing_file_raises_with_the_registered_names(tmp_path):
 def test_results_that_are_no_regions_raise(result, message):
     with pytest.raises(DataError, match=message):
         run_extractor(Extractor("mine-1", lambda _: result), [RED, RED], ["x/a.png", "x/b.png"])
-
-
-def test_a_failing_extractor_raises_with_the_first_line_of_the_reason():
-    def extract(_: list[Image.Image]) -> list[tuple[np.ndarray, None]]:
-        raise RuntimeError("out of memory\nmore lines")
-
-    with pytest.raises(DataError, match=r"mine-1, called with 1 images .* failed \(RuntimeError: out of memory\)"):
-        run_extractor(Extractor("mine-1", extract), [RED], [Path("a.png")])

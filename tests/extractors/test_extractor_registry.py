@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.models import detection
 
 from legenda.compute import ComputeOptions
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
-from legenda.extractors.registry import absolute_name, is_registered, needs_no_file, split_name
+from legenda.extractors.registry import is_registered, needs_no_file, split_name
 from legenda.extractors.torchvision import extract_regions
-from legenda.jobs import extract_store
 
 transformers = pytest.importorskip("transformers")
 SIDE = 32
@@ -199,16 +197,6 @@ def test_a_faster_rcnn_returns_a_fixed_number_of_regions_in_batches_and_one_by_o
         np.testing.assert_allclose(features, alone, atol=1e-4)
 
 
-def test_a_faster_rcnn_without_detections_returns_the_image_as_box():
-    model = faster_rcnn()
-    with torch.no_grad():
-        model.roi_heads.box_predictor.cls_score.bias[0] = 100.0
-    ((features, boxes),) = extract_regions(model.eval(), [image(0)])
-    assert features.shape == (1, 12)
-    assert boxes is not None
-    assert boxes.tolist() == [[0, 0, 1, 1]]
-
-
 def test_the_stored_name_has_weights_and_precision(tmp_path):
     torch.manual_seed(0)
     backbones()["vit"]().save_pretrained(tmp_path / "mine")
@@ -228,28 +216,6 @@ def test_the_stored_name_has_weights_and_precision(tmp_path):
     assert [is_registered(n) for n in ("hf:x", "bottom-up", "mine.py", "scenes")] == [True, True, False, True]
 
 
-def test_files_in_names_become_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("w.pth", "mine.py", "scenes"):
-        (tmp_path / name).touch()
-    names = ["bottom-up:w.pth@36regions@bf16", "torchvision:resnet50:w.pth", "mine.py", "scenes", "hf:facebook/x"]
-    expected = [f"bottom-up:{tmp_path}/w.pth@36regions@bf16", f"torchvision:resnet50:{tmp_path}/w.pth"]
-    assert [absolute_name(name) for name in names] == [*expected, f"{tmp_path}/mine.py", "scenes", "hf:facebook/x"]
-
-
-def test_a_store_is_extracted_by_name(tmp_path):
-    torch.manual_seed(0)
-    backbones()["dinov2"]().save_pretrained(tmp_path / "mine")
-    processor(tmp_path / "mine")
-    for number in range(3):
-        image(number).save(tmp_path / f"{number}.png")
-    extractor = load_extractor(f"hf:{tmp_path / 'mine'}")
-    report = extract_store(
-        [tmp_path / f"{n}.png" for n in range(3)], extractor, tmp_path / "f.safetensors", batch_size=2
-    )
-    assert report.images == 3
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -266,15 +232,3 @@ def test_a_store_is_extracted_by_name(tmp_path):
 def test_models_that_cannot_be_loaded_raise(name, message):
     with pytest.raises(LegendaError, match=message):
         load_extractor(name)
-
-
-def test_weights_of_torchvision_are_not_fetched_where_that_is_not_allowed(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *_, **__: pytest.fail("it fetches"))
-    with pytest.raises(LegendaError, match=r"is not on this machine; add --allow-download"):
-        load_extractor("torchvision:fasterrcnn_mobilenet_v3_large_320_fpn", allow_download=False)
-    file = tmp_path / "checkpoints" / "fasterrcnn_mobilenet_v3_large_320_fpn-907ea3f9.pth"
-    file.parent.mkdir()
-    torch.save(detection.fasterrcnn_mobilenet_v3_large_320_fpn(weights_backbone=None).state_dict(), file)
-    extractor = load_extractor("torchvision:fasterrcnn_mobilenet_v3_large_320_fpn", allow_download=False)
-    assert extractor.name == "torchvision:fasterrcnn_mobilenet_v3_large_320_fpn"

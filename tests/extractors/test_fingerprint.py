@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name, is_same_extractor
+from legenda.data.features.identity import TOLERANCE, ExtractorIdentity, extractor_name
 from legenda.data.features.readers import open_features
 from legenda.extractors import Extractor, load_extractor
-from legenda.extractors.base import find_mismatch, fingerprint, identify
+from legenda.extractors.base import find_mismatch
 from legenda.jobs import extract_store
 
 SOURCE = (Path(__file__).resolve().parents[2] / "examples" / "my_extractor.py").read_text(encoding="utf-8")
@@ -68,23 +67,3 @@ def test_the_text_of_an_identity_is_read_back(recorded):
     versioned = ExtractorIdentity("a-01234567", "1:2", 4, (1.0, -0.5))
     assert ExtractorIdentity.parse(str(versioned)) == versioned
     assert ExtractorIdentity.parse("odd#name") == ExtractorIdentity("odd#name")
-
-
-def test_names_without_digests_are_compared_as_they_are():
-    calls = []
-    extractor = Extractor("scenes", lambda images: calls.append(images) or [])
-    assert str(identify(extractor)) == "scenes"
-    assert calls == []
-    assert is_same_extractor("hf:a@01234567", "hf:a@01234567#:3:1.0")
-    assert not is_same_extractor("hf:a@01234567", "hf:a@01234568")
-    assert not is_same_extractor("mine-1", "mine-2")
-
-
-def test_small_differences_of_features_are_below_the_tolerance():
-    generator = np.random.default_rng(0)
-    features, boxes = generator.normal(size=(36, 512)), generator.random((36, 4))
-    noise = 1 + 1e-3 * generator.normal(size=features.shape)
-    first, second = fingerprint(features, boxes), fingerprint(features * noise, boxes)
-    assert 0 < max(abs(a - b) for a, b in zip(first, second, strict=True)) < TOLERANCE / 10
-    other = fingerprint(generator.normal(size=features.shape), boxes)
-    assert max(abs(a - b) for a, b in zip(first, other, strict=True)) > TOLERANCE

@@ -39,17 +39,6 @@ def test_files_folders_and_patterns_are_found_sorted_and_once(tmp_path):
     assert find_images([tmp_path / "deep/notes.txt"]) == [tmp_path / "deep/notes.txt"]
 
 
-def test_a_pattern_may_be_relative(tmp_path, monkeypatch):
-    (tmp_path / "a.jpg").touch()
-    monkeypatch.chdir(tmp_path)
-    assert find_images(["*.jpg"]) == [Path("a.jpg")]
-
-
-def test_a_folder_named_like_a_pattern_is_a_folder(tmp_path):
-    path = save(tmp_path / "shots [1]" / "a.png", solid("red"))
-    assert find_images([path.parent]) == [path]
-
-
 @pytest.mark.parametrize(("name", "message"), [("empty", "no image"), ("*.jpg", "no image"), ("no.jpg", "not exist")])
 def test_a_path_without_images_raises(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
@@ -86,13 +75,6 @@ def test_exif_orientation_is_applied(tmp_path, orientation):
     np.testing.assert_array_equal(np.asarray(read_image(path)), upright)
 
 
-def test_gray_of_16_bits_is_scaled(tmp_path):
-    levels = np.array([[0, 256, 32768, 65535]], np.uint16)
-    for name in ("a.png", "a.tif"):
-        read = read_image(save(tmp_path / name, Image.fromarray(levels)))
-        assert np.asarray(read)[0].tolist() == [[0] * 3, [1] * 3, [128] * 3, [255] * 3]
-
-
 def write_png16(path: Path, color_type: int, samples: list[int]) -> Path:
     """One pixel of 16-bit samples; Pillow itself writes only gray of that depth."""
 
@@ -119,21 +101,6 @@ def test_color_of_16_bits_is_scaled(tmp_path, color_type, samples, expected):
     assert read_image(write_png16(tmp_path / "a.png", color_type, samples)).getpixel((0, 0)) == expected
 
 
-@pytest.mark.parametrize(
-    ("levels", "expected"),
-    [
-        (np.array([[0, 0.5, 1]], np.float32), [0, 128, 255]),
-        (np.array([[-10, 0, 10]], np.float32), [0, 128, 255]),
-        (np.array([[7, 7, 7]], np.float32), [0, 0, 0]),
-        (np.array([[0, 32768, 65535]], np.int32), [0, 128, 255]),
-        (np.array([[0, 1_000_000, 2_000_000]], np.int32), [0, 128, 255]),
-    ],
-)
-def test_gray_of_32_bits_is_scaled(tmp_path, levels, expected):
-    read = np.asarray(read_image(save(tmp_path / "a.tif", Image.fromarray(levels))))
-    assert read[0, :, 0].tolist() == expected
-
-
 def test_transparency_is_blended_with_white(tmp_path):
     clear_red = save(tmp_path / "a.png", solid((255, 0, 0, 0), "RGBA"))
     half_black = save(tmp_path / "b.png", solid((0, 128), "LA"))
@@ -157,13 +124,6 @@ def test_palette_gray_bits_and_cmyk_become_rgb(tmp_path):
     assert np.abs(np.subtract(ink, (255, 0, 0))).max() <= 6
 
 
-@pytest.mark.parametrize("suffix", ["gif", "webp", "png"])
-def test_the_first_frame_of_an_animation_is_read(tmp_path, suffix):
-    frames = [solid("red"), solid("lime"), solid("blue")]
-    path = save(tmp_path / f"a.{suffix}", frames[0], save_all=True, append_images=frames[1:], duration=100)
-    assert np.argmax(read_image(path).getpixel((0, 0))) == 0
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "gif", "bmp", "tif"])
 def test_a_truncated_image_raises_unless_only_its_trailer_is_missing(tmp_path, suffix):
@@ -182,25 +142,6 @@ def test_a_truncated_image_raises_unless_only_its_trailer_is_missing(tmp_path, s
             np.testing.assert_array_equal(np.asarray(read), pixels)
     assert len(messages) > 20
     assert all(f"cut.{suffix}" in text and text.endswith("leave it out") and "\n" not in text for text in messages)
-
-
-def test_a_text_named_like_a_image_is_refused(tmp_path):
-    (tmp_path / "a.jpg").write_text("no image")
-    with pytest.raises(LegendaError, match=r"a\.jpg is not an image of a known type; save it again as JPEG or PNG"):
-        read_image(tmp_path / "a.jpg")
-
-
-def test_nan_gray_levels_raise(tmp_path):
-    path = save(tmp_path / "a.tif", Image.fromarray(np.full((2, 2), np.nan, np.float32)))
-    with pytest.raises(LegendaError, match=r"a\.tif.*NaN"):
-        read_image(path)
-
-
-def test_a_missing_image_and_a_folder_raise(tmp_path):
-    with pytest.raises(LegendaError, match=r"absent\.jpg does not exist"):
-        read_image(tmp_path / "absent.jpg")
-    with pytest.raises(LegendaError, match=f"{tmp_path.name} cannot be read"):
-        read_image(tmp_path)
 
 
 def test_a_decompression_bomb_raises(tmp_path, monkeypatch):

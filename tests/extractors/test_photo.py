@@ -12,9 +12,8 @@ import legenda
 from legenda.evaluation.caption_files import json_entry
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import layout
-from legenda.extractors.photo.nanodet import _suppress
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
-from legenda.extractors.photo.vision import PARTS, area_size, box_weights, long_side_size
+from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
 from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.models.weights import dequantize, quantize
@@ -61,21 +60,6 @@ def test_a_mirrored_image_has_the_mirrored_parts_and_things(extractor):
     np.testing.assert_allclose(others[1][[0, 2]], [1 - right, 1 - left], atol=0.1)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (4000, 30), (30, 4000), (640, 427)])
-def test_any_size_is_extracted(extractor, size):
-    ((features, boxes),) = extractor.extract([Image.new("RGB", size, (120, 130, 140))])
-    assert np.isfinite(features).all()
-    assert ((boxes >= 0) & (boxes <= 1)).all()
-
-
-def test_the_networks_see_nearly_the_aspect_of_the_image():
-    for size in ((640, 480), (480, 640), (1000, 1000), (300, 200)):
-        for width, height in (area_size(*size), long_side_size(*size)):
-            assert width % 32 == height % 32 == 0
-            assert abs(width / height / (size[0] / size[1]) - 1) < 0.15
-    assert max(long_side_size(640, 480)) == 416
-
-
 def test_a_box_is_pooled_over_its_share_of_each_cell():
     weights = box_weights(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.25, 0.0, 1.0, 0.5], [0.4, 0.6, 0.41, 0.61]]), 2, 2)
     torch.testing.assert_close(weights[0], torch.full((4,), 0.25))
@@ -112,11 +96,6 @@ def test_without_things_the_kind_of_the_whole_image_is_named(extractor):
     assert name_kind(blank[0]) is None
     assert describe_things([], features[0]) == "a photograph of a rocket"
     assert len((_FOLDER / "kinds.txt").read_text().splitlines()) == 1001
-
-
-def test_boxes_that_overlap_a_better_one_of_their_class_are_removed():
-    boxes = np.array([[0, 0, 1, 1], [0, 0, 1, 0.9], [0, 0, 1, 0.9], [0, 0, 0.5, 0.5]], np.float32)
-    assert _suppress(boxes, np.array([1, 1, 2, 1])) == [0, 2, 3]
 
 
 def test_the_packaged_model_captions_with_its_vocabulary_and_repeats_itself():

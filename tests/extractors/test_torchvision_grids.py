@@ -9,7 +9,6 @@ from torchvision.models import resnet
 
 from legenda.errors import LegendaError
 from legenda.extractors import load_extractor
-from legenda.extractors.detection import resize_scale
 from legenda.extractors.torchvision import build_grid, extract_grids, load_grid, rename_detectron
 
 
@@ -26,10 +25,6 @@ def tiny() -> resnet.ResNet:
 def small(monkeypatch) -> None:
     """Resize the short side of images to 120 pixels."""
     monkeypatch.setattr("legenda.extractors.detection.SHORT_SIDE", 120)
-
-
-def test_images_are_resized_as_by_jiang_et_al():
-    assert [resize_scale(size) for size in ((640, 480), (480, 640), (300, 200), (1000, 200))] == [1.25, 1.25, 3, 1]
 
 
 @pytest.mark.usefixtures("small")

@@ -14,7 +14,6 @@ from legenda.data.captions import KarpathyData
 from legenda.data.features import open_features
 from legenda.errors import ConfigError, LegendaError
 from legenda.extractors import Extractor, FrameSampling
-from legenda.extractors.registry import is_of_frames
 from legenda.extractors.video import extract_video, read_frames
 from legenda.jobs import extract_store
 
@@ -63,14 +62,6 @@ def gray(images: list[Image.Image]) -> list[tuple[np.ndarray, np.ndarray]]:
 def test_a_fixed_number_of_frames_is_evenly_spread(tmp_path, frames, wanted, expected):
     found = numbers(write_video(tmp_path / "v.mp4", frames), FrameSampling(num_frames=wanted))
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("rate", "expected"),
-    [(2, [0, 5, 10, 15]), (10, list(range(20))), (40, list(range(20))), (3, [0, 4, 7, 10, 14, 17])],
-)
-def test_frames_are_taken_by_time(tmp_path, rate, expected):
-    assert numbers(write_video(tmp_path / "v.mp4", 20), FrameSampling(frame_rate=rate)) == expected
 
 
 def test_the_features_of_a_video_are_the_means_of_its_frames(tmp_path):
@@ -168,18 +159,6 @@ def test_truncated_videos_are_refused(tmp_path, suffix, codec):
                 list(read_frames(path, sampling))
 
 
-def test_audio_has_no_video(tmp_path):
-    path = tmp_path / "a.mp4"
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("aac", rate=8000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
-        frame.sample_rate = 8000
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    with pytest.raises(LegendaError, match=r"a\.mp4 cannot be decoded \(it has no video\)"):
-        list(read_frames(path, FrameSampling(num_frames=2)))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -194,9 +173,3 @@ def test_audio_has_no_video(tmp_path):
 def test_impossible_samplings_are_rejected(options, message):
     with pytest.raises(ConfigError, match=message):
         FrameSampling(*options)
-
-
-def test_names_of_frames_are_known():
-    endings = [FrameSampling(num_frames=28).ending, FrameSampling(frame_rate=0.5).ending]
-    assert endings == ["@28frames", "@0.5fps"]
-    assert [is_of_frames(f"hf:x@bf16{ending}") for ending in (*endings, "", "@36regions")] == [True, True, False, False]

@@ -188,14 +188,6 @@ def test_garbage_and_absent_masks(full):
         torch.testing.assert_close(model(whole, labels), model(padded, labels), atol=1e-5, rtol=0)
 
 
-def test_names_with_a_wrapper_before_them(full):
-    wrapped = {f"module.{name}": value for name, value in full.weights().items()}
-    model = legenda.importers.load("aoanet", wrapped, num_heads=HEADS)
-    plain, regions = build(full)
-    assert torch.equal(model(regions, full["in/labels"][:, None]), plain(regions, full["in/labels"][:, None]))
-    assert model.config == plain.config
-
-
 def without(weights, name):
     return {key: value for key, value in weights.items() if key != name}
 
@@ -225,12 +217,3 @@ def without(weights, name):
 def test_a_tensor_that_is_missing_left_over_or_misshapen_is_named(full, damage, message):
     with pytest.raises(LegendaError, match=message):
         legenda.importers.load("aoanet", damage(full.weights()), num_heads=HEADS)
-
-
-def test_an_imported_model_is_saved_and_loaded(full, tmp_path):
-    model, regions = build(full)
-    model.save(tmp_path)
-    again = legenda.load(tmp_path)
-    assert again.generation_config == model.generation_config
-    found = beam_search(again, regions, beam_size=3, max_length=T)
-    assert torch.equal(found.tokens, beam_search(model, regions, beam_size=3, max_length=T).tokens)

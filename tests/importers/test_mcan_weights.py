@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from legenda import LegendaError, Regions, importers
-from legenda.importers.mcan import load_mcan, usual_heads
+from legenda.importers.mcan import load_mcan
 from legenda.importers.weight_map import StateDictMapper
 from legenda.models.checkpoint import load_any
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
@@ -178,15 +178,6 @@ def test_openvqa_calls_the_layer_that_reads_regions_otherwise():
     torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(("dim", "heads"), [(512, 8), (1024, 16), (128, 16), (32, 4)])
-def test_heads_where_nobody_says_how_many(dim, heads):
-    assert usual_heads(dim) == heads
-
-
-def test_num_heads_option():
-    assert imported(read("mcan_a"), num_heads=2).config.num_heads == 2
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -201,11 +192,6 @@ def test_a_state_dict_that_is_not_whole(change, message):
     tensors = {**weights(read("mcan_a")), **change}
     with pytest.raises(LegendaError, match=message):
         importers.load("mcan", {name: tensor for name, tensor in tensors.items() if tensor is not None})
-
-
-def test_an_option_that_it_does_not_have():
-    with pytest.raises(LegendaError, match="did you mean dropout"):
-        imported(read("mcan_a"), dropot=0.2)
 
 
 @pytest.fixture
@@ -230,36 +216,8 @@ def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
     assert (load_any(tmp_path / "run").vocabulary, load_any(tmp_path / "run").answers) == (words, answers)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("mcan_a", ("words",), "give answers along with the vocabulary"),
-        ("mcan_a", ("answers",), "give vocabulary as the vocabulary"),
-        ("mcan_b", ("words", "answers"), r"vocabulary has 50 tokens .* has 33"),
-        ("mcan_vg", ("words", "answers"), r"vocabulary has 50 tokens .* has 41"),
-    ],
-)
-def test_words_or_answers_that_do_not_fit(name, given, message, words, answers):
-    options = {"words": {"vocabulary": words}, "answers": {"answers": answers}}
-    with pytest.raises(LegendaError, match=message):
-        imported(read(name), **{key: value for part in given for key, value in options[part].items()})
-
-
-def test_other_answers_than_the_models(words):
-    with pytest.raises(LegendaError, match="the list has 1 answers but there are 23 in the mcan weights"):
-        imported(read("mcan_a"), vocabulary=words, answers=AnswerVocabulary(("yes",)))
-
-
 def test_grounding_takes_words_alone(words, answers):
     own = QuestionVocabulary(words.tokens[:41])
     assert imported(read("mcan_vg"), vocabulary=own).vocabulary == own
     with pytest.raises(LegendaError, match="leave answers out"):
         imported(read("mcan_vg"), vocabulary=own, answers=answers)
-
-
-def test_captioners_take_neither_answers_nor_words_of_questions(numbers, words, answers):
-    captioner = numbers("abl_base").weights()
-    with pytest.raises(LegendaError, match="aoanet generates captions and does not choose from answers"):
-        importers.load("aoanet", captioner, num_heads=4, answers=answers)
-    with pytest.raises(LegendaError, match="not one of questions"):
-        importers.load("aoanet", captioner, num_heads=4, vocabulary=words)

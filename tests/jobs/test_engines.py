@@ -155,31 +155,3 @@ def test_an_error_of_a_worker_reaches_the_caller(commands, run_command, tmp_path
     code, out, err = run_command(command)
     assert (code, out) == (2, "")
     assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("extract {0} --extractor scenes --engine ray --device cpu,cpu --out {0}/o", "ray assigns the GPUs itself"),
-        ("extract {0} --extractor scenes --device cpu,gpu", "device must be auto, cpu, cuda, cuda:N or mps, not 'gpu'"),
-        ("extract {0} --extractor scenes --device cpu,cuda:99", "the device cuda:99 does not exist"),
-        ("extract {0} --extractor scenes --num-regions 36", "the extractor scenes has no choice of 36 regions"),
-        ("caption {0} --model none --engine pool", "name a folder for them with --out"),
-        ("caption {0} --model none --engine pool --out {0}/c.txt", "name a folder for them with --out"),
-        ("caption {0} --model none --format json --out {0}/o", "leave out --format"),
-        ("caption {0} --model none --workers 0 --out {0}/o", "--workers must be"),
-    ],
-)
-def test_impossible_options_are_refused(run_command, tmp_path, options, message):
-    (tmp_path / "a.png").touch()
-    code, out, err = run_command(options.format(tmp_path))
-    assert (code, out) == (2, "")
-    assert message in err
-
-
-def test_without_ray_the_extra_is_named(run_command, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray.data", None)
-    for command in (f"caption {tmp_path} --model none", f"extract {tmp_path} --extractor scenes"):
-        code, _, err = run_command(f"{command} --engine ray --out {tmp_path / 'out'}")
-        assert code == 2
-        assert "pip install '.[ray]'" in err

@@ -195,12 +195,6 @@ def test_damaged_files_of_a_stopped_job_are_named(images, tmp_path, name, conten
     assert not out.exists()
 
 
-def test_a_file_without_any_features_is_not_written(images, tmp_path):
-    with pytest.raises(DataError, match=r"no image of 1 has features; .*7\.png is not an image of a known type"):
-        extract_store([images / "7.png"], Extractor("colors", Colors()), tmp_path / "f.safetensors")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_images_of_one_id_and_other_settings_are_refused(images, tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "1.png").write_bytes((images / "0.png").read_bytes())

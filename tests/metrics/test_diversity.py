@@ -11,9 +11,7 @@ from legenda.metrics import (
     DocumentFrequencies,
     evaluate,
     measure_diversity,
-    novel_fraction,
     score_oracle,
-    vocabulary_size,
 )
 from legenda.metrics.bleu import bleu
 from legenda.metrics.cider import cider
@@ -55,16 +53,6 @@ def test_the_kernel_is_cider():
     assert (found.df, found.documents) == ("references passed as df", 3)
 
 
-def test_alike_captions_are_not_diverse_and_strangers_are():
-    df = {1: ["a b c d"], 2: ["e f g h"], 3: ["i j k l"], 4: ["x"]}
-    alike = measure_diversity({1: ["a b c d"] * 3}, df=df, tokenized=True)
-    assert alike.self_cider == pytest.approx(0.0, abs=1e-7)
-    assert alike.mbleu == pytest.approx((1.0,) * 4)
-    strangers = measure_diversity({1: ["a b c d", "e f g h", "i j k l"]}, df=df, tokenized=True)
-    assert strangers.self_cider == pytest.approx(1.0)
-    assert strangers.mbleu == pytest.approx((0.0,) * 4, abs=1e-3)
-
-
 @given(CAPTIONS, st.randoms(use_true_random=False))
 def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, random):
     df = {number: [word] for number, word in enumerate("abcdef")}
@@ -76,13 +64,6 @@ def test_diversity_lies_in_its_range_and_does_not_know_the_order(captions, rando
     assert again.self_cider == pytest.approx(found.self_cider, abs=1e-6)
     assert again.distinct == pytest.approx(found.distinct)
     assert again.mbleu == pytest.approx(found.mbleu)
-
-
-def test_words_and_novelty():
-    assert vocabulary_size(["A dog.", "a Cat", ""]) == 3
-    assert novel_fraction(["A dog runs.", "a cat", "a dog", "dog a"], ["a dog runs", "A dog!"]) == 0.5
-    with pytest.raises(LegendaError, match="no captions to compare"):
-        novel_fraction([], ["a"])
 
 
 def test_the_oracle_takes_the_best_of_each_image():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from legenda.errors import LegendaError
-from legenda.metrics import WITHOUT_JAVA, Difference, Interval, Scores, compare, evaluate, holm, intervals
+from legenda.metrics import WITHOUT_JAVA, Scores, compare, evaluate, holm, intervals
 from legenda.metrics.resampling import _corpus_sums
 
 WORDS = ("a", "the", "dog", "cat", "runs", "sits", "on", "in", "red", "big")
@@ -62,12 +62,6 @@ def test_intervals_hold_their_scores_and_depend_on_the_seed_alone():
         assert found[name].low < narrow[name].low < narrow[name].high < found[name].high
 
 
-def test_one_image_has_an_interval_without_width():
-    alone = of_means([0.5])
-    assert intervals(alone, resamples=10)["SPICE"] == Interval(0.5, 0.5)
-    assert compare(alone, of_means([0.25]), resamples=10)["SPICE"] == Difference(0.25, 0.25, 0.25, 1.0)
-
-
 def test_the_draws_do_not_depend_on_how_many_are_held_at_once(monkeypatch):
     scores = scored(WORSE)
     found = intervals(scores, resamples=50), compare(scores, scored(BETTER), resamples=50)
@@ -100,17 +94,6 @@ def test_p_of_a_few_images_is_that_of_all_ways_to_swap():
     found = compare(of_means(first), of_means(second), resamples=20_000)["SPICE"]
     assert found.difference == pytest.approx(gaps.mean())
     assert found.p == pytest.approx(exact, abs=0.01)
-
-
-def test_images_without_a_score_do_not_count():
-    scores = of_means([0.5, None, 0.5, None, 0.5])
-    found = intervals(scores, resamples=100)["SPICE"]
-    assert (found.low, found.high) == (0.5, 0.5)
-    higher = compare(of_means([0.75, 0.5, None, None, 0.75]), scores, resamples=100)["SPICE"]
-    assert (higher.difference, higher.p) == (0.25, 0.5)
-    none = Scores({"METEOR": None}, {1: {"METEOR": None}}, None, None)
-    assert intervals(none, resamples=2) == {"METEOR": None}
-    assert compare(none, none, resamples=2) == {"METEOR": None}
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -27,10 +27,6 @@ def test_by_hand(candidate, references, precision, recall):
     assert score == pytest.approx(f_score(precision, recall), abs=1e-12)
 
 
-def test_nothing_in_common_is_zero():
-    assert rouge_l(["a"], [["b"], ["c", "d"]]) == 0.0
-
-
 @given(CAPTION, CAPTION)
 def test_the_subsequence_is_the_textbook_one(candidate, reference):
     table = [[0] * (len(reference) + 1) for _ in range(len(candidate) + 1)]
@@ -40,8 +36,3 @@ def test_the_subsequence_is_the_textbook_one(candidate, reference):
     common = table[-1][-1]
     expected = f_score(common / len(candidate), common / len(reference)) if common else 0.0
     assert rouge_l(candidate, [reference]) == pytest.approx(expected, abs=1e-12)
-
-
-@given(CAPTION, st.lists(CAPTION, max_size=3))
-def test_an_identical_reference_gives_one(candidate, others):
-    assert rouge_l(candidate, [*others, candidate]) == pytest.approx(1.0)

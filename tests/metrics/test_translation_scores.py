@@ -18,26 +18,10 @@ def test_bleu_by_hand():
     assert score("a b c d", "a b c d e")["BLEU"] == pytest.approx(100 * 2.718281828 ** (1 - 5 / 4))
 
 
-def test_case_counts_and_punctuation_is_a_token():
-    assert score("Der Mann geht heim .", "Der Mann geht heim.")["BLEU"] == pytest.approx(100)
-    assert score("der mann geht heim.", "Der Mann geht heim.")["BLEU"] < 70
-
-
-def test_chrf_by_hand():
-    """Of "ab" against "ac": unigrams 1 of 2 right, bigrams 0 of 1, each both ways; no longer n-grams are there."""
-    assert score("ab", "ac")["chrF"] == pytest.approx(25.0)
-
-
 def test_exact_counts_sentences_to_the_letter():
     output = {"1": "ein Hund", "2": "Ein Hund", "3": "zwei"}
     references = {"1": ("ein Hund",), "2": ("ein Hund",), "3": ("drei", "zwei"), "4": ("vier",)}
     assert score_translations(output, references).corpus["exact"] == pytest.approx(200 / 3)
-
-
-def test_sentences_may_have_different_numbers_of_references():
-    output = {"1": "a b c d", "2": "e f g h"}
-    scores = score_translations(output, {"1": ("x y z w", "a b c d"), "2": ("e f g h",)})
-    assert scores.corpus == pytest.approx(dict.fromkeys(("BLEU", "tokenized BLEU", "chrF", "exact"), 100.0))
 
 
 def test_tokenized_bleu_splits_compounds():
@@ -45,21 +29,6 @@ def test_tokenized_bleu_splits_compounds():
     expected = 100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25
     assert score("Ein neuer Auto-Test.", "Ein neuer Auto-Rest.")["tokenized BLEU"] == pytest.approx(expected)
     assert score("Ein neuer Auto-Test.", "Ein neuer Auto-Rest.")["BLEU"] != pytest.approx(expected)
-
-
-def test_margins_are_of_the_same_metrics():
-    output, references = {"1": "a b c d"}, {"1": ("a b c d",)}
-    plain, drawn = (score_translations(output, references, resamples=resamples) for resamples in (0, 20))
-    assert plain.signatures == drawn.signatures
-    assert plain.signatures["BLEU"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-    assert (plain.margins, drawn.margins) == ({}, {"BLEU": 0.0, "chrF": 0.0})
-
-
-def test_translations_without_a_right_word_have_margins_too():
-    """Some draws of these have no match at all."""
-    output = {"1": "a b c d e", "2": "x y z", "3": "u v w"}
-    references = {"1": ("a b c d f",), "2": ("1 2 3",), "3": ("4 5 6",)}
-    assert score_translations(output, references, resamples=100).margins["BLEU"] > 0
 
 
 REFERENCES = {str(number): (f"the {number} dogs run over the green grass",) for number in range(40)}

@@ -156,14 +156,6 @@ def test_the_oracle_of_m2_gives_the_log_probabilities_of_the_release():
         np.testing.assert_allclose(found, data["io/logprobs"][image, : len(tokens)], rtol=0, atol=1e-5)
 
 
-def test_the_oracles_import_nothing_of_the_package():
-    files = list((Path(__file__).parent / "oracles").glob("*.py"))
-    assert files
-    assert not [
-        file.name for file in files if re.search("import (legenda|torch)|from (legenda|torch)", file.read_text())
-    ]
-
-
 def test_positions_of_a_new_meshed_transformer_are_sinusoids():
     model, state = build("meshed", 0, dim=12, num_heads=HEADS, num_layers=1)
     expected = sinusoids(np.arange(1, model.config.positions), 12)
@@ -183,10 +175,3 @@ def test_parameters_of_the_papers_models():
     assert counts["updown"] == 10_010 * 1000 + lstms + 512 * (2048 + 1000 + 1) + 10_010 * 1001
     assert counts["meshed"] - plain == 3 * 2 * 40 * 512
     assert counts["ort"] - transformer == 6 * 8 * 65
-
-
-def test_memory_slots_take_no_options_of_pairs():
-    with pytest.raises(legenda.errors.ConfigError, match="attention='memory' takes no geometry of pairs"):
-        legenda.create_model("meshed", vocab_size=13, distance="manhattan")
-    with pytest.raises(legenda.errors.ConfigError, match="belongs to a Transformer"):
-        legenda.create_model("aoanet", vocab_size=13, attention="memory")

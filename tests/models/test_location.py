@@ -2,7 +2,7 @@
 
 import pytest
 
-from legenda.errors import CheckpointError, LegendaError
+from legenda.errors import CheckpointError
 from legenda.models import checkpoint
 from legenda.models.checkpoint import find_model
 
@@ -22,12 +22,6 @@ def test_a_folder_that_exists_precedes_other_names(tmp_path, monkeypatch):
     assert find_model("photo") == packaged
     assert str(find_model(make_folder(tmp_path / "user" / "model").relative_to(tmp_path))) == "user/model"
     assert find_model(tmp_path / "photo") == tmp_path / "photo"
-
-
-def test_without_the_packaged_model_its_name_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "ASSETS", tmp_path)
-    with pytest.raises(LegendaError, match="this installation lacks the packaged model photo"):
-        find_model("photo")
 
 
 def test_only_user_and_model_name_a_model_of_the_hub(tmp_path, monkeypatch):

@@ -77,12 +77,6 @@ def test_geometry_adds_a_projection_of_the_queries_in_each_layer_and_one_embeddi
     assert parameters(geometry="query") == 57_812_491 + 6 * (512 * 512 + 512) + 4 * 64 + 64
 
 
-def test_grounding_has_no_biases_in_attention():
-    names = [name for name, _ in grounder().named_parameters() if ".attention." in name or ".cross_attn." in name]
-    assert len(names) == 2 * 3 * 4
-    assert all(name.endswith("weight") for name in names)
-
-
 def test_options_change_the_attention_among_regions_alone():
     model = mcan(**ATTENTIONS[2])
     assert all(isinstance(layer.attention, MultiBranchAttention) for layer in model.backbone.regions)
@@ -132,12 +126,6 @@ def test_the_order_of_regions_plays_no_part(options, draw_regions):
     torch.testing.assert_close(mixed_deltas, deltas[:, order], atol=1e-5, rtol=0)
 
 
-def test_words_have_an_order(regions):
-    with torch.no_grad():
-        model = mcan()
-        assert not torch.allclose(model(regions, QUESTION), model(regions, QUESTION.flip(1)), atol=1e-3)
-
-
 @pytest.mark.parametrize("options", [{"geometry": "query"}, ATTENTIONS[2]])
 def test_boxes_change_the_output_of_models_with_geometry(options, regions):
     moved = replace(regions, boxes=regions.boxes.roll(1, dims=1))
@@ -167,14 +155,6 @@ def test_gradients_reach_every_parameter(create, options, regions):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-
-
-def test_dropout_is_drawn_in_training_alone(regions):
-    model = mcan(dropout=0.5)
-    with torch.no_grad():
-        assert torch.equal(model(regions, QUESTION), model(regions, QUESTION))
-        model.train()
-        assert not torch.equal(model(regions, QUESTION), model(regions, QUESTION))
 
 
 def test_an_empty_question_or_image_gives_finite_numbers(regions):
@@ -211,13 +191,6 @@ def test_sizes_that_make_no_model(options, message):
         McanConfig(**{**SMALL, **options})
 
 
-def test_features_and_boxes_that_do_not_fit(regions):
-    with pytest.raises(LegendaError, match=r"have 5 channels but .* needs 6"):
-        mcan()(Regions(torch.zeros(1, 2, 5)), QUESTION[:1])
-    with pytest.raises(LegendaError, match="needs boxes"):
-        mcan(geometry="query")(Regions(regions.features), QUESTION)
-
-
 WORDS = QuestionVocabulary(("<pad>", "<unk>", "what", "is", "here"))
 ANSWERS = AnswerVocabulary(("a dog", "", "2"))
 
@@ -240,15 +213,6 @@ def test_answers_are_words(speaking, regions):
     assert speaking.training
 
 
-def test_a_model_without_vocabulary_or_answers_raises(regions):
-    model = mcan()
-    with pytest.raises(LegendaError, match="no list of answers"):
-        model.answer(regions, ["what", "is"])
-    model.answers = ANSWERS
-    with pytest.raises(LegendaError, match="no vocabulary"):
-        model.answer(regions, ["what", "is"])
-
-
 def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
     speaking.save(tmp_path)
     loaded = load_any(tmp_path)
@@ -258,22 +222,6 @@ def test_a_folder_keeps_model_words_and_answers(speaking, regions, tmp_path):
     (tmp_path / "answers.txt").write_text("one\ntwo\n")
     with pytest.raises(LegendaError, match=r"answers\.txt has 2 answers but the model has 3"):
         load_any(tmp_path)
-
-
-@pytest.mark.parametrize("lacking", ["vocabulary", "answers"])
-def test_half_of_the_words_cannot_be_saved(speaking, tmp_path, lacking):
-    setattr(speaking, lacking, None)
-    with pytest.raises(LegendaError, match=rf"but no model\.{lacking}; set both, or neither"):
-        speaking.save(tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_model_without_any_words_is_saved_and_loaded(speaking, tmp_path):
-    speaking.vocabulary = speaking.answers = None
-    speaking.save(tmp_path)
-    loaded = load_any(tmp_path)
-    assert isinstance(loaded, Mcan)
-    assert (loaded.vocabulary, loaded.answers) == (None, None)
 
 
 def test_the_box_is_that_of_the_best_region_moved_and_cut(regions):

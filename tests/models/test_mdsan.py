@@ -7,8 +7,6 @@ from torch import nn
 import legenda
 from legenda import Regions
 from legenda.attention import sinusoids
-from legenda.decoding import beam_search
-from legenda.errors import LegendaError
 from legenda.papers import get_recipe
 
 WORDS, FEATURES, DIM, HEADS = 11, 6, 16, 2
@@ -62,13 +60,6 @@ def test_parameters_of_tables_5_to_13(row, parameters, printed):
         model = legenda.create_model(recipe.model, vocab_size=10201, **recipe.model_overrides)
     assert model.parameter_count == parameters
     assert round(parameters / 1e6, 1) == printed
-
-
-def test_parameters_of_the_paper():
-    """Without the normalizations inside 9 branches and inside 6 attentions of the decoder."""
-    with torch.device("meta"):
-        model = legenda.create_model("mdsan", vocab_size=10201, **PAPER)
-    assert model.parameter_count == 39_884_432 - 15 * 1024
 
 
 @torch.no_grad()
@@ -177,19 +168,6 @@ def test_rows_of_zeros_are_padding(draw_regions):
     assert not torch.allclose(kept(zeros, tokens)[1], found[1])
 
 
-def test_a_caption_longer_than_the_table_of_positions(draw_regions):
-    model = build("mdsan", positions=4)
-    regions = double(draw_regions((2,), dim=FEATURES))
-    assert model(regions, torch.zeros(1, 1, 3, dtype=torch.long)).shape == (1, 1, 3, WORDS)
-    with pytest.raises(LegendaError, match=r"positions for 3 tokens, not 4; .* positions=5"):
-        model(regions, torch.zeros(1, 1, 4, dtype=torch.long))
-    with pytest.raises(LegendaError, match="positions for 3 tokens"):
-        beam_search(model, regions, beam_size=2, max_length=5)
-    memory = model.encode(regions)
-    assert model.decoder.init_static_state(memory, 2, 3) is not None
-    assert model.decoder.init_static_state(memory, 2, 4) is None
-
-
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -224,13 +202,3 @@ def test_training_leaves_branches_out():
     assert len(found) > 6
     plain = build("mdsan", dropout=0.0, drop_branch=0.0)
     torch.testing.assert_close(plain.train()(regions, tokens), plain.eval()(regions, tokens))
-
-
-@torch.no_grad()
-def test_a_grid_needs_no_boxes():
-    """The release knows nothing but grids of 7 x 7; other numbers of regions need boxes."""
-    model = build("mdsan")
-    features, tokens = torch.randn(2, 49, FEATURES).double(), torch.zeros(2, 1, 3, dtype=torch.long)
-    assert torch.equal(model(Regions(features), tokens), model(Regions.from_grid(features, 7, 7), tokens))
-    with pytest.raises(LegendaError, match="needs boxes"):
-        model.encode(Regions(features[:, :48]))

@@ -63,36 +63,6 @@ def test_its_rule_of_search_comes_back(tmp_path):
     assert (stored["suppress_tokens"], stored["finished_beams"]) == ([1, 3], "release")
 
 
-def test_a_model_without_words_is_saved_without_them(tmp_path, draw_regions):
-    model = legenda.create_model("transformer", **SMALL)
-    loaded = legenda.load(model.save(tmp_path))
-    assert not (tmp_path / "vocabulary.txt").exists()
-    assert loaded.vocabulary is None
-    with pytest.raises(LegendaError, match="no vocabulary"):
-        loaded.caption(draw_regions((2,), dim=6))
-
-
-def test_saving_again_replaces_everything(folder):
-    other = build(num_layers=2)
-    other.save(folder)
-    assert legenda.load(folder).config == other.config
-    assert "training" not in json.loads((folder / "config.json").read_text())
-
-
-def test_a_file_in_the_place_of_the_folder(tmp_path):
-    (tmp_path / "model").write_text("no folder")
-    with pytest.raises(LegendaError, match=r"vocabulary\.txt could not be written"):
-        build().save(tmp_path / "model")
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    with pytest.raises(LegendaError, match="model is not a folder"):
-        legenda.load(tmp_path / "model")
-
-
-def test_no_folder(tmp_path):
-    with pytest.raises(LegendaError, match="runs is not a folder"):
-        legenda.load(tmp_path / "runs")
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -213,23 +183,6 @@ def test_a_changed_bit_is_found(folder):
         legenda.load(folder)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "vocabulary.txt"])
-def test_a_truncated_or_missing_file_is_an_error_of_the_checkpoint(folder, name):
-    path = folder / name
-    path.write_bytes(path.read_bytes()[: 9 if name != "vocabulary.txt" else 0])
-    with pytest.raises(CheckpointError, match=name):
-        legenda.load(folder)
-    path.unlink()
-    with pytest.raises(CheckpointError, match=name):
-        legenda.load(folder)
-
-
-def test_half_precision_without_a_checksum_is_read(folder):
-    halves = with_tensors(lambda tensors: tensors.update({name: x.half() for name, x in tensors.items()}))
-    halves(folder / "model.safetensors")
-    assert legenda.load(folder).state_dict()["encoder.input.bias"].dtype == torch.float32
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -249,18 +202,6 @@ def test_sizes_of_strangers_fill_no_memory(folder, options, message):
     with pytest.raises(CheckpointError, match=message):
         legenda.load(folder)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
-
-
-def test_a_search_of_a_billion_steps_is_refused(folder):
-    with_decoding(max_length=10**9)(folder / "config.json")
-    with pytest.raises(CheckpointError, match=r"config\.json: .*max_length must be"):
-        legenda.load(folder)
-
-
-def test_files_of_different_models_raise(folder):
-    with_options(ff_dim=20)(folder / "config.json")
-    with pytest.raises(LegendaError, match=r"model\.safetensors holds .* the two files belong to different models"):
-        legenda.load(folder)
 
 
 def test_a_start_model_without_generation_config_is_named(tmp_path):

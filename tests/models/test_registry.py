@@ -47,21 +47,6 @@ def test_the_paper_sets_the_rest():
         config.dim = 256
 
 
-def test_options_go_over_what_the_name_fixes():
-    config = legenda.create_model("ngsan", **SMALL, norm="bn", geometry="key+content", dropout=0.0).config
-    assert (config.norm, config.geometry, config.dropout) == ("bn", "key+content", 0.0)
-    assert config.biases == ("content", "key")
-
-
-def test_equal_seeds_give_equal_weights():
-    weights = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        weights.append(legenda.create_model("ngsan", **SMALL).state_dict())
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not torch.equal(weights[0]["encoder.input.weight"], weights[2]["encoder.input.weight"])
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -108,20 +93,6 @@ def test_an_option_that_is_wrong(options, message):
     with pytest.raises(LegendaError, match=message) as caught:
         legenda.create_model("ngsan", **{**SMALL, **options})
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("dropout", [0, 0.0])
-def test_a_whole_number_for_a_fraction_is_made_one(dropout):
-    """So that two configurations of the same model are written alike."""
-    config = legenda.create_model("ngsan", **SMALL, dropout=dropout).config
-    assert type(config.dropout) is float
-    assert type(config.dim) is int
-    assert config == legenda.create_model("ngsan", **SMALL, dropout=0.0).config
-
-
-def test_the_number_of_words_must_be_given():
-    with pytest.raises(LegendaError, match="ngsan needs vocab_size"):
-        legenda.create_model("ngsan")
 
 
 def test_the_decoder_of_another_model(tmp_path):

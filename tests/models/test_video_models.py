@@ -5,7 +5,6 @@ import torch
 
 import legenda
 from legenda import Regions
-from legenda.errors import LegendaError
 from legenda.models.layers import run_packed_lstm
 
 SIZES = {"vocab_size": 7, "feature_dim": 5, "dim": 8, "num_heads": 2}
@@ -68,14 +67,3 @@ def test_frames_are_read_both_ways():
     again = run_packed_lstm(lstm, changed, mask)
     assert torch.equal(read[:, :2, :2], again[:, :2, :2])
     assert not torch.allclose(read[:, :2, 2:], again[:, :2, 2:])
-
-
-def test_padding_between_frames_is_refused():
-    lstm = torch.nn.LSTM(3, 2, batch_first=True, bidirectional=True)
-    with pytest.raises(LegendaError, match="padding must follow the frames"):
-        run_packed_lstm(lstm, torch.randn(1, 3, 3), torch.tensor([[True, False, True]]))
-
-
-def test_an_odd_width_is_refused():
-    with pytest.raises(LegendaError, match="recurrent=True needs an even dim, not 9"):
-        legenda.create_model("aoanet", **SIZES | {"dim": 9, "num_heads": 3}, recurrent=True)

@@ -6,10 +6,9 @@ from torch.nn import functional as F
 
 from legenda.attention import x_linear
 from legenda.errors import LegendaError
-from legenda.models import Captioner, create_model
+from legenda.models import Captioner
 from legenda.models.xlan import XLanConfig
 from legenda.models.xtransformer import XTransformerConfig
-from legenda.papers import get_recipe
 
 WORDS = 9488
 PAPER = {"variant": "paper"}
@@ -179,12 +178,3 @@ def test_regions_are_never_repeated_for_rows(config, draw_regions, largest, monk
 def test_wrong_options_are_refused(config, options, complaint):
     with pytest.raises(LegendaError, match=complaint):
         config(**{**SMALL, **options})
-
-
-def test_updates_of_regions_and_of_tokens_have_dropout_rates_of_their_own():
-    options = {"update_dropout": 0.2, "decoder_update_dropout": 0.1}
-    model = create_model("xtransformer", vocab_size=9, feature_dim=4, dim=16, num_heads=2, **options)
-    assert {layer.update_values.dropout.p for layer in model.encoder.layers} == {0.2}
-    assert [layer.update and layer.update.dropout.p for layer in model.decoder.layers] == [0.1] * 5 + [None]
-    rates = get_recipe("coco.xtransformer").stages[1].dropout
-    assert rates["update_dropout"] == rates["decoder_update_dropout"] == rates["decoder_dropout"] == 0.1

@@ -127,8 +127,3 @@ def test_wmt14_trains_as_fairseq_does():
     assert [stage.schedule.at(step, 1) for step in (0, 4_000, 16_000)] == pytest.approx([1e-7, 5e-4, 2.5e-4])
     assert 100_000 < stage.epochs * 4_560_000 / stage.batch_size < 120_000
     assert (stage.weight_averaging, stage.epochs - stage.averaging_start_epoch) == ("swa", 4)  # the last five
-
-
-def test_an_unknown_recipe_suggests_the_nearest():
-    with pytest.raises(ConfigError, match=r"there is no recipe 'coco\.aonaet'; did you mean coco\.aoanet\?$"):
-        get_recipe("coco.aonaet")

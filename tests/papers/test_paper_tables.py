@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from legenda.errors import ConfigError
 from legenda.metrics.evaluation import METRICS
 from legenda.models.registry import configure
-from legenda.papers import PaperRow, PaperTable, all_recipes, all_tables, get_recipe, get_table, shared_recipe
+from legenda.papers import all_recipes, all_tables, get_recipe, shared_recipe
 
 TABLES = all_tables()
 RECIPES = all_recipes()
@@ -93,13 +92,3 @@ def test_the_numbers_stand_in_the_papers_text_in_one_line_and_in_this_order(shar
 
 def _plain(text: str) -> str:
     return re.sub(r"</?b>|\*\*", "", text).replace("–", "-")
-
-
-def test_a_row_needs_a_score_for_each_metric():
-    with pytest.raises(ValueError, match="2 scores for 1 metrics"):
-        PaperTable(name="x", title="", source="", metrics=("BLEU-4",), rows=(PaperRow("a", None, (1.0, 2.0)),))
-
-
-def test_an_unknown_table_suggests_the_nearest():
-    with pytest.raises(ConfigError, match=r"there is no table 'ngsan.tabel2'; did you mean ngsan.table2\?$"):
-        get_table("ngsan.tabel2")

@@ -69,17 +69,6 @@ def test_one_head_is_drawn_instead_of_the_mean(run, run_command, picture, tmp_pa
         np.testing.assert_array_equal(np.asarray(drawn), np.asarray(expected))
 
 
-def test_images_with_equal_names_have_separate_sheets(run, run_command, picture, tmp_path):
-    other = tmp_path / "other" / "a.png"
-    other.parent.mkdir()
-    draw_scene(make_scene("request", 3)).save(other)
-    (tmp_path / "other" / "b.png").write_text("no picture")
-    code, _, err = run_command(f"caption {picture} {other.parent} --model {run} --save-attention {tmp_path / 'sheets'}")
-    assert code == 2
-    assert "b.png" in err
-    assert sorted(path.name for path in (tmp_path / "sheets").iterdir()) == ["a.png.2.png", "a.png.png"]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

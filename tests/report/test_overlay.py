@@ -7,12 +7,10 @@ from scipy import ndimage
 
 from legenda.errors import LegendaError
 from legenda.report.overlay import (
-    MAX_OUTLINES,
     average_heads,
     blank_canvas,
     draw_overlay,
     draw_words,
-    stack_sheets,
 )
 
 RED = (224, 0, 43)
@@ -47,24 +45,6 @@ def test_a_region_that_is_the_whole_image_counts_only_alone():
     assert _red(draw_overlay(_grey(), [[0, 0, 1, 1]], [0.7])).any()
 
 
-def test_regions_that_lie_over_each_other_are_at_least_as_bright_as_either():
-    shown = np.asarray(draw_overlay(_grey(), [[0, 0, 0.6, 1], [0.4, 0, 1, 1], [0, 0, 0.05, 0.05]], [0.5, 0.5, 1.0]))
-    one, both = shown[50, 40, 0], shown[50, 100, 0]
-    assert one < both < 200
-
-
-@pytest.mark.parametrize(("regions", "outlined"), [(MAX_OUTLINES, True), (MAX_OUTLINES + 1, False)])
-def test_only_few_regions_are_outlined(regions, outlined):
-    boxes = [[0.5, 0.5, 0.6, 0.7]] + [[0.0, 0.0, 0.2, 0.2]] * (regions - 1)
-    weights = [1.0] + [0.5] * (regions - 1)
-    corner = np.asarray(draw_overlay(_grey(), boxes, weights))[0, 20:39, 0]
-    assert (corner > 205).any() == outlined
-
-
-def test_no_weight_at_all_leaves_the_picture():
-    assert np.array_equal(np.asarray(draw_overlay(_grey(), [LEFT, RIGHT], [0, 0])), np.asarray(_grey()))
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [([0.5], "2 boxes need as many weights"), ([0.5, -0.1], "negative"), ([0.5, float("nan")], "non-finite")],
@@ -72,12 +52,6 @@ def test_no_weight_at_all_leaves_the_picture():
 def test_weights_that_cannot_be_drawn_are_refused(weights, message):
     with pytest.raises(LegendaError, match=message):
         draw_overlay(_grey(), [LEFT, RIGHT], weights)
-
-
-@pytest.mark.parametrize("box", [[0, 0, 1, 1], [0.999, 0.999, 1, 1], [0.5, 0.5, 0.5, 0.5], [0, 0, 1, 0.001]])
-def test_regions_at_the_edge_or_without_width_are_drawn(box):
-    shown = draw_overlay(_grey(), [box, LEFT], [1.0, 0.1])
-    assert _red(shown).any()
 
 
 def test_heads_are_averaged_or_chosen():
@@ -107,14 +81,3 @@ def test_a_blank_canvas_shows_where_regions_lie():
     assert (columns.min(), columns.max()) == (38, 153)
     assert (rows.min(), rows.max()) == (86, 201)
     assert not different[144, 100]  # only its outline
-
-
-def test_sheets_are_stacked_on_paper_as_wide_as_the_widest():
-    wide, narrow = Image.new("RGB", (30, 5), RED), Image.new("RGB", (10, 7), (0, 0, 255))
-    pixels = np.asarray(stack_sheets([wide, narrow]))
-    assert pixels.shape == (12, 30, 3)
-    assert (pixels[:5] == RED).all()
-    assert (pixels[5:, :10] == (0, 0, 255)).all()
-    assert (pixels[5:, 10:] == PAPER).all()
-    with pytest.raises(LegendaError, match="no sheet"):
-        stack_sheets([])

@@ -17,12 +17,6 @@ TABLE = ScoreTable(
 )
 
 
-def test_seeds_become_a_mean_and_a_standard_deviation():
-    assert Measured.of([]) is None
-    assert str(Measured.of([38.24])) == "38.2"
-    assert str(Measured.of([37.0, 38.0, 40.5])) == "38.5 ± 1.8"  # the deviation is that of a sample: sqrt(6.5 / 2)
-
-
 def test_the_markdown_has_two_lines_a_row():
     lines = markdown(TABLE).splitlines()
     assert "| A \\| B | paper | 38.4 | 128.6 |" in lines

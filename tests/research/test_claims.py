@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 import torch
 from claim import arm_recipe, claim_runs, count_steps, get_claim, list_claims
-from measures import METRICS, CoreHours, noise_of, steps_to_reach
-from page import Interval, decide, overall_verdict, paired_interval, write_page
+from measures import noise_of
+from page import Interval, decide, paired_interval, write_page
 
-from legenda.attention.distance import DistanceRescale
-from legenda.errors import ConfigError, DataError
 from legenda.io import write_json
-from legenda.models import create_model
 from legenda.models.registry import build_model
 
 SIZES = {"vocab_size": 20, "feature_dim": 192}
@@ -145,37 +142,6 @@ def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, run_script)
     assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
 
 
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        ({"claim": 3}, DataError),
-        ({"arms": {"base": {"parameters": 1, "steps": 2, "seeds": {"0": {"truth": "x"}}}}}, DataError),
-        ({"arms": {"bas": {"parameters": 1, "steps": 2, "seeds": {}}}}, ConfigError),
-    ],
-)
-def test_a_damaged_file_of_results_leaves_no_page(tmp_path, content, error):
-    path = tmp_path / "absent.json"
-    write_json(path, {**results({"base": [0.1]}), **content})
-    with pytest.raises(error):
-        write_page(path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("arguments", [("relation",), ("relations", "--seeds", "0"), ("absent", "--arms", "bas")])
-def test_a_wrong_name_or_number_is_one_sentence(tmp_path, run_script, arguments):
-    code, _, err = run_script("claims/run.py", *arguments, "--out", tmp_path)
-    assert (code, err.count("\n")) == (2, 1)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ["title = 1 =", 'title = "T"', "arms = [3]\nmeasures = []\ncomparisons = []"])
-def test_files_without_a_claim_are_errors(tmp_path, text):
-    path = tmp_path / "own.toml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"own\.toml"):
-        get_claim(str(path))
-
-
 def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
     path = tmp_path / "absent.json"
     write_json(path, results({"base": [0.1] * 6, "decoder_aoa": [0.5, 0.6, 0.5, 0.6, 0.5, None]}))
@@ -225,42 +191,9 @@ def test_the_verdict_follows_from_the_interval(low, high, seeds, higher, lower):
     assert decide(interval, seeds, "lower") == lower
 
 
-def test_all_comparisons_must_hold():
-    assert overall_verdict(["confirmed", "confirmed"]) == "confirmed"
-    assert overall_verdict(["confirmed", "not confirmed", "refuted"]) == "refuted"
-    assert overall_verdict(["refuted", "no verdict"]) == "no verdict"
-
-
 def test_the_noise_of_gradients_is_that_of_their_distribution():
     generator = np.random.default_rng(0)
     mean, deviation = np.full(50, 0.2), 0.5  # variance 50 * 0.25, squared norm 50 * 0.04
     gradients = torch.from_numpy(mean + deviation * generator.standard_normal((4000, 50)))
     assert noise_of(gradients) == pytest.approx(6.25, rel=0.05)
     assert noise_of(torch.tensor([[1.0], [-1.0]])) == float("inf")
-
-
-def test_near_heads_are_those_with_negative_weights(tmp_path):
-    run = next(claim_runs(get_claim("head_signs"), tmp_path, 1))
-    model = create_model(run.recipe.model, **run.recipe.model_overrides, **SIZES)
-    rescale = next(module for module in model.modules() if isinstance(module, DistanceRescale))
-    rescale.weight.data = torch.tensor([1.0, -1.0, 0.5, -0.1, -2.0, 3.0, 1.0, 1.0])
-    model.save(run.folder)
-    assert METRICS["near_heads"](run) == 3 / 8
-
-
-def test_steps_count_from_where_the_score_stays():
-    scores = [0.2, 0.9, 0.8, None, 0.95, 0.9]
-    history = [{"step": 10 * n, "validation": {"truth": value}} for n, value in enumerate(scores, start=1)]
-    assert steps_to_reach([{"step": 5, "loss": 1.0}, *history], "truth", 0.9) == 50
-    assert steps_to_reach(history[:3], "truth", 0.9) is None
-
-
-def test_claims_with_one_folder_keep_the_core_hours_of_each_other(tmp_path, monkeypatch):
-    seconds = iter([0.0, 0.0, 3600.0, 7200.0, 9000.0, 9000.0])
-    monkeypatch.setattr("os.times", lambda: (0.0, 0.0, next(seconds), 0.0, 0.0))
-    first, second = CoreHours(tmp_path, "relations"), CoreHours(tmp_path, "absent")
-    assert [second.count(), first.count(), second.count()] == [1.0, 2.0, 2.5]
-    assert json.loads((tmp_path / "core_hours.json").read_text()) == {"relations": 2.0, "absent": 2.5}
-    write_json(tmp_path / "core_hours.json", {"relations": "x"})
-    with pytest.raises(DataError, match="delete it to count from 0"):
-        CoreHours(tmp_path, "relations")

@@ -83,27 +83,6 @@ def test_crowdflower_has_shares_and_rated_references_leave_the_references():
     assert found["metrics"]["ROUGE-L"]["tau_b"] == pytest.approx(b)
 
 
-@pytest.mark.parametrize("references", ["references.json", "Flickr8k.token.txt"])
-def test_tables_of_ratings_are_read(references):
-    rows = [("a", "a dog runs", 5), ("a", "a dog runs", 4), ("b", "boys play", 3.5)]
-    rows += [("c", "a  lady on a bike", 5), ("c", "a cat", 1)]
-    keys = ("image_id", "caption", "rating")
-    Path("ratings.json").write_text(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]))
-    Path("ratings.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in [keys, *rows]))
-    found = correlations("ratings.csv", references)
-    assert found == correlations("ratings.json", references)
-    assert found["ratings"] == found["captions"] + 1
-    # token.txt ends each caption with a period, so that the lady is no verbatim reference there
-    assert found["left_out"] == (references == "references.json")
-    assert found["metrics"]["ROUGE-L"]["tau_b"] > 0.8
-
-
-def test_constant_scores_have_no_correlation():
-    Path("ratings.csv").write_text("image_id,caption,rating\na,x y,1\nb,z,2\n")
-    found = correlations("ratings.csv", "references.json")["metrics"]["ROUGE-L"]
-    assert found == dict.fromkeys(("tau_b", "tau_c", "rho"))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -127,11 +106,3 @@ def test_bad_files_are_refused_in_a_sentence(name, content, message):
     Path(name).write_text(content + "\n")
     with pytest.raises(DataError, match=message):
         correlations(name)
-
-
-def test_references_that_are_no_caption_ids_are_refused():
-    Path("bad.txt").write_text("a dog\n")
-    with pytest.raises(DataError, match="line 1 does not have 2 columns"):
-        correlations("ExpertAnnotations.txt", "bad.txt")
-    with pytest.raises(DataError, match=r"the caption b\.jpg#0, which"):
-        correlations("ExpertAnnotations.txt", "references.json")

@@ -91,39 +91,6 @@ def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, d
         geometric_weights(model, 1, RATIOS)
 
 
-def test_each_layer_has_its_own_weight_and_each_branch_too():
-    options = {"geometry": "content", "geometry_dim": 4, "num_layers": 2, "geometry_per_layer": True, "branches": 3}
-    model = _model("gsan", **options)
-    found = geometric_weights(model, 2, RATIOS)
-    assert found.shape == (3, 2, len(RATIOS))
-    for branch, attention in enumerate(attentions_of(model, 2)):
-        phi = np.maximum(_embedded(model, RATIOS, which=1) @ _array(attention.score_bias.weight).T, 0).T
-        np.testing.assert_allclose(found[branch], phi, rtol=1e-12, atol=1e-12)
-
-
-def test_what_has_no_geometric_weight_is_refused():
-    for name, options in (("transformer", {}), ("ort", {"geometry_dim": 8}), ("mdsan", {})):
-        with pytest.raises(LegendaError, match=f"{name} has no geometric weights"):
-            geometric_weights(_model(name, **options), 1, RATIOS)
-    with pytest.raises(LegendaError, match="gsan has no layer 2; choose from 1 to 1"):
-        geometric_weights(_model("gsan"), 2, RATIOS)
-    without = legenda.create_model("aoanet", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=0)
-    with pytest.raises(LegendaError, match="aoanet has no multi-head self-attention in its encoder"):
-        attentions_of(without, 1)
-    xlan = legenda.create_model("xlan", vocab_size=9, feature_dim=6, dim=8, num_heads=2, num_layers=1)
-    with pytest.raises(LegendaError, match="xlan has no multi-head self-attention"):
-        self_attention(xlan, Regions(torch.randn(1, 3, 6)), 1)
-
-
-def test_self_attention_by_hand_without_padding(draw_regions):
-    model = _model("transformer")
-    regions = draw_regions((3, 5), dim=6)[:1]  # two of five are padding
-    (attention,) = attentions_of(model, 1)
-    x = _entered(model, regions.features[0, :3])
-    scores = _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1) / np.sqrt(4)
-    np.testing.assert_allclose(self_attention(model, regions, 1), _softmax(scores)[None], atol=1e-5)
-
-
 def test_self_attention_has_a_row_for_each_branch_and_shows_what_the_layer_used(draw_regions):
     model = _model("mdsan", num_layers=2)
     regions = draw_regions((4,), dim=6)
@@ -197,22 +164,3 @@ def test_z_of_absolute_positions_leaves_them_out_where_they_enter():
     expected = _softmax(scores[0] / scores[1])
     np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
     assert model.encoder.box_embedding is absolute_geometry
-
-
-def test_z_is_finite_where_scores_are_zero_and_leaves_padding_out(draw_regions):
-    model = _model("gsan", geometry="content", geometry_dim=4)
-    (attention,) = attentions_of(model, 1)
-    torch.nn.init.zeros_(attention.query.weight)
-    torch.nn.init.zeros_(attention.query.bias)
-    found = position_matrices(model, draw_regions((3, 5), dim=6)[:1], 1, 1)
-    assert found.shape == (2, 3, 3)
-    np.testing.assert_allclose(found.sum(axis=-1), 1)
-
-
-def test_z_needs_positions_and_one_kind_of_them():
-    with pytest.raises(LegendaError, match="transformer has no positions in its encoder"):
-        position_matrices(_model("transformer"), _grid(2, 2), 1, 1)
-    with pytest.raises(LegendaError, match="mdsan has no branch 4 in layer 1; choose from 1 to 3"):
-        position_matrices(_model("mdsan"), _grid(2, 2), 1, 4)
-    with pytest.raises(LegendaError, match="both geometry and distances"):
-        position_matrices(_model("mdsan", branches=1, geometry="query", geometry_dim=4), _grid(2, 2), 1, 1)

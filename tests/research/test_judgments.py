@@ -1,18 +1,15 @@
 """Files of judgments: what judges see, what is kept, resuming, and the numbers that follow."""
 
 import json
-import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from judgments import JudgmentFile, Pair, choose_pairs, fleiss_kappa, read_judgments, summarize_judgments
+from judgments import JudgmentFile, Pair, fleiss_kappa, read_judgments, summarize_judgments
 
 from legenda.errors import ConfigError, DataError
 
 PAIRS = [Pair(str(number), f"first {number}", f"second {number}") for number in range(6)]
-SAME = Pair("same", "a dog  runs", "a dog runs ")
 
 
 @pytest.fixture
@@ -85,33 +82,6 @@ def test_undo_returns_the_last_pair_and_goes_back_further(path):
     assert not read_judgments(path).verdicts["Ann"]
 
 
-def test_a_second_answer_to_a_pair_does_not_count(path):
-    file = open_file(path)
-    pair = file.next_question("Ann").pair
-    file.answer("Ann", pair, "equal")
-    assert file.answer("Ann", pair, "left").done == 1
-    assert list(read_judgments(path).verdicts["Ann"].values()) == ["equal"]
-
-
-def test_identical_captions_count_as_equal_when_a_judge_comes_to_them(path):
-    file = open_file(path, [*PAIRS, SAME])
-    assert file.next_question("Ann").total == 6
-    answer_all(file, "Ann", first_is_better)
-    assert Counter(read_judgments(path).reached("Ann").values()) == {"first": 6, "equal": 1}
-    report = summarize_judgments(path)
-    assert (report.results["equal_unasked"], report.results["judgments"]["equal"]) == (1, 1)
-    assert report.results["agreement"]["kappa"] is None
-
-
-def test_identical_captions_after_the_next_question_wait(path):
-    pairs = [Pair(str(number), "a", "b" if number % 2 else "a") for number in range(40)]
-    file = open_file(path, pairs)
-    question = file.answer("Ann", file.next_question("Ann").pair, "left")
-    order = [number for number, _ in file.judgments.layout("Ann")]
-    assert set(read_judgments(path).reached("Ann")) == {str(n) for n in order[: order.index(question.pair)]}
-    assert (question.done, question.total) == (1, 20)
-
-
 def test_a_cut_last_line_does_not_count_and_is_overwritten(path):
     file = open_file(path)
     answer_all(file, "Ann", first_is_better)
@@ -124,24 +94,6 @@ def test_a_cut_last_line_does_not_count_and_is_overwritten(path):
         resumed.answer("Ann", resumed.next_question("Ann").pair, "equal")
         assert path.read_bytes().startswith(b"".join(lines[:-1]))
         assert len(read_judgments(path).verdicts["Ann"]) == 6
-
-
-def test_a_failed_write_leaves_the_file_whole(path, monkeypatch):
-    file = open_file(path)
-    file.answer("Ann", file.next_question("Ann").pair, "left")
-    before = path.read_bytes()
-
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fail)
-        with pytest.raises(DataError, match=r"cannot be written \(No space left on device\)"):
-            file.answer("Ann", file.next_question("Ann").pair, "left")
-    assert file.next_question("Ann").done == 1
-    file.answer("Ann", file.next_question("Ann").pair, "left")
-    assert path.read_bytes().startswith(before)
-    assert len(read_judgments(path).verdicts["Ann"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -158,22 +110,6 @@ def test_lines_that_are_no_judgments_are_named(path, line, message):
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(DataError, match=message):
         read_judgments(path)
-
-
-def test_pairs_are_drawn_among_the_images_of_both_with_a_file():
-    first = {str(number): "a" for number in range(9)}
-    second = {str(number): "b" for number in range(1, 10)}
-    images = set("02468")
-    assert {pair.image for pair in choose_pairs(first, second, images, None, 0)} == set("2468")
-    drawn = [choose_pairs(first, second, images, 2, seed) for seed in (0, 0, 1, 2, 3)]
-    assert drawn[0] == drawn[1]
-    assert len({tuple(pair.image for pair in pairs) for pairs in drawn}) > 1
-    with pytest.raises(ConfigError, match=r"--num-images must lie in 1\.\.4"):
-        choose_pairs(first, second, images, 5, 0)
-    with pytest.raises(DataError, match="no image in the folder has captions of both"):
-        choose_pairs(first, second, {"77"}, None, 0)
-    with pytest.raises(DataError, match="all 4 images are identical"):
-        choose_pairs(second, second, images, None, 0)
 
 
 # Ten psychological subjects, 14 raters, 5 categories: a worked example with kappa 0.210.
@@ -198,10 +134,6 @@ _DIAGNOSES = """
 )
 def test_kappa_of_worked_examples(table, expected):
     assert fleiss_kappa(table) == pytest.approx(expected, abs=5e-4)
-
-
-def test_kappa_is_undefined_for_one_judge_or_one_verdict():
-    assert fleiss_kappa([]) is fleiss_kappa([[1, 0], [0, 1]]) is fleiss_kappa([[3, 0], [3, 0]]) is None
 
 
 def test_the_summary_has_shares_preference_and_agreement(path):
@@ -244,9 +176,3 @@ def test_the_interval_keeps_the_judgments_of_an_image_together(path):
     assert widths[0] == pytest.approx(widths[1])
     normal = 2 * 1.96 * np.sqrt(0.25 * 0.75 * 4 / 40)  # differences of 1 and -1
     assert widths[0] == pytest.approx(normal, rel=0.1)
-
-
-def test_a_file_without_judgments_is_refused(path):
-    open_file(path)
-    with pytest.raises(DataError, match="no judgments yet"):
-        summarize_judgments(path)

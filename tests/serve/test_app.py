@@ -195,14 +195,6 @@ def test_other_host_names_are_refused_unless_allowed(connect, settings, allowed,
         assert (answer.status_code, "--allowed-host" in answer.json()["detail"]) == (400, True), host
 
 
-def test_environment_variables_do_not_enable_telemetry(connect, monkeypatch, caplog):
-    """By default FastAPI would look for exporters and warn that none is installed."""
-    monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    assert connect().get("/health").status_code == 200
-    assert [record.getMessage() for record in caplog.records if record.name == "fastapi"] == []
-
-
 def test_requests_set_what_the_server_leaves_open():
     def request(search: SearchOptions, **fields: object) -> Request:
         return Settings(**fields).request({"m": None}, search)

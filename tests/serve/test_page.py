@@ -1,6 +1,5 @@
 """The served page in a real browser: uploads, captions, attention, errors and downloads."""
 
-import io
 import json
 import shlex
 import shutil
@@ -106,19 +105,6 @@ def test_the_selected_head_is_kept(page, scene_file):
 
 
 @pytest.mark.slow
-def test_keyboard_navigation(page):
-    page.locator(".samples .thumb").first.focus()
-    page.keyboard.press("Enter")
-    sync_api.expect(page.locator(".result")).to_have_count(2)
-    word = page.locator("button.attention-word").first
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        if word.evaluate("node => node === document.activeElement"):
-            break
-    assert page.locator(".attention-overlay.is-lit").count() == 1
-
-
-@pytest.mark.slow
 def test_invalid_uploads_show_an_error(page, scene_file, tmp_path):
     wrong = tmp_path / "letter.txt"
     wrong.write_text("dear server")
@@ -166,21 +152,6 @@ def test_pasted_and_dropped_images_are_captioned(page):
 
 
 @pytest.mark.slow
-def test_json_and_png_downloads(page, scene_file):
-    _upload(page, scene_file)
-    first = page.locator(".result").first
-    with page.expect_download() as download:
-        first.get_by_role("button", name="JSON").click()
-    saved = json.loads(Path(download.value.path()).read_text())
-    assert download.value.suggested_filename == "mine-ngsan.json"
-    assert saved["captions"][0]["words"] == first.locator(".attention-word").all_text_contents()
-    assert saved["settings"]["beam_size"] == "3"
-    with page.expect_download() as download:
-        first.get_by_role("button", name="PNG").click()
-    assert Image.open(io.BytesIO(Path(download.value.path()).read_bytes())).format == "PNG"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 def test_the_caption_and_the_chooser_are_in_view(page, scene_file, width, height):
     page.set_viewport_size({"width": width, "height": height})
@@ -221,36 +192,6 @@ def test_a_form_captions_without_javascript(browser, address, scene_file):
     page.get_by_role("button", name="Caption").click()
     sync_api.expect(page.locator(".answers")).to_contain_text("mine.png: ")
     context.close()
-
-
-@pytest.mark.slow
-def test_progress_is_shown_while_models_work(page, scene_file):
-    held: list = []
-    page.route("**/api/captions", lambda route: held.append(route))
-    _upload(page, scene_file)
-    progress = page.get_by_role("progressbar", name="Captioning")
-    sync_api.expect(progress).to_have_attribute("max", "2")
-    sync_api.expect(page.locator(".working")).to_contain_text("Captioning with ngsan, xlan 0.")
-    held.pop().continue_()
-    sync_api.expect(progress).to_have_js_property("value", 1)
-    held.pop().continue_()
-    sync_api.expect(page.locator(".result")).to_have_count(2)
-
-
-def test_the_absolute_weight_is_shown_with_that_of_uniform_attention(page, scene_file):
-    _upload(page, scene_file)
-    result = page.locator(".result").first
-    word = result.locator("button.attention-word").first
-    word.hover()
-    largest = float(result.locator(".attention-weight").inner_text())
-    count = result.locator("mask rect[fill='black']").count()
-    scale = result.locator(".attention-scale")
-    assert scale.inner_text().startswith(f"largest {largest:.2f}, ")
-    assert scale.inner_text().endswith(f" × uniform ({1 / count:.2f} in {count})")
-    bar = scale.locator(".attention-bar")
-    width = "node => node.getBoundingClientRect().width"
-    share = scale.locator(".attention-fill").evaluate(width) / bar.evaluate(width)
-    assert share == pytest.approx(largest, abs=0.02)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from legenda.evaluation.runs import CaptionerRun, load_captioner_run
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from legenda.report.images import packaged_photographs
-from legenda.serve.samples import default_photographs, sample_images
+from legenda.serve.samples import default_photographs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,10 +43,3 @@ def test_packaged_photographs_are_small_and_named_with_their_sources():
         assert f"src/legenda/assets/photographs/{path.name}" in notice
         assert path.stat().st_size <= 60_000
         assert max(Image.open(path).size) <= 640
-
-
-def test_default_photographs_one_name_are_all_offered(tmp_path):
-    photographs = [tmp_path / folder / "a.jpg" for folder in ("x", "y", "z")]
-    samples = sample_images(tmp_path, photographs, scenes=True)
-    assert list(samples)[3:] == [f"scene-{number}.png" for number in range(1, 7)]
-    assert dict(list(samples.items())[:3]) == dict(zip(("a.jpg", "a-2.jpg", "a-3.jpg"), photographs, strict=True))

@@ -113,15 +113,6 @@ def test_predicted_boxes_and_their_accuracy_are_those_of_the_release(released):
     assert Grounding.score(found, split)["accuracy"] == pytest.approx(60.0)
 
 
-def test_an_expression_without_a_near_region_teaches_nothing(released):
-    objective = BoxObjective(released_model(released), TrainingConfig(), released_split(released))
-    batch = {name: x.double() if x.is_floating_point() else x for name, x in objective.read(np.array([4])).items()}
-    assert not batch["scores"].any()
-    prepared = objective.prepare(np.array([4]), batch, 1)
-    assert prepared.normalizers == (0.0, 0.0)
-    assert [part.item() for part in prepared.finish(objective(batch)).sums] == [0.0, 0.0]
-
-
 def test_padded_regions_teach_nothing(task, data):
     """They lie on the true box here, and the loss and its gradients are those of a batch without them."""
     model = create(task, geometry="none")
@@ -169,16 +160,6 @@ def test_eight_expressions_are_learnt_by_heart(task, data, one_thread):  # noqa:
     assert accuracy == 100.0
 
 
-def test_what_validation_measures_is_known_beforehand(task, data):
-    predictions = task.predict(create(task), data.validation, np.arange(len(data.validation)), beam_size=3)
-    assert set(task.metric_names()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
-
-
-def test_the_true_box_is_right(task, data):
-    first = data.validation.expressions[0]
-    assert task.score({first.id: list(first.box)}, data.validation)["accuracy"] == 100.0
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -192,12 +173,6 @@ def test_the_true_box_is_right(task, data):
 def test_what_is_no_model_or_loss_of_the_task(task, make, message):
     with pytest.raises(LegendaError, match=message):
         make(task)
-
-
-def test_first_word_vectors(data):
-    vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
-    grounder = create(Grounding(replace(data, vectors=vectors)))
-    assert torch.equal(grounder.backbone.embedding.weight.data, torch.from_numpy(vectors))
 
 
 def test_a_run_keeps_its_words_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001

@@ -7,14 +7,12 @@ import pytest
 import torch
 
 import legenda
-from legenda import LegendaError, Regions
+from legenda import Regions
 from legenda.data.captions import CaptionDataset
 from legenda.decoding import GenerationOutput, beam_search
-from legenda.tasks import advantages
 from legenda.tasks.base import Batch
 from legenda.tasks.caption_objectives import CrossEntropy
 from legenda.tasks.config import SelfCriticalConfig
-from legenda.tasks.objectives import policy_gradient_normalizer, token_mask
 from legenda.tasks.rewards import Rewards
 from legenda.tasks.self_critical import SelfCriticalObjective
 from legenda.training import TrainingConfig
@@ -166,24 +164,6 @@ def test_rows_that_fill_up_a_beam_count_nothing(monkeypatch):
     assert loss.item() == pytest.approx((-(log_one - log_other) * half / 2).item())
 
 
-@pytest.mark.parametrize(("mean", "count"), [("token", 2 + 3), ("sequence", 2), ("max_length", 2 * LONGEST)])
-def test_what_the_sum_is_divided_by(mean, count):
-    """The end counts as a word, what follows it does not; a caption that was cut off counts all its words."""
-    counted = token_mask(padded([[1, END], [2, 1, 1]]), END)
-    assert counted.tolist() == [[[True, True, False], [True, True, True]]]
-    assert policy_gradient_normalizer(mean, counted, LONGEST) == count
-
-
-def test_advantages_on_paper():
-    rewards = torch.tensor([[1.0, 2.0, 6.0]])
-    assert advantages(rewards, "greedy", torch.tensor([[2.0]])).tolist() == [[-1.0, 0.0, 4.0]]
-    assert advantages(rewards, "mean_of_others").tolist() == [[-3.0, -1.5, 4.5]]
-    assert advantages(rewards, "mean").tolist() == [[-2.0, -1.0, 3.0]]
-    real = torch.tensor([[True, True, False]])
-    assert advantages(rewards, "mean", mask=real).tolist() == [[-0.5, 0.5, 0.0]]
-    assert advantages(rewards, "mean_of_others", mask=real).tolist() == [[-1.0, 1.0, 0.0]]
-
-
 def test_the_greedy_baseline_has_no_dropout_and_the_samples_have_it(monkeypatch):
     model, regions = captioner(dropout=0.5), image()
     modes = {}
@@ -233,19 +213,3 @@ def test_autocast_leaves_the_gradient_where_it_belongs():
     missing = [name for name, parameter in model.named_parameters() if parameter.grad is None]
     assert missing == []
     assert model.decoder.output.weight.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"num_samples": 0}, "num_samples must be"),
-        ({"max_length": 0}, "max_length must be"),
-        ({"num_samples": 1}, "a baseline mean_of_others needs training.self_critical.num_samples of at least 2"),
-        ({"rewards": {}}, "needs at least one reward"),
-        ({"rewards": {"CIDEr-D": float("nan")}}, "rewards"),
-        ({"xe_weight": 1.0}, r"xe_weight must be"),
-    ],
-)
-def test_settings_that_no_training_can_follow_are_refused(wrong, message):
-    with pytest.raises(LegendaError, match=message):
-        SelfCriticalConfig(**wrong)

@@ -10,10 +10,7 @@ import torch
 
 from legenda.data.numerals import NumberWordsData
 from legenda.data.translation import ParallelDataModule, ParallelDataset
-from legenda.errors import LegendaError
 from legenda.models.checkpoint import load_any
-from legenda.tasks.base import check_objective
-from legenda.tasks.config import ScheduledSamplingConfig
 from legenda.tasks.translate import evaluate_translator, translate
 from legenda.tasks.translation import Translation, TranslationObjective
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
@@ -82,14 +79,6 @@ def test_a_new_model_has_the_sizes_and_words_of_the_data(task, model):
     assert model.name == "translator"
 
 
-def test_a_batch_has_ends_and_padding(task, model):
-    batch = objective_of(task, model).read(np.array([3, 0]))
-    assert batch["source"].shape == (2, 6)
-    assert batch["source"][0].tolist() == [*model.encode_text("children play"), -1, -1, -1]
-    assert batch["target"][1].tolist() == model.encode_text(PAIRS["a man rides a horse"])
-    assert batch["target"][1, -1] == model.generation_config.eos_token_id
-
-
 def test_the_decoder_reads_each_word_where_it_is_to_say_the_next(task, model):
     objective = objective_of(task, model)
     positions = np.array([3, 0])
@@ -128,16 +117,6 @@ def test_smoothing_over_the_others_is_fairseqs_less_a_constant(task, model):
     torch.testing.assert_close(ours, fairseq + constant)
 
 
-def test_other_objectives_are_refused(task):
-    check_objective(task, TrainingConfig())
-    with pytest.raises(LegendaError, match=r"training\.objective='self_critical' is for captioning; translation takes"):
-        check_objective(task, TrainingConfig(objective="self_critical"))
-    with pytest.raises(
-        LegendaError, match=r"training\.scheduled_sampling is for captioning; leave it out for translation"
-    ):
-        check_objective(task, TrainingConfig(scheduled_sampling=ScheduledSamplingConfig(increment=0.1)))
-
-
 @pytest.mark.parametrize("options", [{}, {"norm": "in"}], ids=["plain", "nsa"])
 def test_eight_pairs_are_learned_to_the_letter(task, options):
     torch.manual_seed(0)
@@ -154,13 +133,6 @@ def test_eight_pairs_are_learned_to_the_letter(task, options):
     assert task.score(predictions, task.train) == pytest.approx(
         dict.fromkeys(("BLEU", "tokenized BLEU", "chrF", "exact"), 100.0)
     )
-
-
-def test_scores_of_some_of_a_split(task):
-    predictions = {"s3": "Kinder spielen.", "s0": "ein Mann"}
-    scores = task.score(predictions, task.train)
-    assert scores["exact"] == 50.0
-    assert set(scores) == set(task.metric_names())
 
 
 def test_translations_depend_on_no_other_sentence_and_keep_the_mode(model):
@@ -217,11 +189,6 @@ def test_a_run_can_begin_with_the_words_of_another(run):
     model = task.create("translator", TINY, folder)
     assert model.vocabulary == load_any(folder).vocabulary
     assert model.vocabulary != task.data.vocabulary
-
-
-def test_models_of_other_tasks_are_refused(task):
-    with pytest.raises(LegendaError, match="transformer is a model for captioning, not for translation; choose from"):
-        task.create("transformer", {})
 
 
 def test_the_example_of_the_documentation_runs(run, tmp_path, monkeypatch, capsys):

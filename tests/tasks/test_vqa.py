@@ -11,10 +11,7 @@ from safetensors.torch import load_file
 from legenda import LegendaError, Regions
 from legenda.data.question_configs import SceneQuestionsData
 from legenda.data.questions import QuestionDataModule, QuestionDataset
-from legenda.data.scenes import FEATURE_DIM
-from legenda.data.vqa import Question
 from legenda.importers import load as load_released
-from legenda.metrics.vqa import Annotation
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
@@ -113,25 +110,6 @@ def test_a_batch_has_questions_and_soft_targets(task, data):
         assert words == question.text.rstrip("?").split()
 
 
-def test_what_validation_measures_is_known_beforehand(task, data):
-    predictions = task.predict(create(task).eval(), data.validation, np.arange(len(data.validation)), beam_size=3)
-    assert set(task.metric_names()) == set(task.score(predictions, data.validation)) >= {"accuracy"}
-
-
-def test_some_questions_are_scored_alone(task, data):
-    first = data.validation.questions[0]
-    right = {first.id: first.annotation.answers[0]}
-    assert task.score(right, data.validation)["accuracy"] == 100.0
-
-
-def test_first_word_vectors(data):
-    vectors = np.arange(len(data.vocabulary) * 16, dtype=np.float32).reshape(-1, 16)
-    mcan = create(Vqa(replace(data, vectors=vectors)))
-    assert torch.equal(mcan.backbone.embedding.weight.data, torch.from_numpy(vectors))
-    with pytest.raises(LegendaError, match="the word vectors have 16 dimensions but mcan takes 20"):
-        create(Vqa(replace(data, vectors=vectors)), word_dim=20)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -148,11 +126,6 @@ def test_what_is_no_model_or_loss_of_the_task(task, make, message):
         make(task)
 
 
-def test_a_model_with_geometry_needs_boxes(data):
-    with pytest.raises(LegendaError, match="holds no boxes, which mcan needs"):
-        create(Vqa(replace(data, has_boxes=False)))
-
-
 def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path, one_thread):  # noqa: ARG001
     task, training = Vqa(data), TrainingConfig(epochs=2, batch_size=4, monitor="accuracy", eval_every=1)
     trained = train("mcan", {**SIZES, "geometry": "query"}, task, (training,), tmp_path / "run", sections={})
@@ -167,28 +140,6 @@ def test_a_run_keeps_words_and_answers_and_is_continued_with_them(data, tmp_path
     )
     continued = Vqa(others).create("mcan", SIZES, tmp_path / "run")
     assert (continued.vocabulary, continued.answers) == (data.vocabulary, data.answers)
-
-
-def test_no_prediction_is_made_for_no_question(task, data):
-    assert task.predict(create(task), data.validation, np.array([], dtype=int), beam_size=1) == {}
-
-
-def test_more_questions_than_are_worked_through_at_once(task):
-    regions = Regions(torch.zeros(1, 2, FEATURE_DIM), torch.tensor([[[0.0, 0, 1, 1], [0, 0, 0.5, 1]]]))
-    questions = tuple(
-        Question(str(n), "scene", "what is here?", Annotation(("yes",) * 10, "size", "yes/no")) for n in range(230)
-    )
-    parts = []
-
-    def read(positions):
-        parts.append(len(positions))
-        return Regions(regions.features.expand(len(positions), -1, -1), regions.boxes.expand(len(positions), -1, -1))
-
-    split = QuestionDataset(questions, read, "nothing", "none")
-    predictions = task.predict(create(task), split, np.arange(230), beam_size=1)
-    assert list(predictions) == [str(n) for n in range(230)]
-    assert sum(parts) == 230
-    assert max(parts) <= 100
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,7 @@ from collections import Counter
 import pytest
 
 from legenda.errors import ConfigError
-from legenda.text import ptb_tokenize
 from legenda.text.tokenizers import create_tokenizer, tokenize_question
-
-
-def test_ptb_is_the_tokenizer_of_the_metrics():
-    assert create_tokenizer("ptb") is ptb_tokenize
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -68,16 +67,3 @@ def test_a_second_signal_is_not_held_back():
             _interrupt_twice(SignalFlag())
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_other_threads_leave_the_handlers_alone():
-    flag, found = SignalFlag(), []
-
-    def listen():
-        with flag.listen():
-            found.append([signal.getsignal(number) for number in SIGNALS])
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    thread.join()
-    assert found == [[signal.getsignal(number) for number in SIGNALS]]

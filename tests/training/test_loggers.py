@@ -66,13 +66,6 @@ def test_wandb_gets_them_where_the_environment_names_a_project(packages, tmp_pat
     assert packages.metrics == [({"loss": 0.5, "validation/CIDEr-D": 0.25}, 20)]
 
 
-def test_no_logger_where_neither_is_installed(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_PROJECT", "captions")
-    for name in ("torch.utils.tensorboard", "wandb"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert open_loggers(tmp_path, 0) == []
-
-
 def test_the_table_has_a_line_for_each_number(tmp_path):
     open_history(tmp_path, 0)
     add_record(tmp_path, RECORD)

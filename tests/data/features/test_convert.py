@@ -1,14 +1,11 @@
 """Converting between kinds of stores keeps every number, and says so by a checksum."""
 
-import json
-import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from legenda.data.features import FeatureStore, write_store
+from legenda.data.features import write_store
 from legenda.data.features.convert import convert
 from legenda.data.features.readers import open_features
 from legenda.errors import DataError
@@ -51,24 +48,12 @@ def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype
     assert len(checksums) == 1
 
 
-def test_ids_may_be_names_of_files_that_are_no_text(tmp_path):
-    source = make(tmp_path / "a.safetensors", ("\udcff", "b"))
-    paths = [source, *(tmp_path / name for name in ("b.hdf5", "c", "d.safetensors"))]
-    assert len({convert([before], after).checksum for before, after in pairwise(paths)}) == 1
-    assert {*open_features(paths[-1]).ids} == {"\udcff", "b"}
-
-
 def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
     source = make(tmp_path / "a.safetensors", ("1", "2", "3"))
     outs = ("b.safetensors", "b.hdf5", "b")
     assert len({convert([source], tmp_path / out, dtype="float16").checksum for out in outs}) == 1
     other = make(tmp_path / "other.safetensors", ("1", "2", "4"))
     assert len({convert([path], tmp_path / f"{path.stem}.h5").checksum for path in (source, other)}) == 2
-
-
-def test_49_regions_without_boxes_stay_without(tmp_path):
-    write_store(tmp_path / "a.safetensors", [("1", np.ones((49, 2)), None)], extractor="own-1")
-    assert not convert([tmp_path / "a.safetensors"], tmp_path / "b.hdf5").has_boxes
 
 
 def test_parts_are_joined_in_their_order(tmp_path):
@@ -93,18 +78,6 @@ def test_what_does_not_belong_together_is_refused(tmp_path, second, message):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
 
 
-def test_an_unnamed_extractor_can_be_named_once(tmp_path):
-    shutil.rmtree(tmp_path / "folder", ignore_errors=True)
-    (tmp_path / "folder").mkdir()
-    np.savez(tmp_path / "folder" / "1.npz", feat=np.ones((2, 3)))
-    convert([tmp_path / "folder"], tmp_path / "a.hdf5", extractor="bottom-up")
-    assert open_features(tmp_path / "a.hdf5").extractor == "bottom-up"
-    convert([tmp_path / "a.hdf5"], tmp_path / "b", extractor="bottom-up")
-    assert json.loads((tmp_path / "b" / "legenda.json").read_text()) == {"extractor": "bottom-up"}
-    with pytest.raises(DataError, match="made by the extractor bottom-up; it cannot become other"):
-        convert([tmp_path / "b"], tmp_path / "c.hdf5", extractor="other")
-
-
 @pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
 def test_too_large_for_float16_is_named_and_nothing_is_written(tmp_path, out):
     write_store(tmp_path / "a.safetensors", [("1", np.full((1, 2), 1e5), None)], extractor="x", dtype="float32")
@@ -122,19 +95,3 @@ def test_where_to_write_is_checked(tmp_path):
     with pytest.raises(DataError, match="at least one feature store"):
         convert([], tmp_path / "b.hdf5")
     assert open_features(source).ids == IDS
-
-
-@pytest.mark.parametrize("out", ["b.safetensors", "b.hdf5", "b"])
-def test_what_differs_from_its_source_gets_no_name(tmp_path, monkeypatch, out):
-    source = make(tmp_path / "a.safetensors")
-
-    def opened(path: Path, **_: None) -> FeatureStore:
-        if path == source:
-            return open_features(path)
-        assert not (tmp_path / out).exists()  # a kill while it is read leaves nothing that looks complete
-        return open_features(make(tmp_path / "other.safetensors", width=4))
-
-    monkeypatch.setattr("legenda.data.features.convert.open_features", opened)
-    with pytest.raises(DataError, match=f"{out} is not what was to be written to it"):
-        convert([source], tmp_path / out)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.safetensors", "other.safetensors"}

@@ -71,16 +71,6 @@ def test_every_store_gives_back_what_was_written_in_any_order(data, counts, widt
         store.check()
 
 
-def test_every_finite_float16_is_read_to_the_bit(tmp_path):
-    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)].reshape(-1, 64)
-    images: list[Image] = [("all", halves[:700], None), ("rest", halves[700:], None)]
-    read = write(tmp_path / "f.safetensors", images, "float16").read(["rest", "all"])
-    assert read.features.dtype == np.float16
-    np.testing.assert_array_equal(read.features[1, :700].view(np.uint16), halves[:700].view(np.uint16))
-    np.testing.assert_array_equal(read.features[0, : len(halves) - 700].view(np.uint16), halves[700:].view(np.uint16))
-
-
 def test_the_file_is_an_ordinary_safetensors_file(tmp_path):
     images = make_images([2, 3], 4)
     write(tmp_path / "f.safetensors", images)
@@ -97,14 +87,6 @@ def test_a_pickled_store_opens_the_file_anew(tmp_path):
     travelling = pickle.dumps(store)
     assert len(travelling) < 1000
     assert_holds(pickle.loads(travelling), images, [1, 0])
-
-
-def test_boxes_barely_outside_are_cut_to_the_image(tmp_path):
-    boxes = np.array([[-0.0005, 0, 0.5, 1.0005]], np.float32)
-    store = write(tmp_path / "f.safetensors", [("a", np.ones((1, 2)), boxes)])
-    read = store.read(["a"]).boxes
-    assert read is not None
-    assert read.tolist() == [[[0, 0, 0.5, 1]]]
 
 
 ONE = np.ones((2, 3), np.float32)
@@ -130,11 +112,6 @@ def test_what_no_model_could_use_is_not_written(tmp_path, images, message):
     with pytest.raises(DataError, match=rf"f\.safetensors.*{message}"):
         write_store(tmp_path / "f.safetensors", images, extractor="ours-1")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_is_no_place_for_a_store(tmp_path):
-    with pytest.raises(DataError, match="is a folder"):
-        write_store(tmp_path, make_images([1], 2), extractor="ours-1")
 
 
 BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
@@ -262,14 +239,3 @@ def test_a_changed_bit_is_found_by_the_checksum_of_its_image(tmp_path, boxes, dt
             store.verify(1)
         store.verify(0)
         store.verify(2)
-
-
-def test_a_file_without_checksums_is_read(tmp_path):
-    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {}, {}))
-    store.read([0])
-    store.verify(0)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"absent\.safetensors does not exist"):
-        PackedFeatureStore(tmp_path / "absent.safetensors")

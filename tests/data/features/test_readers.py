@@ -227,10 +227,6 @@ def test_a_file_with_grids_and_regions_is_chosen_from(tmp_path):
         open_features(f"{tmp_path}/f.tsv:grids")
 
 
-def test_an_hdf5_file_is_known_by_its_content(tmp_path):
-    assert len(open_features(write_hdf5(tmp_path / "features.dat"))) == 3
-
-
 @pytest.mark.parametrize("zipped", [True, False])
 def test_grids_of_grid_feats_vqa_are_pooled_to_7_by_7(tmp_path, zipped):
     grids = torch.randn(2, 1, 5, 14, 21)
@@ -268,12 +264,6 @@ def test_bottom_up_features_are_read_in_either_orientation(tmp_path):
         read = store.read([store.index(image)])
         assert np.array_equal(read.features[0], features_of(image, width=2048))
         assert read.boxes[0] == pytest.approx(SHARES)
-
-
-def test_the_folder_of_the_features_may_have_no_name(tmp_path, monkeypatch):
-    np.save(tmp_path / "1.npy", np.ones((2, 3)))
-    monkeypatch.chdir(tmp_path)
-    assert open_features("").ids == ("1",)
 
 
 def test_boxes_a_pixel_outside_are_cut_and_others_refused(tmp_path):
@@ -333,57 +323,6 @@ def test_an_image_that_is_not_there_is_named_and_never_invented(tmp_path, kind):
         store.read([3])
 
 
-def test_a_half_written_hdf5_file_is_refused(tmp_path):
-    content = write_hdf5(tmp_path / "f.hdf5").read_bytes()
-    for share in (0.0, 0.1, 0.5, 0.99):
-        (tmp_path / "cut.hdf5").write_bytes(content[: int(share * len(content))])
-        with pytest.raises(DataError, match=r"cut\.hdf5"):
-            open_features(tmp_path / "cut.hdf5").check()
-
-
-@pytest.mark.parametrize(
-    ("cut", "message"),
-    [
-        (-2, r"image '30' cannot be read"),
-        (-131, r"image '30' cannot be read \(its line has 5 columns"),
-        (-17, "image '30' has features of width 7, but the first image 8"),
-    ],
-)
-def test_a_truncated_tsv_names_the_image(tmp_path, cut, message):
-    path = write_tsv(tmp_path / "f.tsv")
-    path.write_bytes(path.read_bytes()[:cut])
-    store = open_features(path)
-    store.read(["9", "25"])
-    with pytest.raises(DataError, match=message):
-        store.read(["30"])
-
-
-def test_damaged_files_of_a_folder_are_named(tmp_path):
-    folder = write_cocobu(tmp_path)
-    whole = (folder / "25.npz").read_bytes()
-    store = open_features(folder)
-    for content in (b"", whole[: len(whole) // 2], b"no array at all", whole[:-40]):
-        (folder / "25.npz").write_bytes(content)
-        with pytest.raises(DataError, match=r"cocobu_att: image '25' cannot be read"):
-            store.read(["9", "25"])
-    np.savez(folder / "25.npz", allow_pickle=True, feat=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(DataError, match=r"'25' cannot be read .*allow_pickle=False"):
-        store.read(["25"])
-    np.savez(folder / "25.npz", one=np.ones(2), two=np.ones(2))
-    with pytest.raises(DataError, match=r"it holds one, two, and neither feat nor x"):
-        store.read(["25"])
-
-
-def test_a_box_or_size_that_is_missing_is_named(tmp_path):
-    folder, sizes = write_cocobu(tmp_path), write_sizes(tmp_path)
-    (tmp_path / "cocobu_box" / "25.npy").unlink()
-    with pytest.raises(DataError, match=r"image '25' cannot be read .*No such file"):
-        open_features(folder, sizes=sizes).read(["25"])
-    sizes.write_text(json.dumps({"images": []}))
-    with pytest.raises(DataError, match=r"captions\.json has no size for image '9'"):
-        open_features(folder, sizes=sizes).read(["9"])
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -399,22 +338,6 @@ def test_a_file_without_sizes_is_named(tmp_path, content, message):
         open_features(folder, sizes=tmp_path / "captions.json").read(["9"])
 
 
-@pytest.mark.parametrize("name", ["f.tsv", "f.hdf5", "f.safetensors", "folder"])
-def test_a_missing_store_is_named(tmp_path, name):
-    with pytest.raises(DataError, match=f"{name} does not exist"):
-        open_features(tmp_path / name)
-
-
-def test_a_store_without_images_is_refused(tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "f.tsv").write_text("")
-    with h5py.File(tmp_path / "f.hdf5", "w") as file:
-        file["something"] = np.ones(3)
-    for name in ("folder", "f.tsv", "f.hdf5"):
-        with pytest.raises(DataError, match=rf"{name} holds no features of any image; name "):
-            open_features(tmp_path / name)
-
-
 def test_an_image_that_stands_twice_is_refused(tmp_path):
     (tmp_path / "f.tsv").write_text("".join(tsv_line("7", features_of("7")) + "\n" for _ in range(2)))
     with pytest.raises(DataError, match="holds image '7' twice"):
@@ -423,12 +346,3 @@ def test_an_image_that_stands_twice_is_refused(tmp_path):
     np.save(folder / "25.npy", features_of("25"))
     with pytest.raises(DataError, match=r"25\.npy and 25\.npz for one image"):
         open_features(folder)
-
-
-def test_a_heading_and_a_text_without_tabs(tmp_path):
-    heading = "image_id\timage_w\timage_h\tnum_boxes\tboxes\tfeatures\n"
-    (tmp_path / "f.tsv").write_text(heading + tsv_line("7", features_of("7")) + "\n\n")
-    assert open_features(tmp_path / "f.tsv").ids == ("7",)
-    (tmp_path / "f.tsv").write_text("a caption\n")
-    with pytest.raises(DataError, match="line 1 has no tabs"):
-        open_features(tmp_path / "f.tsv")

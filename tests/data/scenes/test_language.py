@@ -1,18 +1,12 @@
 """References are true of their scenes, and captions with one error are false for that error."""
 
-import re
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from legenda.data.scenes import Scene, check_caption, make_scenes, references
-from legenda.data.scenes.language import PairClaim, SizeClaim, read_claim
-from legenda.data.scenes.world import axis_of
+from legenda.data.scenes.language import read_claim
 
 SCENES = tuple(make_scenes("val", 600, seed=3))
 WAYS = {"horizontal": "side by side", "vertical": "one above the other"}
-WORDS = sorted({word for scene in SCENES[:60] for caption in references(scene) for word in caption.split()})
 
 
 def of(family: str) -> list[Scene]:
@@ -33,15 +27,6 @@ def test_references_are_the_same_each_time_and_only_of_the_own_scene():
     assert [references(scene) for scene in SCENES[:30]] == [references(scene) for scene in SCENES[:30]]
     strange = sum(check_caption(references(one)[0], other).true for one in SCENES[:40] for other in SCENES[40:80])
     assert strange <= 0.05 * 40 * 40  # true by luck, as of two black circles in two scenes
-
-
-def test_of_five_near_references_one_says_next_to_one_close_to_and_three_the_way_to_stand():
-    for scene in of("near"):
-        way = axis_of(scene.first, scene.second)
-        assert way is not None
-        forms = [re.sub(r"\ban? \w+ \w+\b", "THING", caption) for caption in references(scene)]
-        three = [f"THING and THING {WAYS[way]}"] * 3
-        assert sorted(forms) == sorted(["THING next to THING", "THING close to THING", *three])
 
 
 def test_no_kind_of_sentence_is_true_of_a_scene_of_another_family():
@@ -85,23 +70,3 @@ def test_what_is_outside_the_grammar_claims_nothing_and_is_false(caption):
         verdict = check_caption(caption, scene)
         assert (verdict.true, verdict.reason) == (False, "not a sentence of the grammar")
         assert {"near": verdict.pair, "size": verdict.size, "bind": verdict.bind}[scene.family] is False
-
-
-def test_capitals_spaces_and_a_full_stop_do_not_matter():
-    claim = PairClaim(("red", "circle"), ("orange", "star"), None)
-    assert read_claim("a red circle next to an orange star") == claim
-    assert read_claim("a red circle close to an orange star") == claim
-    assert read_claim("  A red circle  next to an Orange star. ") == claim
-    assert read_claim("the blue ring is smaller than the red one") == SizeClaim("ring", "red", "blue")
-
-
-salad = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
-
-
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(caption=salad | st.text(max_size=40), number=st.integers(0, len(SCENES) - 1))
-def test_any_text_can_be_checked(caption, number):
-    verdict = check_caption(caption, SCENES[number])
-    assert verdict.true == (verdict.reason == "")
-    if read_claim(caption) is None:
-        assert not verdict.true

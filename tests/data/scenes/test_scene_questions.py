@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from legenda.data.scenes import Scene, Thing, draw_scene, find_things, make_scenes
-from legenda.data.scenes.questions import GEOMETRIC, MOST_WORDS, PER_SCENE, SceneQuestion, ask
-from legenda.text.tokenizers import tokenize_question
+from legenda.data.scenes.questions import GEOMETRIC, PER_SCENE, SceneQuestion, ask
 
 SCENES = tuple(make_scenes("train", 900, seed=11))
 ASKED = [(scene, question) for scene in SCENES for question in ask(scene)]
@@ -92,16 +91,6 @@ def test_every_scene_has_as_many_questions_about_its_family_and_one_control():
         assert found[-1] not in GEOMETRIC
         assert [question.text for question in ask(scene)] == [question.text for question in ask(replace(scene))]
     assert {question.question_type for _, question in ASKED} == {*GEOMETRIC, "count", "existence", "color", "shape"}
-
-
-def test_no_question_is_longer_than_it_says():
-    assert max(len(tokenize_question(question.text)) for _, question in ASKED) == MOST_WORDS == 10
-
-
-def test_answers_have_the_types_of_vqa():
-    for _, question in ASKED:
-        expected = "yes/no" if question.answer in ("yes", "no") else "number" if question.answer in "4567" else "other"
-        assert question.answer_type == expected
 
 
 @pytest.mark.parametrize("kind", ["near", "size", "stand", "existence"])

@@ -1,14 +1,11 @@
 """Moving scenes: true captions, motions that depend on the order of frames, and features from the pixels."""
 
-import numpy as np
 import pytest
 
 from legenda.data.scenes.video import (
     FRAMES,
     MOTIONS,
-    VIDEO_FEATURE_DIM,
     make_video_scene,
-    video_features,
     video_references,
     video_scores,
 )
@@ -56,26 +53,6 @@ def test_references_are_five_and_true_and_others_are_not():
     scores = video_scores(captions, dict.fromkeys(captions, left))
     assert scores == {"truth": 0.25, "thing": 0.5, "motion": 0.5}
     assert video_scores({}, {}) == {"truth": None, "thing": None, "motion": None}
-
-
-def test_one_frame_says_nothing_of_the_motion():
-    """Every motion's frames are those of its reverse: the same range of places and sizes in the other order."""
-    for motion, reverse in (("left", "right"), ("up", "down"), ("grows", "shrinks")):
-        one, other = (
-            np.array([[t.x, t.y, t.size] for s in range(600) for t in make_video_scene("t", s * 6 + n).things])
-            for n in (MOTIONS.index(motion), MOTIONS.index(reverse))
-        )
-        assert np.abs(one.mean(axis=0) - other.mean(axis=0)).max() < 0.05
-        assert np.abs(one.std(axis=0) - other.std(axis=0)).max() < 0.05
-
-
-def test_features_tell_kind_and_place_of_each_frame():
-    scene = SCENES[1]
-    frames = video_features(scene)
-    assert frames.shape == (FRAMES, VIDEO_FEATURE_DIM)
-    assert np.array_equal(frames[0, :-3], frames[-1, :-3])  # the patch is the same everywhere
-    for frame, thing in zip(frames, scene.things, strict=True):
-        assert (frame[-3:] + 1) / 2 == pytest.approx([thing.x, thing.y, thing.size], abs=0.01)
 
 
 def test_splits_and_seeds_differ():

@@ -5,19 +5,13 @@ from itertools import combinations
 import pytest
 
 from legenda.data.scenes import FAMILIES, Scene, Thing, make_scene, make_scenes
-from legenda.data.scenes.world import APART, TOUCHING, axis_of, gaps, next_to
+from legenda.data.scenes.world import TOUCHING, axis_of, gaps, next_to
 
 SCENES = tuple(make_scenes("train", 450, seed=5))
 
 
 def family(name: str) -> list[Scene]:
     return [scene for scene in SCENES if scene.family == name]
-
-
-def others(scene: Scene) -> list[tuple[Thing, Thing]]:
-    """Every two things of a scene but its pair."""
-    pair = {scene.first, scene.second}
-    return [both for both in combinations(scene.things, 2) if set(both) != pair]
 
 
 def test_families_take_turns_and_so_share_any_count_evenly():
@@ -34,14 +28,6 @@ def test_a_scene_has_four_to_seven_things_no_two_of_a_kind_inside_the_image():
             assert 0 < y1 < y2 < 1
             assert 0.05 < thing.size <= 0.18
     assert {len(scene.things) for scene in SCENES} == {4, 5, 6, 7}
-
-
-def test_only_the_pair_of_a_near_scene_is_close():
-    """Every other two things, in every family, lie the apart gap from each other on one axis at least."""
-    for scene in SCENES:
-        for a, b in others(scene):
-            assert max(gaps(a, b)) >= APART - 1e-9, scene.id
-        assert next_to(scene.first, scene.second) == (scene.family == "near"), scene.id
 
 
 def test_near_scenes_have_one_pair_that_almost_touches_and_nothing_in_common():
@@ -92,13 +78,6 @@ def test_no_scene_of_one_split_comes_again_in_another():
     splits = [{scene.things for scene in make_scenes(split, 60)} for split in ("train", "val", "test")]
     assert all(len(split) == 60 for split in splits)
     assert len(splits[0] | splits[1] | splits[2]) == 180
-
-
-def test_a_scene_is_the_same_on_every_machine():
-    """A change of these numbers makes another data set of every one that was ever reported."""
-    thing = make_scene("train", 0).things[0]
-    assert thing.kind == ("brown", "diamond")
-    assert (thing.x, thing.y, thing.size) == pytest.approx((0.8366433, 0.6867590, 0.0802126), abs=1e-6)
 
 
 @pytest.mark.parametrize(
