@@ -2,14 +2,19 @@
 
 import dataclasses
 import math
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from small_runs import DATA, TRAINING, open_scenes, run
 
+from legenda.data.captions import DataModule
 from legenda.errors import LegendaError
 from legenda.run_folder import STATE
+from legenda.tasks.base import describe_split
+from legenda.text import Vocabulary
 from legenda.training import StepDecay, TrainingConfig, is_finished
 from legenda.training.checkpoint import read_progress
 
@@ -74,6 +79,55 @@ def test_a_file_in_place_of_the_folder_is_refused_and_left_alone(tmp_path):
     with pytest.raises(LegendaError, match=r"run is a file; name a folder with --out"):
         run(tmp_path / "run")
     assert (tmp_path / "run").read_text() == "dear all"
+
+
+def with_captions(change) -> DataModule:
+    """The scenes with other captions for training, and the vocabulary that follows from these."""
+    references = tuple(tuple(map(change, captions)) for captions in DATA.train.references)
+    train = dataclasses.replace(DATA.train, references=references)
+    return dataclasses.replace(
+        DATA, train=train, vocabulary=Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (lambda text: re.sub(r"\bred\b", "redd", text), r"other data \(line \d+ of vocabulary.txt is red there, redd"),
+        (
+            lambda text: " ".join(reversed(text.split())),
+            r"other data \(data_digest.train is 24 examples, ",
+        ),
+    ],
+)
+def test_data_that_changed_are_refused_and_the_difference_named(completed_run, change, difference):
+    before = contents(completed_run)
+    with pytest.raises(LegendaError, match=difference):
+        run(completed_run, data=with_captions(change))
+    assert before == contents(completed_run)
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    text: str
+    answers: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    questions: tuple[Question, ...]
+    read: Callable[[], None]
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+
+def test_the_digest_of_a_split_covers_records_and_no_functions():
+    def describe(answer: str) -> str:
+        return describe_split(Questions((Question("what is it?", ("a cat", answer)),), lambda: None))
+
+    assert describe("a dog") == describe("a dog") != describe("a dot")
+    assert describe("a dog").startswith("1 examples, sha256 ")
 
 
 @pytest.mark.parametrize("name", ["config.json", STATE])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -143,6 +146,24 @@ class Task(ABC):
     @abstractmethod
     def score(predictions: Mapping[str, Any], split: Any) -> dict[str, float | None]:
         """Return the scores of predictions for a split, or for some of its examples."""
+
+
+def describe_split(split: Split) -> str:
+    """Return the number of examples of a split and a digest of their ids and annotations; features do not count."""
+    fields = [field.name for field in dataclasses.fields(split)] if dataclasses.is_dataclass(split) else ["ids"]
+    digest = hashlib.sha256()
+    for name in fields:
+        value = getattr(split, name)
+        if isinstance(value, tuple | list):
+            for entry in value:
+                digest.update(json.dumps(entry, default=_fields).encode())
+    return f"{len(split)} examples, sha256 {digest.hexdigest()[:16]}"
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Return a dataclass as a dictionary, and None for other values that JSON does not have."""
+    is_record = dataclasses.is_dataclass(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)} if is_record else None
 
 
 def predict_split(

@@ -21,13 +21,13 @@ from legenda.models.checkpoint import check_sizes, find_model, inherit_generatio
 from legenda.models.registry import configure
 from legenda.models.weights import load_weights
 from legenda.run_folder import WEIGHTS, read_config
-from legenda.tasks.base import Task, check_objective
+from legenda.tasks.base import Task, check_objective, describe_split
 from legenda.training.config import TrainingConfig
 from legenda.training.distributed import autocast_plugin, describe_idle_devices, shard
 from legenda.training.environment import describe_environment
 from legenda.training.evaluation_loop import check_monitor
 from legenda.training.loop import TrainingLoop
-from legenda.training.run_folder import init_run_dir
+from legenda.training.run_folder import DATA_DIGEST, init_run_dir
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -99,6 +99,7 @@ def train(
     if init_from is not None:
         config["init_from"] = to_json(init_from, folder)
     config |= {"task": task.name, "extractor": task.extractor, "environment": describe_environment(folder)}
+    config[DATA_DIGEST] = {"train": describe_split(task.train), "validation": describe_split(task.validation)}
     with locked(folder) if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
             init_run_dir(folder, config, model)

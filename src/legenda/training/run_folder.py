@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from legenda.errors import CheckpointError
-from legenda.io import write_json
+from legenda.io import read_text, write_json
 from legenda.models.base import Model
 from legenda.run_folder import CONFIG, STATE, WEIGHTS, read_config
 from legenda.training.checkpoint import read_progress
 from legenda.training.config import stage_name
 
 _DELETE = "delete the folder to start again"
+DATA_DIGEST = "data_digest"
+"""The section with a digest of the training and of the validation examples."""
 _KEPT = ("environment",)
 """Sections that stay those of the first call."""
 
@@ -45,11 +49,13 @@ def init_run_dir(folder: Path, config: dict[str, Any], model: Model) -> None:
         old, new = read_config(folder, _DELETE), json.loads(json.dumps(config))
         new = {name: part for name, part in new.items() if name not in _KEPT and part is not None}
         new |= {name: part for name, part in old.items() if name in _KEPT}
-        found = _difference(_with_epochs_of(new, old), new)
+        found, kind = _difference(_with_epochs_of(new, old), new), "settings"
+        if found is None or found[0].startswith(DATA_DIGEST):
+            found, kind = _vocabulary_difference(folder, model) or found, "data"
         if found is not None:
             name, before, now = found
             raise CheckpointError(
-                f"{folder} holds a run with other settings ({name} is {before} there, {now} here); name another folder "
+                f"{folder} holds a run with other {kind} ({name} is {before} there, {now} here); name another folder "
                 f"with --out, or {_DELETE}"
             )
         if old != new:
@@ -96,6 +102,19 @@ def _difference(old: Any, new: Any, name: str = "") -> tuple[str, str, str] | No
         return next(filter(None, found), None)
     before, now = (value if isinstance(value, str) else json.dumps(value) for value in (old, new))
     return name.replace("model.options.", "model."), before, now
+
+
+def _vocabulary_difference(folder: Path, model: Model) -> tuple[str, str, str] | None:
+    """Return the first line that differs in a list of words or answers, as `_difference` does."""
+    with TemporaryDirectory() as name:
+        model.save_vocabulary(Path(name))
+        for path in sorted(Path(name).glob("*.txt")):
+            if (folder / path.name).exists():
+                lines = (read_text(file, _DELETE).split("\n") for file in (folder / path.name, path))
+                for number, (before, now) in enumerate(zip_longest(*lines, fillvalue="missing"), start=1):
+                    if before != now:
+                        return f"line {number} of {path.name}", before, now
+    return None
 
 
 def _is_partial(path: Path) -> bool:
