@@ -20,10 +20,10 @@ from legenda.extractors.base import Extractor, find_mismatch
 from legenda.extractors.registry import is_of_frames, is_registered, load_extractor, needs_no_file, split_name
 from legenda.models import Captioner
 from legenda.models.base import Model
-from legenda.models.checkpoint import find_model, load, load_any
+from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights
 from legenda.recipes import Data
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS, read_config
+from legenda.run_folder import CONFIG, STAGE_WEIGHTS
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
 
@@ -168,10 +168,10 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
 
 def load_captioner_run(name: str | Path, compute: ComputeOptions = CPU) -> CaptionerRun:
     """Load the run of a captioner; otherwise as `load_run`."""
-    folder = find_model(name)
-    model = load(folder)
-    compute.apply(model)
-    return CaptionerRun(folder, model, read_config(folder), **_permissions(compute))
+    run = load_run(name, compute)
+    if not isinstance(run, CaptionerRun):
+        raise not_a_captioner(run.folder, run.model)
+    return run
 
 
 def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
@@ -180,9 +180,8 @@ def load_run(name: str | Path, compute: ComputeOptions = CPU) -> Run:
     Raise LegendaError for a file that is missing or damaged.
     """
     folder = find_model(name)
-    model = load_any(folder)
+    model, config = load_with_config(folder)
     compute.apply(model)
-    config = read_config(folder)
     kind: Any = CaptionerRun if isinstance(model, Captioner) else Run
     return kind(folder, model, config, **_permissions(compute))
 

@@ -71,8 +71,13 @@ def load(folder: str | Path) -> Captioner:
     """
     model = load_any(folder)
     if not isinstance(model, Captioner):
-        raise CheckpointError(f"{folder} holds {model.name}, which is no captioner; use legenda evaluate {folder}")
+        raise not_a_captioner(folder, model)
     return model
+
+
+def not_a_captioner(folder: str | Path, model: Model) -> CheckpointError:
+    """Return the error about a folder with a model of another task."""
+    return CheckpointError(f"{folder} holds {model.name}, which is no captioner; use legenda evaluate {folder}")
 
 
 @as_checkpoint_error()
@@ -119,20 +124,27 @@ def _set_generation_config(model: Model, section: Mapping[str, Any]) -> None:
         raise ConfigError("generation_config names token ids outside the vocabulary")
 
 
-@as_checkpoint_error()
 def load_any(folder: str | Path) -> Model:
     """Return the model of a folder, of any task; otherwise as `load`."""
-    folder = find_model(folder)
-    path = folder / CONFIG
+    return load_with_config(find_model(folder))[0]
+
+
+@as_checkpoint_error()
+def load_with_config(folder: Path) -> tuple[Model, Any]:
+    """Return the model of a folder and the content of its config.json; otherwise as `load`."""
+    path, weights = folder / CONFIG, folder / WEIGHTS
     content = read_config(folder, _HINT)
     with _usable_section(path):
         section = content["model"]
         model = build_on_meta(section["name"], section["options"])
         if model is not None:  # compared before memory is allocated for a stranger's options
-            check_header(model, folder / WEIGHTS)
-        model = build_model(section["name"], section["options"])
+            check_header(model, weights)
+        if model is not None and _holds_all(model):
+            model = model.to_empty(device="cpu")
+        else:
+            model = build_model(section["name"], section["options"])
         _set_generation_config(model, section)
-    load_weights(model, folder / WEIGHTS)
+    load_weights(model, weights)
     if section.get("vocabulary"):
         model.load_vocabulary(folder)
         assert model.vocabulary is not None
@@ -141,7 +153,14 @@ def load_any(folder: str | Path) -> Model:
                 f"{folder / VOCABULARY} has {len(model.vocabulary)} tokens where {path} has vocab_size="
                 f"{section['options']['vocab_size']}; restore the vocabulary the model was trained with"
             )
-    return model.eval()
+    return model.eval(), content
+
+
+def _holds_all(model: Model) -> bool:
+    """Return whether the state dict of a model gives all its tensors: none is shared, and none a plain attribute."""
+    tensors = [*model.parameters(), *model.buffers()]
+    plain = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    return not plain and len(tensors) == len(model.state_dict())
 
 
 class _SkipInit(TorchFunctionMode):
