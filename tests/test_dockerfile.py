@@ -75,19 +75,6 @@ def test_the_copied_files_are_enough_for_the_installed_extras(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_package_installs_from_the_copied_files(tmp_path):
-    _copy(tmp_path)
-    offline = ["--no-deps", "--no-build-isolation", "--target", str(tmp_path / "site"), "."]  # the rest is installed
-    result = subprocess.run(
-        [sys.executable, "-m", *INSTALL[:-1], *offline], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    installed = {path.relative_to(tmp_path / "site") for path in (tmp_path / "site" / "legenda").rglob("*.*")}
-    files = {path.relative_to(ROOT / "src") for path in (ROOT / "src" / "legenda").rglob("*.*")}
-    assert {path for path in files if "__pycache__" not in path.parts} <= installed
-
-
-@pytest.mark.slow
 def test_the_server_becomes_healthy(tmp_path, make_run):
     from legenda.data.captions import ScenesData
 

@@ -67,11 +67,8 @@ def test_fields_of_every_part_are_changed():
         ("scenes.ngsan", {"traning": {"epochs": 1}}, "a recipe has no part 'traning'; did you mean training"),
         ("scenes.ngsan", {"training": {"epoch": 1}}, "training has no option 'epoch'; did you mean epochs"),
         ("scenes.ngsan", {"training": {"epochs": "1"}}, "training.epochs must be a valid integer, not '1'"),
-        ("scenes.ngsan", {"training": 3}, "training takes fields"),
         ("scenes.ngsan", {"training": {"schedule": "linaer"}}, "there is no schedule 'linaer'"),
         ("scenes.ngsan", {"stages": "first"}, "a recipe of two stages"),
-        ("scenes.ngsan", {"device": "gpu"}, "device must be auto"),
-        ("scenes.ngsan", {"precision": "fp8"}, "precision must be"),
         ("scenes.ngsan", {"precision": "fp16", "device": "cpu"}, "models cannot compute in fp16 on the CPU"),
     ],
 )

@@ -100,7 +100,6 @@ def test_a_model_is_pushed_from_python(hub):
             {"pytorch_model.bin": b"", "config.json": b"{}"},
             "has no model.safetensors; name a model that",
         ),
-        ({"model.safetensors": b"", "modeling.py": b""}, "has no config.json"),
         ({"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}, 'has no usable "model" part'),
         ({"weights.pkl": b""}, "has no config.json"),
     ],

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from legenda.errors import DataError
-from legenda.io import atomic_write, check_output, locked, read_json, read_text, verified, write_json, write_text
+from legenda.io import atomic_write, check_output, locked, read_json, read_text, write_json, write_text
 
 
 def names(folder):
@@ -101,15 +101,9 @@ def test_writing_in_threads_leaves_the_umask_as_it_is(tmp_path, monkeypatch):
         (None, r"No such file or directory"),
         (b"\xff\xfe\x00", "is not a UTF-8 text file"),
         (b'{\n "a": 1,\n', r"is not valid JSON \(line 3"),
-        (b"", "is not valid JSON"),
         (b"[" * 200_000 + b"]" * 200_000, "holds JSON that is nested too deep"),
-        (b'{"a": ' + b"[" * 200_000, "holds JSON that is nested too deep"),
         (b'{"image_id": ' + b"1" * 5000 + b"}", "holds a number that is NaN, infinite or of too many digits"),
         (b'{"score": NaN}', "holds a number that is NaN"),
-        (b"[-Infinity]", "holds a number that is NaN"),
-        (b"[1, -1e999]", "holds a number that is NaN"),
-        (b"[1" + b"0" * 310 + b".5]", "holds a number that is NaN"),
-        (b"[-1" + b"0" * 310 + b"]", "holds a number that is NaN, infinite or of too many digits"),
         (rb'["a", {"\uD83d\u0041": 1}]', "holds half of a surrogate pair, which is no character"),
     ],
 )
@@ -122,22 +116,6 @@ def test_damaged_json_raises_with_the_hint(tmp_path, content, message):
     assert str(path) in str(caught.value)
     assert str(caught.value).endswith("; write it again")
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [
-        (FileNotFoundError(2, "No such file or directory"), "x.bin does not exist; copy it"),
-        (ValueError("bad header\nand more lines"), r"x.bin cannot be read \(bad header\); copy it"),
-        (EOFError(), r"x.bin cannot be read \(EOFError\); copy it"),
-    ],
-)
-def test_verified_wraps_exceptions(failure, message):
-    def read():
-        raise failure
-
-    with pytest.raises(DataError, match=f"^{message}$"):
-        verified(read, "x.bin", "copy it")
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -68,10 +68,8 @@ def test_values_of_other_types_are_one_sentence_or_are_used(run):
     ("parts", "message"),
     [
         ([], " is not the configuration of a run"),
-        ({"stages": 2147483647}, ".stages must be"),
         ({"stages": [{}, 2147483647]}, ".stages.1 must be"),
         ({"environment": {"folder": 1}}, ".environment.folder must be"),
-        ({"model": "ngsan"}, ".model must be"),
         ({"plugins": [1]}, ".plugins.0 must be"),
     ],
 )

@@ -101,23 +101,6 @@ def test_an_earlier_output_is_kept_where_all_images_fail(scenes_run, run_command
     assert out.read_text().startswith(f"{tmp_path / 'c.png'}: ")
 
 
-def test_an_empty_folder_is_an_error(scenes_run, run_command, tmp_path):
-    for command in (
-        f"caption {tmp_path} --model {scenes_run}",
-        f"extract {tmp_path} --extractor scenes --out {tmp_path}/f",
-    ):
-        assert f"{tmp_path} holds no image" in error_of(run_command(command))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_compile_reaches_the_decoder(scenes_run, run_command, tmp_path):
-    """bf16 is computed with frozen weights on a CPU, which are not compiled: the error shows that it arrives."""
-    draw_scene(make_scene("fresh", 0)).save(tmp_path / "a.png")
-    command = f"caption {tmp_path / 'a.png'} --model {scenes_run} --device cpu --precision bf16 --compile"
-    output = error_of(run_command(command))
-    assert "compiled steps compute in float32 on the CPU; leave compile or bf16 out" in output
-
-
 @pytest.mark.parametrize("command", ["evaluate {run}", "caption {picture} --model {run}"])
 @pytest.mark.parametrize(
     ("name", "keep"),
@@ -128,7 +111,6 @@ def test_compile_reaches_the_decoder(scenes_run, run_command, tmp_path):
         ("model.safetensors", 0.5),
         ("vocabulary.txt", None),
         ("vocabulary.txt", 0.5),
-        ("vocabulary.txt", 0.0),
     ],
 )
 def test_a_missing_or_truncated_file_of_the_run_is_named(scenes_run, run_command, tmp_path, command, name, keep):
@@ -168,14 +150,8 @@ def test_invalid_data_settings_in_the_config_are_named(scenes_run, run_command, 
     ("wrong", "message"),
     [
         ("model.dropout=1.5", "dropout"),
-        ("model.dropout=1", "dropout"),
-        ("training.betas=[2,2]", "training.betas.0 must be less than 1"),
-        ("training.seed=-1", "training.seed must be"),
-        ("training.checkpoint_every=-1", "training.checkpoint_every must be"),
         ("training.monitor=trut", "training.monitor='trut' is not a validation score; did you mean truth?"),
         ("model.geometry=quer", "geometry='quer' is unknown; choose from none, absolute"),
-        ("model.dim=9", "dim"),
-        ("model.num_layers=0", "num_layers must be"),
         ("data.train=0", "the split train of scenes takes at least 1 example, not 0"),
         ("data.families=[]", "families must name at least one of near, size, bind, absent, parity"),
     ],

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from legenda.cli.main import COMMANDS, main
-from legenda.models import describe_model, list_models
+from legenda.models import describe_model
 from legenda.papers import all_recipes, all_tables
 from legenda.training import TrainingConfig
 
@@ -84,68 +84,33 @@ def test_models_and_recipes_are_listed(capsys):
     }
 
 
-def test_models_and_recipes_are_filtered(capsys):
-    code, out, _ = call(capsys, "models", "aoa*")
-    assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == ["model", "aoanet"]
-    _, out, _ = call(capsys, "models", "Grounding")
-    assert {line.split()[0] for line in out.splitlines()[1:]} == set(list_models(task="grounding"))
-    _, out, _ = call(capsys, "recipes", "moving")
-    assert {line.split()[0] for line in out.splitlines()[:4]} == {name for name in all_recipes() if "video." in name}
-    _, out, _ = call(capsys, "recipes", "xlan.table3.encoder?")
-    assert out.count("xlan.table3.") == 5
-
-
 ERRORS = [
     (("trian",), "there is no such command; did you mean train?"),
     (("zzz",), f"choose from {', '.join(sorted(COMMANDS))}"),
     (("recipes", "scenes.ngsn"), "did you mean scenes.ngsan?"),
-    (("recipes", "zzz"), "there is no recipe 'zzz'"),
     (("models", "zzz"), "no model matches 'zzz'"),
     (("train", "scenes.gsn"), "did you mean scenes.gsan?"),
     (("train",), "the recipe comes first"),
-    (("train", "--out", "x"), "the recipe comes first"),
     (("train", "--config", "nowhere.toml"), "nowhere.toml cannot be read"),
     (("train", "scenes.ngsan", "training.epoch=3"), "did you mean epochs?"),
     (("train", "scenes.ngsan", "epochs=3"), "did you mean training.epochs?"),
     (("train", "scenes.ngsan", "learning_rate=3"), "did you mean training.schedule.learning_rate?"),
     (("train", "scenes.ngsan", "trainig.epochs=3"), "did you mean training?"),
-    (("train", "scenes.ngsan", "training.schedule.warmup=3"), "did you mean warmup_steps?"),
-    (("train", "scenes.ngsan", "training.schedule.kind=naom"), "did you mean noam?"),
-    (("train", "scenes.ngsan", "model.num_head=2"), "did you mean num_heads?"),
     (("train", "scenes.ngsan", "model.vocab_size=2"), "model.vocab_size follows from the data"),
-    (("train", "scenes.ngsan", "training.epochs=many"), "training.epochs must be a valid integer, not 'many'"),
-    (("train", "scenes.ngsan", "training.epochs=2.5"), "training.epochs must be"),
     (("train", "scenes.ngsan", "training.epochs=0"), "training.epochs must be"),
-    (("train", "scenes.ngsan", "training.epochs="), "training.epochs must be"),
     (("train", "scenes.ngsan", "training.epochs"), "write KEY=VALUE"),
-    (("train", "scenes.ngsan", "--training.epochs", "3"), "write KEY=VALUE"),
     (("train", "scenes.ngsan", "--gpus", "1"), "there is no option --gpus"),
     (("train", "scenes.ngsan", "training.precision=fp16"), "'32-true', 'bf16-mixed'"),
     (("train", "scenes.ngsan", "model.norm=batch"), "there is no norm 'batch'"),
-    (("train", "scenes.ngsan", "training.betas=0.9"), "training.betas must be"),
-    (("train", "scenes.ngsan", "training.schedule.learning_rate=-1"), "schedule.learning_rate must be"),
     (("train", "scenes.ngsan", "training=3"), "training takes fields"),
     (("train", "scenes.ngsan", "--devices", "0"), "--devices must be"),
     (("evaluate", "nowhere"), "nowhere is not a folder with a model"),
     (("evaluate", "nowhere", "--algorithm", "mine"), "--test-features and --algorithm are for --submission-dir"),
     (("score", "a.json", "b.json"), "a.json cannot be read"),
-    (("score", "a.json", "b.json", "--resamples", "0"), "--resamples must be"),
-    (("score", "a.json", "b.json", "--seed", "-1"), "--seed must be"),
-    (("caption", "a.png", "--seed", "9" * 20), "--seed must be"),
-    (("caption", "a.png", "--diversity-penalty", "1e300"), "--diversity-penalty must be"),
     (("caption", "a.png", "--temperature", "nan"), "--temperature must be"),
-    (("extract", "a.png", "--extractor", "scenes", "--batch-size", "9" * 20), "--batch-size must be"),
-    (("compare", "a.json", "b.json", "--num-examples", "-1"), "--num-examples must be"),
     (("serve", "run", "--port", "65536"), "--port must be"),
-    (("table", "ngsan.table2", "--seeds", "0"), "--seeds must be"),
-    (("report", "run", "--beam-size", "0"), "--beam-size must be"),
-    (("score", "a.json", "b.json", "--references-per-image", "0"), "--references-per-image must be"),
     (("caption", "a.png"), "a.png does not exist"),
-    (("caption", "--model", "nowhere"), "name at least one image, folder or pattern"),
-    (("caption", "a.png", "--model", "nowhere"), "a.png does not exist"),
     (("extract", "--extractor", "scenes"), "name at least one image, folder or pattern"),
-    (("extract", "a.png", "--extractor", "scenes"), "a.png does not exist"),
 ]
 
 
@@ -163,13 +128,9 @@ def test_an_error_is_one_sentence_and_exit_code_2(capsys, arguments, message):
     ("arguments", "named"),
     [
         (("recipes", "scenes.ngsan", "more"), "more"),
-        (("models", "--all"), "--all"),
-        (("train", "scenes.ngsan", "--out"), "--out"),
         (("evaluate",), "PATH"),
         (("evaluate", "nowhere", "--beam-siz", "3"), "--beam-size"),
         (("evaluate", "nowhere", "--beam-size", "wide"), "--beam-size"),
-        (("score", "a.json"), "REFERENCES"),
-        (("caption", "a.png", "--modl=nowhere"), "--modl"),
     ],
 )
 def test_mistakes_that_tyro_finds_are_named(capsys, arguments, named):

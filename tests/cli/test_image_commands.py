@@ -82,13 +82,10 @@ def test_csv_and_coco_formats(run, images, run_command, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--top-p 2 --do-sample", "--top-p must be"),
         ("--top-p 0.9", "--top-p is for sampling; add --do-sample or leave it out"),
         ("--forbidden-last-words zebra", "the vocabulary has no word 'zebra' to forbid"),
         ("--num-captions 4", "--num-captions must be at most --beam-size 3, not 4"),
-        ("--num-captions 0", "not 0"),
         ("--num-captions 2 --format coco", "--format coco has one caption for each image"),
-        ("--batch-size 0", "--batch-size must be"),
         ("--format yaml", "yaml"),
     ],
 )
@@ -215,8 +212,6 @@ def test_a_model_trains_on_hdf5_features_and_csv_captions(run_command, tmp_path)
     ("extractor", "message"),
     [
         ("bottom-up@12345678", "name its file, as in --extractor bottom-up:FILE"),
-        ("hf:mine@12345678", "name its file, as in --extractor hf:FILE"),
-        ("bottom-up@12345678@36regions@bf16", "name its file, as in --extractor bottom-up:FILE@36regions@bf16"),
         ("hf:x@28frames", "captions videos, by features of their frames, and takes no images"),
         ("hf:nobody/no-model", "hf:nobody/no-model is not complete on this machine; add --allow-download"),
     ],

@@ -132,18 +132,6 @@ def test_captioning_needs_the_extractor_of_the_run(photographs, run_command, tmp
     assert "has the version '2', not ''; the results may be meaningless" in caplog.text
 
 
-def test_a_run_on_unnamed_features_takes_any_extractor(photographs, run_command, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(photographs / "run", run)
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "extractor": "unnamed"}))
-    command = f"caption {photographs / 'pictures'} --model {run}"
-    assert "does not name the extractor of the features it was trained on" in error_of(run_command(command))
-    named = f"--extractor {photographs / 'mine.py'}"
-    expected = run_command(f"caption {photographs / 'pictures'} --model {photographs / 'run'} {named}")
-    assert run_command(f"{command} {named}") == expected
-
-
 @pytest.mark.parametrize(
     ("shade", "message"),
     [
@@ -167,17 +155,6 @@ def test_an_image_with_invalid_features_is_named_and_left_out(photographs, run_c
     assert PackedFeatureStore(out).ids == ("a",)
 
 
-def faulty_store(photographs: Path, path: Path, *, width: int = 4, boxes: bool = True, nan: bool = False) -> Path:
-    """Write a store of the same images that does not fit the run."""
-    box = np.array([[0.1, 0.1, 0.9, 0.9]])
-    name = PackedFeatureStore(photographs / "features.safetensors").extractor
-    regions = [(str(number), np.ones((1, width)), box if boxes else None) for number in range(8)]
-    write_store(path, regions, extractor=name)
-    if nan:
-        path.write_bytes(path.read_bytes()[: -2 * width * 8] + np.full(width * 8, np.nan, np.float16).tobytes())
-    return path
-
-
 def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Path:
     """The trained run, whose configuration now names another features file."""
     run = folder / "run"
@@ -186,19 +163,6 @@ def run_on_other_features(photographs: Path, folder: Path, features: Path) -> Pa
     config["data"]["features"] = str(features)
     (run / "config.json").write_text(json.dumps(config))
     return run
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({"nan": True}, "NaN"), ({"width": 5}, "the features have 5 channels but transformer reads 4")],
-)
-def test_evaluation_on_features_that_do_not_fit_writes_nothing(photographs, run_command, tmp_path, change, message):
-    run = run_on_other_features(photographs, tmp_path, faulty_store(photographs, tmp_path / "f.safetensors", **change))
-    before = everything_in(tmp_path)
-    sentence = error_of(run_command(f"evaluate {run}"))
-    assert message in sentence
-    assert "f.safetensors" in sentence
-    assert everything_in(tmp_path) == before
 
 
 def test_evaluation_on_features_of_another_extractor_is_rejected(photographs, run_command, tmp_path):

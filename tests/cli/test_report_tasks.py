@@ -1,7 +1,6 @@
 """`legenda report` on runs of tasks that are not captioning, without training: what stands on each card, and scores."""
 
 import json
-import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,7 @@ import torch
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.data.expression_configs import RefsData, SceneExpressionsData
-from legenda.data.features.packed import write_store
+from legenda.data.expression_configs import SceneExpressionsData
 from legenda.data.numerals import NumberWordsData
 from legenda.data.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import LegendaError
@@ -148,40 +146,6 @@ def test_sentences_have_their_references_and_no_picture(made, tmp_path):
             assert low <= run["scores"][name] <= high
 
 
-def _refs(folder: Path) -> RefsData:
-    """Two pictures of 100 x 200 pixels, of which the second one, of val, is there as a file."""
-    sentences = [[{"sent_id": image, "tokens": ["the", "dog"]}] for image in (1, 2)]
-    entries = [
-        {"ann_id": image, "image_id": image, "split": split, "sentences": sentences[image - 1]}
-        for image, split in ((1, "train"), (2, "val"))
-    ]
-    instances = {
-        "images": [{"id": image, "width": 100, "height": 200} for image in (1, 2)],
-        "annotations": [{"id": image, "bbox": [10, 20, 30, 40]} for image in (1, 2)],
-    }
-    (folder / "refs.p").write_bytes(pickle.dumps(entries, protocol=0))
-    (folder / "instances.json").write_text(json.dumps(instances))
-    images = [(str(image), np.ones((1, 3)), np.array([[0.1, 0.1, 0.4, 0.3]], np.float32)) for image in (1, 2)]
-    write_store(folder / "features.safetensors", images, extractor="mine")
-    (folder / "photos").mkdir()
-    Image.new("RGB", (100, 200)).save(folder / "photos" / "COCO_train2014_000000000002.jpg")
-    return RefsData(
-        refs=folder / "refs.p", instances=folder / "instances.json", features=(folder / "features.safetensors",)
-    )
-
-
-def test_boxes_stand_on_a_blank_canvas_where_the_photograph_is_not_found(made, tmp_path):
-    run = made("grounding", "mcan_grounding", _refs(tmp_path))
-    (found,) = _report(run, tmp_path / "found.html")["examples"]
-    assert found["image"].startswith("data:image/jpeg")
-    (tmp_path / "photos").rename(tmp_path / "photos.gone")
-    (tmp_path / "photos.gone" / "COCO_train2014_000000000002.jpg").unlink()
-    data = _report(run, tmp_path / "blank.html")
-    assert data["examples"][0]["image"].startswith("data:image/png")
-    assert data["examples"][0]["box"] == [0.1, 0.1, 0.4, 0.3]
-    assert any(note.startswith("1 images were not found") for note in data["footnotes"])
-
-
 def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
     photos = tmp_path / "photos"
     (photos / "val2014").mkdir(parents=True)
@@ -197,22 +161,3 @@ def test_photographs_are_found_by_their_names_or_by_cocos_numbers(tmp_path):
         find_images_by_name(data, "test", ["image7"], photos / "val2014")
     with pytest.raises(LegendaError, match="gone is not a folder"):
         find_images_by_name(data, "test", ["image7"], tmp_path / "gone")
-
-
-def test_what_cannot_be_compared_is_refused_in_a_sentence(question_run, made, make_run, tmp_path, run_command):
-    from legenda.data.captions import ScenesData
-
-    page = tmp_path / "report.html"
-    captioner = make_run("transformer", ScenesData(train=8, validation=2))
-    refused = {
-        f"{question_run} {captioner}": "was trained for vqa and",
-        f"{question_run} --overlays {tmp_path}": "--overlays is for captioners",
-        f"{question_run} --split testA": "no split 'testA' of scenes",
-        f"{question_run} {made('vqa', 'mcan', SceneQuestionsData(train=6, validation=2), 1)}": "other questions in val",
-        f"{made('vqa', 'mcan', QUESTIONS, 2, imported={'kind': 'mcan'})}": "was imported without data",
-    }
-    for line, message in refused.items():
-        code, _, err = run_command(f"report {line} --out {page}")
-        assert code == 2
-        assert message in err
-    assert not page.exists()

@@ -132,39 +132,3 @@ def test_first_stages_and_several_splits_are_commands(monkeypatch, tmp_path, run
     assert [command[3:] for command in commands[1:]] == [
         [name, "--beam-size", "3"] for name in ("testA", "testB", "val")
     ]
-
-
-def test_files_for_servers_are_written_in_place_of_scores(monkeypatch, tmp_path, run_command, estimated):
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    out, data = tmp_path / "out", f"data.annotations={__file__} data.features={__file__}"
-    line = f"table aoanet.table2 {data} --test-features {__file__} --out {out}"
-    assert run_command(line)[0] == 0
-    assert estimated[-1] == line.split()[1:]
-    members = [f"{out}/coco.aoanet/seed{seed}" for seed in range(4)]
-    server = ["--beam-size", "3", "--submission-dir", f"{out}/aoanet.table2/aoanet_x4", "--algorithm", "aoanet_x4"]
-    assert [len(work[f"coco.aoanet/seed{seed}"]) for seed in range(4)] == [1] * 4
-    evaluate = ["evaluate", *reversed(members), "--split", "test", *server, "--test-features", __file__]
-    assert work["coco.aoanet/ensemble4"][-1] == evaluate
-    work.clear()
-    data = f"data.questions={tmp_path} data.features={__file__}"
-    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}")[0] == 2  # other settings
-    assert run_command(f"table ngsan.table9 {data} --rows mcan_gsa --out {out}.9")[0] == 0
-    _, evaluate = work["vqa2.online.mcan_gsa/seed0"]
-    assert evaluate[-4:] == ["--submission-dir", f"{out}.9/ngsan.table9/mcan_gsa", "--algorithm", "mcan_gsa"]
-
-
-def test_a_run_of_both_stages_gives_the_row_after_the_first(monkeypatch, tmp_path, run_command):
-    work: dict[str, list[list[str]]] = {}
-    monkeypatch.setattr("legenda.cli.table.run_parallel", lambda jobs, _: work.update(jobs) or {})
-    out, data = tmp_path / "out", f"data.annotations={__file__} data.features={__file__}"
-    line = f"table aoanet.table1_xe {data} --rows aoanet --out {out}"
-    assert run_command(line)[0] == 0
-    assert list(work) == ["aoanet.table4.full/seed0"]
-    run = out / shared_recipe("coco.aoanet", "all")[0] / "seed0"
-    run.mkdir(parents=True)
-    (run / "model_stage1.safetensors").write_text("")
-    work.clear()
-    assert run_command(line)[0] == 0
-    evaluate = ["evaluate", str(run), "--split", "test", "--beam-size", "3", "--stage", "1", "--metrics", "auto"]
-    assert list(work.values()) == [[evaluate]]

@@ -105,7 +105,6 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
     ("name", "content", "message"),
     [
         ("t.csv", "file,words\n1.jpg,A dog.\n", "row 1 has no 'file' and 'caption' but 'file', 'words'"),
-        ("t.csv", "file,caption\n1.jpg\n", "caption or split of row 1 is not text"),
         ("t.csv", "file,caption\n,A dog.\n", "row 1 names no file"),
         ("t.csv", "file,caption,split\n1.jpg,A dog.,training\n", "split of row 1 is none of train, "),
         (
@@ -114,22 +113,14 @@ def test_tables_of_captions_are_read(tmp_path, name, zipped):
             "'1.jpg' is in two splits, train and val",
         ),
         ("t.csv", "file,caption\na/1.jpg,A dog.\nb/1.jpg,Dogs.\n", "'a/1.jpg' .* and 'b/1.jpg' .* share the id '1'"),
-        ("t.jsonl", '{"file": "1.jpg"}\n', "line 1 has no 'file' and 'caption'"),
         ("t.jsonl", '{"file": "1.jpg", "caption": 3}\n', "caption or split of line 1 is not text"),
-        ("t.jsonl", "[1]\n", "line 1 is not a JSON object"),
-        ("t.jsonl", "\n{\n", "line 2 of .* is not valid JSON"),
         ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": ""}]}, "image 2"),
-        ("captions_val2014.json", {"images": [], "annotations": [{"id": 1, "image_id": 2}]}, r"annotations\[0\] lacks"),
-        ("captions_val2014.json", {"images": [{"id": 1}], "annotations": []}, r"images\[0\] lacks"),
         (
             "captions_val2014.json",
             {"images": [{"id": True, "file_name": "a"}], "annotations": []},
             r"images\[0\] lacks",
         ),
         ("other.json", {"photos": []}, "images"),
-        ("other.json", "{", "not valid JSON"),
-        ("captions_val2014.json", {"annotations": 5}, "'annotations' of .* is of type int, not list"),
-        ("captions_val2014.json", {"images": None, "annotations": []}, "'images' of .* is of type NoneType, not list"),
     ],
 )
 def test_what_is_broken_is_named(tmp_path, name, content, message):
@@ -142,10 +133,8 @@ def test_what_is_broken_is_named(tmp_path, name, content, message):
     ("lists", "message"),
     [
         ({}, "holds no list of a split"),
-        ({"images.txt": "9"}, "holds no list of a split"),
         ({"val.txt": "1234"}, "val.txt lists 1234, which is not in the annotations"),
         ({"val.txt": "9", "test.txt": "9"}, "val.txt lists image 9, which another list has in test"),
-        ({"val.npy": "no array"}, "val.npy cannot be read"),
     ],
 )
 def test_lists_that_do_not_fit_are_named(tmp_path, lists, message):
@@ -192,26 +181,16 @@ def test_a_coco_image_has_its_cocoid_as_id_and_its_folder_in_the_file(tmp_path):
     ("images", "message"),
     [
         ([entry(filename=None)], r"images\[0\] has no 'filename'"),
-        ([entry(), entry(filename="b.jpg", split=None)], r"images\[1\] has no 'split'"),
         ([entry(sentences=None)], r"images\[0\] has no 'sentences'"),
-        ([entry(sentences=[{"raw": "A cat."}, {"tokens": ["a"]}])], r"images\[0\].sentences\[1\] has no 'raw'"),
         (
             [entry(sentences=[{"raw": "A cat.", "tokens": ["a", 7]}])],
             r"has tokens that are not all text",
         ),
-        (
-            [entry(sentences=[{"raw": "A cat.", "tokens": "a"}])],
-            r"sentences.0. is of type str, not list",
-        ),
-        ([entry(sentences="A cat.")], "images.0. is of type str, not list"),
-        ([entry(sentences=["A cat."])], r"sentences\[0\] has no 'raw'"),
         ([7], r"images\[0\] has no 'filename'"),
         ([entry(cocoid=True)], r"images\[0\] is of type bool"),
-        ([entry(cocoid={})], r"images\[0\] is of type dict"),
         ([entry(), entry()], r"share the id '12_ab'"),
         ([entry(filename="a.jpg", cocoid=5), entry(filename="b.jpg", cocoid=5)], "'a.jpg'.*'b.jpg'.*share the id '5'"),
         ([entry(cocoid=1), entry(cocoid=2, split="val")], "split train.*split val.*share the file '12_ab.jpg'"),
-        ([entry(), entry(filename="12_ab.png", split="val")], "split train.*split val.*share the id"),
     ],
 )
 def test_faults_of_karpathys_layout_are_named_with_the_file_and_the_key(tmp_path, images, message):
@@ -292,20 +271,15 @@ def test_videos_are_data_like_images(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([{"videoID": "a", "enCap": [3]}], "entry 0 lacks videoID, or its enCap are no texts"),
         ([{"videoID": "a"}, "b"], "entry 1 lacks videoID"),
         ({**MSRVTT, "videos": MSRVTT["videos"][:1]}, "has captions of video1, which is not among its 'videos'"),
         (
             {**MSRVTT, "videos": [{"video_id": "video0", "split": "dev"}]},
             r"videos\[0\] lacks video_id, or its split is",
         ),
-        ({**MSRVTT, "sentences": [{"video_id": "video0"}]}, r"sentences\[0\] lacks video_id or a text as caption"),
         ({**MSRVTT, "videos": [{"video_id": {}, "split": "train"}]}, r"videos\[0\] lacks video_id"),
-        ({**MSRVTT, "sentences": [{"video_id": {}, "caption": "a"}]}, r"sentences\[0\] lacks video_id"),
         ([*VATEX, *VATEX], "000011"),
         ([{"videoID": "a", "enCap": "text"}], "entry 0 lacks videoID, or its enCap are no texts"),
-        ({**MSRVTT, "sentences": 5}, "'sentences' of .* is of type int, not list"),
-        ({**MSRVTT, "videos": {"a": 1}}, "'videos' of .* is of type dict, not list"),
     ],
 )
 def test_what_is_broken_in_videos_is_named(tmp_path, content, message):

@@ -183,15 +183,3 @@ def test_scenes_are_questions_with_regions():
     wrong = {name: "" if name in near else annotation.answers[0] for name, annotation in annotations.items()}
     assert opened.validation.score(wrong)["near"] == 0.0
     assert opened.validation.score(wrong)["size"] == 100.0
-
-
-def test_questions_of_one_family_of_scenes(tmp_path):
-    data = SceneQuestionsData(train=30, validation=6, families=("near",), cache=tmp_path)
-    first, again = data.split("val"), data.split("val")
-    assert {annotation.question_type for annotation in first.annotations.values()} <= {
-        "near", "color", "shape", "existence", "count"
-    }  # fmt: skip
-    assert torch.equal(first.read(np.arange(24)).features, again.read(np.arange(24)).features)
-    assert len(list(tmp_path.iterdir())) == 1
-    with pytest.raises(DataError, match="no questions about scenes of the family parity; choose near, size or bind"):
-        data.replace(families=("parity",)).split("val")

@@ -130,30 +130,6 @@ def test_images_are_independent(table_model, num_return_sequences):
         assert torch.equal(output.attention[image, :, :length], alone.attention[0])
 
 
-def test_eos_token_id_of_the_configuration(table_model):
-    model = table_model(4, 4).with_options(eos_token_id=3)
-    output = beam_search(model, model.regions, beam_size=30)
-    for row, log_probs in zip(output.tokens[0].tolist(), output.log_probs[0].tolist(), strict=True):
-        if 3 in row:
-            end = row.index(3)
-            assert row[end:] == [3] * (4 - end)
-            assert log_probs[end + 1 :] == [0.0] * (3 - end)
-    assert any(3 in row for row in output.tokens[0].tolist())
-    assert any(EOS in row for row in output.tokens[0].tolist())  # now a token like any other
-
-
-def test_arguments_override_the_configuration_of_the_model(table_model):
-    model = table_model(4, 4).with_options(max_length=2, length_penalty=1.0)
-    short = beam_search(model, model.regions, beam_size=1 + 3 * 4)
-    assert short.tokens.shape[-1] == 2
-    assert short.scores[0].tolist() == pytest.approx([score(sequence, 1.0) for sequence in best_first(model, 0, 1.0)])
-    longer = beam_search(model, model.regions, beam_size=20, max_length=3, length_penalty=0.0)
-    assert longer.tokens.shape[-1] == 3
-    torch.testing.assert_close(longer.scores, longer.log_probs.sum(dim=-1))
-    assert model.generation_config.max_length == 2
-    assert longer.attention is None
-
-
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_a_captioner_against_the_enumeration(draw_regions, penalty):
     V, max_length = 4, 3

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import legenda
-from legenda.decoding import Ensemble, beam_search, greedy, sample
+from legenda.decoding import Ensemble, beam_search
 from legenda.errors import ConfigError
 
 VOCAB_SIZE, FEATURES = 9, 6
@@ -68,16 +68,6 @@ def test_a_static_cache_of_an_ensemble(regions, table_model):
     table = table_model(4, 3, images=2)
     mixed = Ensemble([table, table])
     assert mixed.decoder.init_static_state(mixed.encode(table.regions), 2, 4) is None
-
-
-@torch.no_grad()
-def test_all_searches_accept_an_ensemble(regions):
-    both = Ensemble([build(seed=1), build("mdsan", seed=2)])
-    assert greedy(both, regions, max_length=4).tokens.shape[:2] == (2, 1)
-    assert sample(both, regions, num_samples=3, max_length=4).tokens.shape[:2] == (2, 3)
-    full = beam_search(both, regions, max_length=4)
-    slice_output = beam_search(both, both.encode(regions)[1:], max_length=4)
-    torch.testing.assert_close(slice_output.scores[0], full.scores[1], atol=1e-5, rtol=0)
 
 
 def test_members_that_do_not_match():

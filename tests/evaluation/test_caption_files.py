@@ -82,21 +82,15 @@ def test_the_real_annotations(shared):
     [
         ("[", "is not valid JSON"),
         ("3", "holds a JSON int"),
-        ("[]", "holds no captions"),
         ("{}", "holds no captions"),
         ('{"a": "x", "b": "y", "a": "z"}', r"cannot be read \(a occurs twice\)"),
         (
             [{"image_id": 1, "caption": "a"}, {"image_id": 1, "caption": "b"}],
             "more than one caption for image 1; leave",
         ),
-        ([{"image_id": 1, "caption": "a"}, {"image_id": "1", "caption": "b"}], "more than one caption for image 1"),
         ([{"image_id": 1}], "entry 0 has no 'image_id' and 'caption'"),
-        (["a dog"], "entry 0 has no 'image_id'"),
-        ([{"image_id": 1.5, "caption": "a"}], "the 'image_id' of entry 0 is float"),
         ([{"image_id": True, "caption": "a"}], "the 'image_id' of entry 0 is bool"),
         ([{"image_id": 1, "caption": None}], "the caption of image 1 is NoneType, not text"),
-        ({"a": 3}, "the caption of image a is int, not text"),
-        ({"a": ["x", None]}, "the caption of image a is NoneType"),
         ({"a": []}, "no caption for image a"),
     ],
 )
@@ -111,13 +105,10 @@ def test_invalid_predictions_are_named(file, content, message):
     ("content", "split", "message"),
     [
         ([{"image_id": 1, "caption": "a"}], None, "holds a JSON list"),
-        ({"a": []}, None, "no caption for image a"),
-        ({"a": ["x", 3]}, None, "the caption of image a is int"),
         ({"images": [{"id": 1}], "annotations": []}, None, "holds no references"),
         (COCO, "val", "does not say which images are of the split val"),
         (KARPATHY, "val", "holds no references for the split val"),
         ({"images": [{"id": 1}]}, None, r"images\[0\] has no 'filename'"),
-        ({"annotations": [{"image_id": 1, "caption": 5}]}, None, "the caption of image 1 is int"),
     ],
 )
 def test_invalid_references_are_named(file, content, split, message):

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import load_captioner_run, load_run
 from legenda.extractors import load_extractor
-from legenda.models import checkpoint
 from legenda.models.weights import save_weights
 from run_fixtures import ROOT
 
@@ -96,25 +94,3 @@ def test_a_model_without_data_and_extractor_is_evaluated_on_given_data(folder, r
     assert given.name == extractor.name
     with pytest.raises(LegendaError, match="does not name the extractor"):
         opened.resolve_extractor(None)
-
-
-def test_files_are_written_to_a_folder_of_ones_own(folder, run_command, tmp_path, monkeypatch):
-    cached = (folder / "runs" / "x").rename(tmp_path / "cached")
-    before = sorted(cached.iterdir())
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(checkpoint, "download_model", lambda _: cached)
-    data = f"--annotations {folder / 'data' / 'dataset.json'} --features {folder / 'data' / 'features.safetensors'}"
-    for model, option, name in (
-        ("somebody/scenes", "", "evaluation_scenes_val.json"),
-        ("somebody/scenes", "--out .", "evaluation_val.json"),
-        (cached, "--out new/mine.json", "new/mine.json"),
-    ):
-        code, out, err = run_command(f"evaluate {model} --beam-size 1 {data} {option}")
-        assert code == 0, err
-        assert out.endswith(f"captions in {name}\n")
-        annotations = json.loads(Path(name).read_text())["data"]["annotations"]
-        assert (Path(name).parent / annotations).resolve() == folder / "data" / "dataset.json"
-    assert sorted(cached.iterdir()) == before
-    code, _, err = run_command(f"evaluate {cached} --submission-dir server --out mine.json")
-    assert (code, "--out is not for --submission-dir" in err) == (2, True)

@@ -46,8 +46,6 @@ def test_a_file_extracts_and_its_name_changes_with_it(tmp_path):
     ("source", "message"),
     [
         ("import a_module_nobody_has", "fails while it is loaded .*No module named 'a_module_nobody_has'"),
-        ("def extract(:", "fails while it is loaded .SyntaxError"),
-        ("raise SystemExit(3)", "fails while it is loaded .SystemExit: 3"),
         ("def extrakt(images): return []", r"defines no function extract\(images\)"),
     ],
 )
@@ -63,8 +61,6 @@ def test_a_file_that_fails_raises_one_sentence(tmp_path, source, message):
         (None, r"mine-1, called with 2 images \(a.png to b.png\), returned a NoneType; it must return a list"),
         ([(np.ones((1, 2)), None)], "returned a list of 1"),
         ([None] * 2, r"returned \(NoneType\) for a.png; it must return a pair"),
-        ([([[1.0]], None)] * 2, r"returned \(list, NoneType\) for a.png"),
-        ([(np.ones((2, 3)), np.ones((1, 4)))] * 2, "boxes of shape .1, 4. for 2 regions for a.png"),
         ([(np.full((1, 3), np.nan), None)] * 2, "NaN or infinite for a.png; correct it"),
     ],
 )

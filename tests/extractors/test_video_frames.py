@@ -163,10 +163,8 @@ def test_truncated_videos_are_refused(tmp_path, suffix, codec):
     ("options", "message"),
     [
         ((None, None), "either --num-frames or --frame-rate"),
-        ((2, 2.0), "either --num-frames or --frame-rate"),
         ((0, None), "--num-frames must lie between 1 and 10000, not 0"),
         ((2**63 - 1, None), "--num-frames must lie between 1 and 10000, not 9223372036854775807"),
-        ((None, 0.0), "--frame-rate must be above 0, not 0"),
         ((None, float("nan")), "--frame-rate must be above 0, not nan"),
     ],
 )

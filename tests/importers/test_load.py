@@ -185,7 +185,6 @@ def test_the_vocabulary_of_md_san(tmp_path, monkeypatch):
     ("name", "content", "message"),
     [
         ("words.json", "[]", 'no "ix_to_word"'),
-        ("words.json", '{"1": "a", "3": "b"}', "ids 1, 2, 3"),
         ("words.csv", "a", "is not a vocabulary file of aoanet"),
         ("words.txt", "a\na\n", "is on lines"),
     ],

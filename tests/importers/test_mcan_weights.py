@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from legenda import LegendaError, Regions, importers
+from legenda import Regions, importers
 from legenda.importers.mcan import load_mcan
 from legenda.importers.weight_map import StateDictMapper
 from legenda.models.checkpoint import load_any
@@ -178,22 +178,6 @@ def test_openvqa_calls_the_layer_that_reads_regions_otherwise():
     torch.testing.assert_close(found, tensors["out.logits"].float(), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"proj.weight": None}, "lacks proj.weight"),
-        ({"backbone.enc_list.0.norm1.a_2": None}, r"lacks backbone\.enc_list\.0\.norm1\.a_2"),
-        ({"backbone.dec_list.1.mhatt2.linear_k.bias": None}, "linear_k"),
-        ({"more.weight": torch.zeros(2)}, "holds more.weight, which mcan does not have"),
-        ({"proj_norm.a_2": torch.zeros(2)}, r"proj_norm.a_2 with shape \(2,\), which does not fit"),
-    ],
-)
-def test_a_state_dict_that_is_not_whole(change, message):
-    tensors = {**weights(read("mcan_a")), **change}
-    with pytest.raises(LegendaError, match=message):
-        importers.load("mcan", {name: tensor for name, tensor in tensors.items() if tensor is not None})
-
-
 @pytest.fixture
 def words():
     return QuestionVocabulary(("<pad>", "<unk>", *(f"w{number}" for number in range(48))))
@@ -214,10 +198,3 @@ def test_words_and_answers_make_a_model_that_answers(words, answers, tmp_path):
     assert generated == [f"a{number}" for number in tensors["out.logits"].argmax(dim=1).tolist()]
     model.save(tmp_path / "run")
     assert (load_any(tmp_path / "run").vocabulary, load_any(tmp_path / "run").answers) == (words, answers)
-
-
-def test_grounding_takes_words_alone(words, answers):
-    own = QuestionVocabulary(words.tokens[:41])
-    assert imported(read("mcan_vg"), vocabulary=own).vocabulary == own
-    with pytest.raises(LegendaError, match="leave answers out"):
-        imported(read("mcan_vg"), vocabulary=own, answers=answers)

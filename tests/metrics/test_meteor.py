@@ -41,7 +41,6 @@ def test_scores_of_pycocoevalcap_and_by_hand(shared):
         ("time.sleep(60)", "more than 0.5 seconds"),
         ("print('Exception in thread main: no memory', file=sys.stderr); sys.exit(3)", "no memory"),
         ("for line in sys.stdin: print('Error: specify SCORE or EVAL or SING')", "other than counts"),
-        ("print('1 2 3')", "other than counts"),
     ],
 )
 def test_failures_are_named(fake_java, monkeypatch, code, reason):
@@ -49,11 +48,3 @@ def test_failures_are_named(fake_java, monkeypatch, code, reason):
     fake_java(code)
     with pytest.raises(LegendaError, match=reason):
         meteor(["a"], [["a"]], timeout=0.5 if "sleep" in code else 30)
-
-
-def test_more_than_a_pipe_holds_does_not_block(fake_java, monkeypatch):
-    monkeypatch.setattr("legenda.metrics.meteor.find_program", lambda _, file: Path(file))
-    fake_java("sys.stderr.write('warning ' * 100_000)\nfor line in sys.stdin: print(*[len(line)] * 23)")
-    counts = meteor(["word " * 100] * 4000, [["b" * 500]] * 4000, timeout=60).counts
-    assert len(counts) == 4000
-    assert len(set(counts)) == 1

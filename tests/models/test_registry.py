@@ -64,28 +64,15 @@ def test_an_unknown_name(name, message):
     ("options", "message"),
     [
         ({"num_layer": 2}, r"'num_layer'; did you mean num_layers\?$"),
-        ({"zzz": 2}, "'zzz'; choose from .*vocab_size"),
         ({"vocab_size": "11"}, "vocab_size"),
-        ({"vocab_size": True}, "vocab_size"),
-        ({"num_layers": 2.5}, "num_layers"),
         ({"num_layers": 0}, "num_layers"),
-        ({"dim": -16}, "dim"),
-        ({"dropout": "0.1"}, "dropout"),
         ({"dropout": 1.5}, "dropout"),
-        ({"dropout": -0.1}, "dropout"),
-        ({"dropout": float("nan")}, "dropout"),
         ({"norm": "instance"}, "'instance'; choose from bn, in, in_affine, ln, none"),
-        ({"norm_on": "v"}, "norm_on"),
-        ({"geometry": None}, "geometry"),
         (
             {"geometry": "querry"},
             "choose from none, absolute, sine, relative, content, query, key",
         ),
-        ({"geometry": "query+absolute"}, r"'query\+absolute'"),
-        ({"geometry": ""}, "geometry=''"),
-        ({"geometry_per_layer": 1}, "geometry_per_layer"),
         ({"num_heads": 3}, "dim=16 .* num_heads=3"),
-        ({"dim": 15, "num_heads": 3}, "dim=15"),
         ({"dim": 12, "geometry": "absolute"}, "not 12"),
     ],
 )
@@ -113,11 +100,9 @@ def test_the_decoder_of_another_model(tmp_path):
     [
         ("transformr", "there is no model 'transformr'; did you mean transformer?"),
         ({"name": "transformer", "num_layer": 1}, "ngsan.decoder has no option 'num_layer'; did you mean num_layers?"),
-        ({"name": "transformer", "num_layers": "1"}, "ngsan.decoder.num_layers"),
         ({"num_layers": 1}, "ngsan needs the name of its decoder; write decoder="),
         ({"name": "transformer", "dim": 8}, "a decoder with dim=8 cannot attend to ngsan with dim=16"),
         ({"name": "mcan"}, "decoder='mcan' is no captioner"),
-        (3, "ngsan.decoder"),
     ],
 )
 def test_a_decoder_that_is_wrong(decoder, message):

@@ -1,12 +1,11 @@
 """The report in a real browser: pointer, keyboard, touch, contrast and narrow screens."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from legenda.report import Breakdown, Report
+from legenda.report import Report
 from legenda.tasks.reporting import Prediction
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
@@ -30,8 +29,6 @@ CONTRASTS = """() => {
     return {text: node.textContent, ratio: (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05)};
   });
 }"""
-
-Opened = Callable[..., "sync_api.Page"]
 
 
 def _word(page, card: int, model: str, word: int):
@@ -163,54 +160,3 @@ def test_hostile_text_is_displayed_literally(hostile_text, hostile_report, opene
         "footer p",
     ):
         assert page.locator(selector).first.text_content() == hostile_text, selector
-
-
-def test_attention_of_the_selected_head_is_shown(report, opened):
-    random = np.random.default_rng(1)
-    first = report.examples[0]
-    caption = first.captions["ngsan"]
-    attention = random.dirichlet(np.ones(len(first.boxes)), (len(caption.words), 3))
-    card = replace(first, captions={**first.captions, "ngsan": replace(caption, attention=attention)})
-    page = opened(replace(report, examples=[card]))
-    word = _word(page, 0, "ngsan", 2)
-    word.click()
-    page.mouse.move(2, 2)
-    for head in (None, 2, 0):
-        page.get_by_role("combobox", name="Attention").select_option(
-            label="all heads averaged" if head is None else f"head {head}"
-        )
-        weights = attention[2].mean(axis=0) if head is None else attention[2, head]
-        np.testing.assert_allclose(_transparency(page, 0), weights / weights.max(), atol=5e-3)
-    tags = page.locator(".attention-head:visible").all_text_contents()
-    assert tags == ["no head 0: mean", "head 0"]  # the other model has a single head
-
-
-def test_boxes_have_the_colors_of_the_models(report, opened):
-    reference, near, far = (0.1, 0.1, 0.4, 0.4), (0.15, 0.1, 0.4, 0.45), (0.6, 0.5, 0.9, 0.9)
-    predictions = {
-        "transformer": Prediction((), False, score=0.02, box=far),
-        "ngsan": Prediction((), True, score=0.81, box=near),
-    }
-    facts = [("expression", "the thing next to the red circle")]
-    card = replace(report.examples[0], boxes=(), references=(), captions=predictions, facts=facts, box=reference)
-    run = replace(report.runs[0], scores={**report.runs[0].scores, "kind: near": 0.25})
-    page = opened(
-        replace(
-            report,
-            examples=[card],
-            runs=[run, report.runs[1]],
-            score_name="IoU",
-            verdicts=("correct", "wrong"),
-            breakdowns=[Breakdown("kind of expression", [("kind: near", "near", 8)])],
-        )
-    )
-    marks = page.locator(".mark-line, .mark-reference")
-    corners = "rects => rects.map(rect => ['x', 'y', 'width', 'height'].map(name => Number(rect.getAttribute(name))))"
-    expected = [[x1, y1, x2 - x1, y2 - y1] for x1, y1, x2, y2 in (far, near, reference)]
-    np.testing.assert_allclose(marks.evaluate_all(corners), np.array(expected) * 100, atol=0.02)
-    strokes = marks.evaluate_all("rects => rects.map(rect => getComputedStyle(rect).stroke)")
-    colors = "nodes => nodes.map(node => getComputedStyle(node).backgroundColor)"
-    assert strokes[:2] == page.locator(".attention-swatch").evaluate_all(colors)
-    assert page.locator(".attention-verdict").all_text_contents() == ["✗ wrong", "✓ correct"]
-    assert page.locator(".attention-score").all_text_contents() == ["IoU 0.02", "IoU 0.81"]
-    assert page.locator(".breakdown tbody td").all_text_contents() == ["8", "25.0 %", "—"]

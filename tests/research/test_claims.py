@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from claim import arm_recipe, claim_runs, count_steps, get_claim, list_claims
+from claim import arm_recipe, count_steps, get_claim, list_claims
 from measures import noise_of
-from page import Interval, decide, paired_interval, write_page
+from page import Interval, decide, paired_interval
 
 from legenda.io import write_json
 from legenda.models.registry import build_model
@@ -97,17 +97,6 @@ def test_every_claim_compares_models_of_equal_size_and_budget(name):
             assert recipes[comparison.arm].data == recipes[comparison.against].data
 
 
-def test_runs_of_one_configuration_are_shared_and_shorter_trainings_are_others(tmp_path):
-    first = {run.arm.key: run for run in claim_runs(get_claim("geometry_kinds"), tmp_path, 1)}
-    second = {run.arm.key: run for run in claim_runs(get_claim("distances"), tmp_path, 1)}
-    assert first["none"].folder == second["none"].folder
-    assert len({run.folder for run in (*first.values(), *second.values())}) == len(first) + len(second) - 1
-    short = next(claim_runs(get_claim("geometry_kinds"), tmp_path, 1, steps=376))
-    assert short.folder != first["none"].folder
-    assert (short.steps, short.recipe.stages[0].epochs) == (376, 4)
-    assert short.recipe.stages[0].schedule.decay_after == (2, 3, 4)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_claim_is_trained_resumed_and_reported(tmp_path, run_script):
@@ -140,31 +129,6 @@ def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, run_script)
     assert "| -0.420 | -0.476 to -0.364 | refuted |" in page
     figure = ElementTree.parse(tmp_path / "absent.svg").getroot()
     assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
-
-
-def test_seeds_without_a_value_are_not_left_out_of_a_verdict(tmp_path):
-    path = tmp_path / "absent.json"
-    write_json(path, results({"base": [0.1] * 6, "decoder_aoa": [0.5, 0.6, 0.5, 0.6, 0.5, None]}))
-    # mean 0.44, half of the interval t * sqrt(0.003 / 5)
-    assert "| 0.440 | 0.372 to 0.508 | no verdict |" in write_page(path).read_text(encoding="utf-8")
-
-
-def test_a_score_that_is_not_reached_is_a_bound_and_the_verdict_without_it_is_stated(tmp_path):
-    steps = {"none": [500, 500, 500, 500, 500], "in_q": [None, 400, None, 400, 400]}
-    arms = {
-        key: {
-            "steps": 1000,
-            "parameters": 1,
-            "seeds": {str(n): {"early_steps": 100, "truth": 0.5, "steps": s} for n, s in enumerate(values)},
-        }
-        for key, values in steps.items()
-    }
-    path = tmp_path / "n.json"
-    write_json(path, {**results({}), "claim": "normalized_queries", "arms": arms})
-    page = write_page(path).read_text(encoding="utf-8")
-    assert "| ≥ 500, -100, ≥ 500, -100, -100 |" in page
-    assert "Without these seeds 3 are left" in page
-    assert (tmp_path / "n.svg").read_text(encoding="utf-8").count('fill="white" stroke') == 2
 
 
 def test_the_interval_is_that_of_a_table_of_students_t():

@@ -9,11 +9,9 @@ from encoders import (
     distance_weights,
     geometric_weights,
     position_matrices,
-    self_attention,
 )
 
 import legenda
-from legenda.attention import MultiBranchAttention, absolute_geometry
 from legenda.errors import LegendaError
 from legenda.regions import Regions
 
@@ -91,27 +89,6 @@ def test_weights_that_depend_on_features_are_means_over_real_regions(geometry, d
         geometric_weights(model, 1, RATIOS)
 
 
-def test_self_attention_has_a_row_for_each_branch_and_shows_what_the_layer_used(draw_regions):
-    model = _model("mdsan", num_layers=2)
-    regions = draw_regions((4,), dim=6)
-    found = self_attention(model, regions, 2)
-    assert found.shape == (3, 2, 4, 4)
-    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
-    branches = next(module for module in model.encoder.layers[1].modules() if isinstance(module, MultiBranchAttention))
-    read: list[torch.Tensor] = []
-    handle = branches.register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    memory = model.encode(regions)
-    handle.remove()
-    value = _heads(attentions_of(model, 2)[0].value, _array(read[0][0]))
-    mixed = (found[0] @ value).transpose(1, 0, 2).reshape(4, -1)
-    out = _linear(attentions_of(model, 2)[0].output, mixed)
-    given: list[torch.Tensor] = []
-    handle = attentions_of(model, 2)[0].register_forward_hook(lambda *call: given.append(call[2].values))
-    assert torch.equal(model.encode(regions).states, memory.states)  # nothing of the model was changed
-    handle.remove()
-    np.testing.assert_allclose(out, _array(given[0][0]), atol=1e-4)
-
-
 def _grid(rows: int, columns: int) -> Regions:
     torch.manual_seed(4)
     return Regions.from_grid(torch.randn(1, rows * columns, 6), rows, columns)
@@ -132,35 +109,3 @@ def test_z_of_distances_is_the_softmax_of_their_factors_alone():
     np.testing.assert_allclose(found, _softmax(expected), atol=1e-6)
     assert distance_weights(model, 1) == [pytest.approx(w)]
     assert distance_weights(_model("transformer"), 1) == [None]
-
-
-def test_z_of_a_geometric_bias_leaves_the_bias_out():
-    model = _model("gsan", geometry="content", geometry_dim=4)
-    regions = _grid(2, 2)
-    (attention,) = attentions_of(model, 1)
-    x = _entered(model, regions.features[0])
-    scores = _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1)
-    side, apart = 0.5, np.array([0.0, 0.5])
-    phi = np.zeros((2, 4, 4))
-    for i in range(4):
-        for j in range(4):
-            far = [abs(apart[i % 2] - apart[j % 2]) / side, abs(apart[i // 2] - apart[j // 2]) / side, 1.0, 1.0]
-            phi[:, i, j] = np.maximum(_array(attention.score_bias.weight) @ _embedded(model, np.array([far]))[0], 0)
-    expected = _softmax((scores + phi) / scores)
-    np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
-    assert attention.score_bias is not None  # the slots are as before
-    assert attention.rescale is None
-
-
-def test_z_of_absolute_positions_leaves_them_out_where_they_enter():
-    model = _model("transformer", geometry="absolute")
-    regions = _grid(2, 2)
-    (attention,) = attentions_of(model, 1)
-    plain = _entered(model, regions.features[0])
-    placed = plain + _array(absolute_geometry(regions.boxes, 8)[0])
-    scores = [
-        _heads(attention.query, x) @ _heads(attention.key, x).transpose(0, 2, 1) / np.sqrt(4) for x in (placed, plain)
-    ]
-    expected = _softmax(scores[0] / scores[1])
-    np.testing.assert_allclose(position_matrices(model, regions, 1, 1), expected, atol=1e-4)
-    assert model.encoder.box_embedding is absolute_geometry

@@ -84,27 +84,6 @@ def test_an_upload_is_captioned_and_a_word_highlights_its_regions(page, scene_fi
 
 
 @pytest.mark.slow
-def test_the_selected_head_is_kept(page, scene_file):
-    _upload(page, scene_file)
-    sync_api.expect(page.locator(".result")).to_have_count(2)
-    choice = page.get_by_role("combobox", name="Attention")
-    assert choice.locator("option").all_text_contents() == ["all heads averaged", "head 0", "head 1"]
-    page.locator(".result").first.locator("button.attention-word").first.click()
-    page.mouse.move(2, 2)
-    lit = page.locator(".attention-overlay.is-lit mask rect[fill='black']")
-    opacities = "rects => rects.map((rect) => rect.getAttribute('fill-opacity'))"
-    shown = []
-    for label in ("all heads averaged", "head 0", "head 1"):
-        choice.select_option(label=label)
-        shown.append(tuple(lit.evaluate_all(opacities)))
-    assert len(set(shown)) == 3
-    page.get_by_role("button", name="Caption", exact=True).click()
-    sync_api.expect(page.locator(".history .thumb")).to_have_count(2)
-    assert choice.locator("option:checked").text_content() == "head 1"
-    assert page.locator(".result .attention-head:visible").all_text_contents() == ["head 1"] * 2
-
-
-@pytest.mark.slow
 def test_invalid_uploads_show_an_error(page, scene_file, tmp_path):
     wrong = tmp_path / "letter.txt"
     wrong.write_text("dear server")
@@ -134,21 +113,6 @@ def test_settings_and_samples_and_history(page):
     assert page.locator(".history .thumb").count() == 2
     page.locator(".history .thumb").nth(1).click()
     sync_api.expect(page.locator(".result")).to_have_count(1)
-
-
-@pytest.mark.slow
-def test_pasted_and_dropped_images_are_captioned(page):
-    give = """(kind) => fetch("/api/samples/scene-1.png").then((answer) => answer.blob()).then((data) => {
-      const files = new DataTransfer();
-      files.items.add(new File([data], `${kind}.png`, {type: "image/png"}));
-      const event = kind === "paste" ? new ClipboardEvent("paste", {clipboardData: files, bubbles: true})
-        : new DragEvent("drop", {dataTransfer: files, bubbles: true, cancelable: true});
-      document.querySelector("h1").dispatchEvent(event);
-    })"""
-    for number, kind in enumerate(("paste", "drop"), start=1):
-        page.evaluate(give, kind)
-        sync_api.expect(page.locator(".history .thumb")).to_have_count(number)
-        assert page.locator(".result img").first.get_attribute("alt") == f"Image {kind}.png"
 
 
 @pytest.mark.slow

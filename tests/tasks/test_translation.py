@@ -11,7 +11,7 @@ import torch
 from legenda.data.numerals import NumberWordsData
 from legenda.data.translation import ParallelDataModule, ParallelDataset
 from legenda.models.checkpoint import load_any
-from legenda.tasks.translate import evaluate_translator, translate
+from legenda.tasks.translate import translate
 from legenda.tasks.translation import Translation, TranslationObjective
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 from legenda.training import TrainingConfig, train
@@ -142,16 +142,6 @@ def test_translations_depend_on_no_other_sentence_and_keep_the_mode(model):
     assert model.training
     assert together == [translate(model, [sentence], beam_size=3)[0] for sentence in sentences]
     assert together[-1] == ""
-
-
-def test_evaluation_is_written_with_signatures(task, model, tmp_path):
-    scores = evaluate_translator(model, task.train, tmp_path / "out.json", beam_size=2, resamples=50)
-    written = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
-    assert written["corpus"] == scores.corpus
-    assert "tok:13a" in written["signatures"]["BLEU"]
-    assert written["margins"].keys() == {"BLEU", "chrF"}
-    assert list(written["translations"]) == list(task.train.ids)
-    assert (written["beam_size"], written["length_penalty"]) == (2, 0.6)
 
 
 @pytest.fixture(scope="module")

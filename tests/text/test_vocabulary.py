@@ -67,11 +67,8 @@ def test_a_saved_vocabulary_is_loaded(tmp_path, vocabulary):
         (Vocabulary, "", "<end>"),
         (Vocabulary, "<end>\n<unk>\na\n\nkite\n", "line 4"),
         (Vocabulary, "<end>\n<unk>\na\nkite\na\n", "lines 3 and 5"),
-        (Vocabulary, "<end>\n\x9b\n", "line 2"),
         (QuestionVocabulary, "<end>\n<unk>\nred\n", "<pad>"),
-        (QuestionVocabulary, "<pad>\n<unk>\nred one\n", "line 3"),
         (QuestionVocabulary, "<pad>\n<unk>\nred\nred\n", "lines 3 and 4"),
-        (AnswerVocabulary, "a\nb\na\n", "lines 1 and 3"),
     ],
 )
 def test_the_invalid_line_is_named(tmp_path, kind, content, problem):

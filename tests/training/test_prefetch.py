@@ -53,11 +53,3 @@ def test_an_error_is_raised_where_its_batch_is_taken():
     assert reader.next(np.array([3]))["features"].tolist() == [3]
     with pytest.raises(LegendaError, match="image 2 are damaged"):
         reader.next(np.array([1, 2]))
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_takes_it_from_locked_memory():
-    reader = Prefetcher(lambda positions: {"features": torch.from_numpy(positions)}, torch.device("cuda"))
-    reader.start(np.array([4]))
-    assert reader._pending[np.array([4]).tobytes()].result()["features"].is_pinned()
-    assert reader.next(np.array([4]))["features"].tolist() == [4]

@@ -8,7 +8,7 @@ import pytest
 import safetensors.torch
 import torch
 from small_runs import DATA, TRAINING, Killed, assert_same, outcome, run, stop_at
-from two_stages import SECOND, scored
+from two_stages import scored
 
 from legenda.errors import LegendaError
 from legenda.models import Captioner
@@ -159,12 +159,3 @@ def test_mixed_precision_rounds_no_boxes(tmp_path, monkeypatch, precision):
     stored = {tuple(box) for box in DATA.train.read(np.arange(24)).boxes.flatten(0, 1).tolist()}
     assert {boxes.dtype for boxes in read} == {torch.float32}
     assert {tuple(box) for box in read[0].flatten(0, 1).tolist()} <= stored | {(0.0, 0.0, 0.0, 0.0)}
-
-
-def test_every_stage_is_compiled_when_that_is_asked_for(tmp_path, monkeypatch):
-    """Not by a real compiler here, which takes minutes."""
-    compiled = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: compiled.append(type(module).__name__))
-    training, second = (part.replace(epochs=1, compile=True, checkpoint_every=0) for part in (TRAINING, SECOND))
-    run(tmp_path / "run", training, fine_tuning=second)
-    assert compiled == ["CrossEntropy", "SelfCriticalObjective"]

@@ -48,14 +48,6 @@ def test_round_trips_through_every_kind_keep_the_checksum(tmp_path, boxes, dtype
     assert len(checksums) == 1
 
 
-def test_equal_regions_have_one_checksum_whatever_holds_them(tmp_path):
-    source = make(tmp_path / "a.safetensors", ("1", "2", "3"))
-    outs = ("b.safetensors", "b.hdf5", "b")
-    assert len({convert([source], tmp_path / out, dtype="float16").checksum for out in outs}) == 1
-    other = make(tmp_path / "other.safetensors", ("1", "2", "4"))
-    assert len({convert([path], tmp_path / f"{path.stem}.h5").checksum for path in (source, other)}) == 2
-
-
 def test_parts_are_joined_in_their_order(tmp_path):
     parts = [make(tmp_path / "a.safetensors", ("9", "3")), make(tmp_path / "b.safetensors", ("7",))]
     convert(parts, tmp_path / "all.safetensors")

@@ -96,13 +96,10 @@ ONE = np.ones((2, 3), np.float32)
     ("images", "message"),
     [
         ([("a", ONE, None), ("b", np.array([[1, np.nan, 2]]), None)], "'b'.*NaN or infinite"),
-        ([("a", ONE + 1j, None)], "'a'.*values of type complex64, where real numbers are needed"),
         ([("a", ONE * -70000, None)], "'a'.*as large as 70000, where the limit is 65504"),
         ([("a", ONE, None), ("b", np.ones((1, 4)), None)], "'b'.*width 4, those before 3"),
-        ([("a", np.ones((0, 3)), None)], "'a'.*at least one region"),
         ([("a", ONE, BOXES[:1])], "'a'.*boxes of shape .1, 4. for 2 regions"),
         ([("a", ONE, BOXES * 224)], "'a'.*leaves 0..1"),
-        ([("a", ONE, BOXES[:, [2, 1, 0, 3]])], "'a'.*is empty"),
         ([("a", ONE, BOXES), ("b", ONE, None)], "'b'.*no boxes, unlike those before"),
         ([("a", ONE, None), ("a", ONE, None)], "'a'.*id of an earlier image"),
         ([], "no image to store"),
@@ -122,15 +119,12 @@ BOX = np.array([[0.1, 0.2, 0.5, 0.6]])
     [
         (np.ones((1, 3)), BOX, None),
         (np.ones((1, 3)), None, None),
-        (np.full((1, 3), 1e8, np.float32), BOX, None),  # float32 holds it, though no store of float16
         (np.full((1, 3), 1e30, np.float32), BOX, r"features as large as 1e\+30, where the limit is 1e\+09"),
         (np.ones((1, 3)) + 1j, BOX, "values of type complex128, where real numbers are needed"),
-        (np.ones((1, 3)), BOX * [[1, 0, 2.0008, 1]], None),  # cut to the image
         (np.ones(3), None, r"features of shape \(3,\)"),
         (np.ones((2, 3)), BOX, r"boxes of shape \(1, 4\) for 2 regions"),
         (np.full((1, 3), np.nan), BOX, "features that are NaN or infinite"),
         (np.ones((1, 3)), BOX * np.nan, "which leaves 0..1"),
-        (np.ones((1, 3)), BOX * 640, "which leaves 0..1"),
         (np.ones((1, 3)), BOX[:, [2, 1, 0, 3]], "which is empty"),
     ],
 )
@@ -160,34 +154,15 @@ def changed(array: np.ndarray, row: int, value: float) -> np.ndarray:
     return copy
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32])
-def test_a_foreign_file_with_a_bad_number_is_found_out_at_reading(tmp_path, value, dtype):
-    path = write_foreign(tmp_path / "f.safetensors", {"features": changed(np.ones((6, 3), dtype), 3, value)}, {})
-    store = PackedFeatureStore(path)
-    store.read(["a", "c"])
-    with pytest.raises(DataError, match="'b' has features that are NaN or infinite"):
-        store.read(["c", "b", "a"])
-    with pytest.raises(DataError, match="'b'"):
-        store.check()
-
-
 @pytest.mark.parametrize(
     ("changes", "metadata", "message"),
     [
         ({}, {"format": None}, "not a feature store"),
-        ({}, {"ids": None}, "'ids'"),
         ({}, {"ids": "{"}, "cannot be read"),
         ({}, {"ids": '["a", "b", "a"]'}, "twice"),
-        ({}, {"ids": '["a", "b"]'}, "'offsets'.*2 images"),
-        ({"offsets": None}, {}, "no array 'offsets'"),
         ({"features": None}, {}, "no array 'features'"),
-        (dict.fromkeys(("features", "offsets", "boxes")), {}, "no array 'features'"),
         ({"offsets": np.array([0, 2, 2, 6])}, {}, "'offsets'"),
-        ({"offsets": np.array([0, 2, 4, 7])}, {}, "'offsets'"),
-        ({"offsets": np.array([0, 2, 4, 6], np.int32)}, {}, "'offsets' of .*I32, not I64"),
         ({"features": np.ones((6, 3), np.float64)}, {}, "'features' of .*F64, not F16 or F32"),
-        ({"features": np.ones((3, 2, 3), np.float16)}, {}, "'features' of .* has the shape"),
         ({"boxes": BOXES}, {}, "'boxes' of .* has the shape"),
     ],
 )
@@ -195,12 +170,6 @@ def test_a_foreign_file_of_another_structure_is_refused(tmp_path, changes, metad
     with pytest.raises(DataError, match=message) as error:
         PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", changes, metadata))
     assert "f.safetensors" in str(error.value)
-
-
-def test_a_foreign_file_of_the_right_structure_is_read(tmp_path):
-    store = PackedFeatureStore(write_foreign(tmp_path / "f.safetensors", {"boxes": None}, {}))
-    store.check()
-    assert (store.extractor, store.has_boxes, store.read(["c"]).features.sum()) == ("other", False, 6)
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path):

@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
-from legenda.data.scenes import Scene, Thing, check_caption, make_split, truth_scores
+from legenda.data.scenes import Scene, Thing, check_caption, truth_scores
 from legenda.data.scenes.language import is_odd, of_shape
-from legenda.data.scenes.world import CHECKED, PARITY_SHAPES, WARM, make_scene
+from legenda.data.scenes.world import PARITY_SHAPES, WARM, make_scene
 
 WHITE = (240, 240, 240)
 
@@ -179,27 +178,3 @@ def test_no_single_feature_reveals_the_parity():
         for value in {value for value, _ in counts}:
             odd, even = counts[value, True], counts[value, False]
             assert abs(odd - even) < 4 * (odd + even) ** 0.5
-
-
-def test_a_checked_shape_is_there_once_in_half_of_the_scenes_of_nine_things():
-    scenes = [make_scene("train", index, families=("absent",)) for index in range(600)]
-    assert {len(scene.things) for scene in scenes} == {9}
-    for shape in CHECKED:
-        counts = Counter(sum(thing.shape == shape for thing in scene.things) for scene in scenes)
-        assert set(counts) == {0, 1}
-        assert 240 < counts[1] < 360
-
-
-def test_every_thing_is_found_in_the_pixels_with_its_stripes(tmp_path):
-    split = make_split("val", 12, families=("absent", "parity"), cache=tmp_path)
-    assert split.mask.sum(axis=1).tolist() == [len(scene.things) for scene in split.scenes]
-    scene = split.scenes[1]
-    lines = split.features[1].reshape(-1, 8, 8, 3)[:, :, 4]  # a line of cells through the middle of each thing
-    for thing in (scene.first, scene.second):
-        x, y = thing.box[:2]
-        index = np.abs(split.boxes[1, :, :2] - (x, y)).sum(axis=1).argmin()
-        if thing.shape == "square":
-            assert bool(np.ptp(lines[index], axis=0).max() > 0.05) == thing.striped
-    again = make_split("val", 12, families=("absent", "parity"), cache=tmp_path)
-    assert np.array_equal(again.features, split.features)
-    assert again.scenes == split.scenes
