@@ -32,6 +32,11 @@ RUN_FILES = (CONFIG, WEIGHTS, STAGE_WEIGHTS, VOCABULARY, ANSWERS, SUBWORDS, STAT
 """All of them but the evaluations."""
 
 
+def weights_path(folder: Path, stage: int | None = None) -> Path:
+    """Return the path of the weights of a run, or of one of its earlier stages, counted from 1."""
+    return folder / (WEIGHTS if stage is None else STAGE_WEIGHTS.format(stage))
+
+
 def evaluation_file(split: str, *, ensemble: bool = False) -> str:
     """Return the name of the file with predictions and scores of a split, of the run or of an ensemble of runs."""
     return f"evaluation_{split}_ensemble.json" if ensemble else f"evaluation_{split}.json"

@@ -1,12 +1,20 @@
 """The file of an evaluation, and the settings with which its scores are read."""
 
 import json
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from legenda.compute import SearchOptions
+from legenda.data.captions import ScenesData
 from legenda.errors import LegendaError
-from legenda.evaluation.results import caption_settings, evaluation_path, read_scores, write_evaluation
+from legenda.evaluation.evaluate import evaluate_captions
+from legenda.evaluation.results import RowRun, caption_settings, evaluation_path, read_scores, write_evaluation
+from legenda.evaluation.runs import load_captioner_run
+from legenda.models.weights import save_weights
+from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS
 
 CONFIG = {"model": {"name": "ngsan", "generation_config": {"max_length": 20}}, "data": {"kind": "scenes", "test": 4}}
 
@@ -31,6 +39,27 @@ def test_scores_are_read_from_a_file_with_the_same_settings_only(tmp_path):
         assert read_scores(path, other) is None
     path.write_text("[]")
     assert read_scores(path, settings) is None
+
+
+def test_a_copied_run_keeps_its_scores_and_other_weights_have_none(make_run, tmp_path):
+    run = make_run("transformer", ScenesData(train=6, validation=3, test=2))
+    shutil.copyfile(run / WEIGHTS, run / STAGE_WEIGHTS.format(1))
+    model = load_captioner_run(run).load_stage(1)
+    evaluate_captions(model, (), model.data(), "test", SearchOptions(beam_size=1))
+    copy = tmp_path / "copied"
+    shutil.copytree(run, copy)
+    os.utime(copy / "evaluation_test_stage1.json", (1, 1))  # copies have times in any order
+
+    def row(folder: Path) -> RowRun:
+        return RowRun("row", "a test", "captioning", (folder,), {"test": ""}, 1, "fast", stage=1)
+
+    assert row(copy).scores()
+    assert row(run).scores() == row(copy).scores()
+    weights = {name: value + 1 for name, value in model.model.state_dict().items()}
+    save_weights(weights, copy)
+    (copy / WEIGHTS).replace(copy / STAGE_WEIGHTS.format(1))
+    os.utime(copy / STAGE_WEIGHTS.format(1), (0, 0))
+    assert not row(copy).is_evaluated()
 
 
 def test_predictions_are_written_where_scoring_fails(tmp_path):

@@ -61,6 +61,7 @@ def test_both_files_have_the_format_of_the_server(submit, coco, tmp_path):
     code, out, err = submit(f"--test-features {coco}/test.safetensors --beam-size 2")
     assert (code, err) == (0, "")
     files = {path.name: json.loads(path.read_text()) for path in (tmp_path / "server").iterdir()}
+    assert len(files.pop("weights.json")) == 1
     assert sorted(files) == ["captions_test2014_my-run-2_results.json", "captions_val2014_my-run-2_results.json"]
     numbers = {name.split("_")[1]: [entry["image_id"] for entry in entries] for name, entries in files.items()}
     assert numbers == {"val2014": list(VAL), "test2014": [1, 42]}

@@ -167,6 +167,7 @@ def write_demo_report(folders: Mapping[str, Path], path: Path, photographs: Capt
         settings = {
             "images": len(split),
             **caption_settings(runs[name].config, "test", SearchOptions(beam_size=BEAM_SIZE), "fast"),
+            "weights": [runs[name].weights],
         }
         results_file = evaluation_path(folders[name], "test")
         write_evaluation(results_file, settings, "captions", result.predictions, partial(dict, result.scores))

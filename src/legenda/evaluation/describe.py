@@ -20,7 +20,7 @@ from legenda.metrics import WITHOUT_JAVA, evaluate, intervals
 from legenda.metrics.resampling import Interval
 from legenda.models.checkpoint import find_model
 from legenda.models.registry import build_model, describe_model
-from legenda.run_folder import CONFIG, HISTORY, STATE, WEIGHTS, evaluation_file, read_config
+from legenda.run_folder import CONFIG, HISTORY, STATE, evaluation_file, read_config
 from legenda.training.checkpoint import read_progress
 from legenda.training.history import read_history
 
@@ -212,8 +212,8 @@ def _describe_scores(run: Run, path: Path) -> Iterator[str]:
         raise DataError(f"{path} is not the file of an evaluation; delete it, and evaluate the run again")
     if not content["scores"] or path.name != evaluation_file(content["split"]):  # of an ensemble or another stage
         return
-    if path.stat().st_mtime < (run.folder / WEIGHTS).stat().st_mtime:
-        _LOG.warning("the card leaves out %s, which is older than the weights; evaluate the run again", path)
+    if content.get("weights") != [run.weights]:
+        _LOG.warning("the card leaves out %s, which is of other weights; evaluate the run again", path)
         return
     scores: ScoreDict = content["scores"]
     bounds = _compute_intervals(run, content)

@@ -14,8 +14,15 @@ from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, LegendaError
 from legenda.evaluation.caption_files import coco_splits, write_answers, write_submission
 from legenda.evaluation.predict import generate, load_examples, predict
-from legenda.evaluation.results import ScoreDict, caption_settings, evaluation_path, write_evaluation
+from legenda.evaluation.results import (
+    SUBMISSION_WEIGHTS,
+    ScoreDict,
+    caption_settings,
+    evaluation_path,
+    write_evaluation,
+)
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
+from legenda.io import write_json
 from legenda.metrics import evaluate
 from legenda.recipes import Data
 from legenda.tasks.predict import collapse_repeats as collapse
@@ -72,7 +79,7 @@ def evaluate_captions(
         run.config, split, search, metrics, _describe_other(run, data, path.parent), collapse_repeats
     )
     captions = generate(run, dataset, search, members, progress_bar=progress_bar)
-    settings = {"images": len(dataset), **settings}
+    settings = {"images": len(dataset), **settings, "weights": [member.weights for member in (run, *members)]}
     if settings["collapse_repeats"]:
         captions = collapse(captions)
     if members:
@@ -104,6 +111,7 @@ def evaluate_task(
     predictions = predict(run, examples, beam_size, progress_bar=progress_bar)
     path = path or evaluation_path(run.folder, split, stage=run.stage)
     settings: dict[str, Any] = {"task": task.name, "split": split, "examples": len(predictions), "beam_size": beam_size}
+    settings["weights"] = [run.weights]
     if path.parent != run.folder:
         settings["data"] = describe_data(run.data(), path.parent)
     missing_targets = getattr(examples, "missing_targets", None)
@@ -112,6 +120,7 @@ def evaluate_task(
     )
     if submission_dir is not None:
         path = write_answers(submission_dir, algorithm or run.folder.resolve().name, split, predictions)
+        write_json(submission_dir / SUBMISSION_WEIGHTS, settings["weights"])
     return Evaluation(path, len(predictions), scores, missing_targets)
 
 
@@ -126,7 +135,8 @@ def caption_coco_server(
 ) -> Mapping[Path, int]:
     """Write the two files of COCO's captioning server to `folder`; return their paths with the numbers of images.
 
-    algorithm: the name in the file names; None for that of the run folder.
+    A third file holds the checksums of the weights. algorithm: the name in the file names; None for that of the run
+    folder.
     """
     splits = coco_splits(run, test_features)
     for split in splits.values():
@@ -135,6 +145,7 @@ def caption_coco_server(
         part: generate(run, split, search, members, progress_bar=progress_bar) for part, split in splits.items()
     }
     paths = write_submission(folder, algorithm or run.folder.resolve().name, captions)
+    write_json(folder / SUBMISSION_WEIGHTS, [member.weights for member in (run, *members)])
     return dict(zip(paths, map(len, captions.values()), strict=True))
 
 

@@ -11,7 +11,8 @@ from legenda.compute import SearchOptions
 from legenda.errors import ConfigError
 from legenda.io import read_json, write_json
 from legenda.models.checkpoint import is_run_folder
-from legenda.run_folder import STAGE_WEIGHTS, WEIGHTS, evaluation_file, read_config
+from legenda.models.weights import read_checksum
+from legenda.run_folder import evaluation_file, read_config, weights_path
 from legenda.training import is_finished
 
 ScoreDict = dict[str, float | None]
@@ -91,6 +92,8 @@ def write_evaluation(
 
 
 SETTINGS = "table.json"
+SUBMISSION_WEIGHTS = "weights.json"
+"""The checksums of the weights beside the files for a server."""
 
 
 @dataclass(frozen=True)
@@ -125,47 +128,41 @@ class RowRun:
     def is_trained(self) -> bool:
         """Return whether all trainings, or their first stages where those are needed, are finished."""
         if self.stage is not None:
-            return all(path.exists() for path in self._weights())
+            return all(weights_path(folder, self.stage).exists() for folder in self.folders)
         return all(is_finished(folder, self.recipe) for folder in self.folders)
 
     def is_evaluated(self) -> bool:
-        """Return whether the scores, or the files for the server, exist and are newer than the weights."""
+        """Return whether the scores, or the files for the server, exist and are of these weights."""
         if self.submission is None:
             return self.scores() is not None
         files = list(self.submission.glob("*_results.json"))
-        return len(files) == (2 if self.task == "captioning" else 1) and all(map(self._is_new, files))
+        path = self.submission / SUBMISSION_WEIGHTS
+        is_complete = len(files) == (2 if self.task == "captioning" else 1) and path.exists()
+        return is_complete and read_json(path, "delete it to evaluate again") == self._weights()
 
     def scores(self) -> ScoreDict | None:
-        """Return the scores in 0..1; None unless all runs are trained, and evaluated afterwards with these settings."""
+        """Return the scores in 0..1; None unless all runs are trained, and evaluated as they are now."""
         if not self.is_trained():
             return None
         scores: ScoreDict = {}
         for split, suffix in self.splits.items():
             path = evaluation_path(self.folders[0], split, ensemble=len(self.folders) > 1, stage=self.stage)
-            if not self._is_new(path):
-                return None
-            values = read_scores(path, self._settings(split))
+            values = read_scores(path, self._settings(split)) if path.exists() else None
             if values is None:
                 return None
             scale = 1 if self.task == "captioning" else 100  # other tasks write percentages
             scores |= {name + suffix: None if value is None else value / scale for name, value in values.items()}
         return scores
 
-    def _weights(self) -> list[Path]:
-        name = WEIGHTS if self.stage is None else STAGE_WEIGHTS.format(self.stage)
-        return [folder / name for folder in self.folders]
-
-    def _is_new(self, path: Path) -> bool:
-        """Return whether a file exists that is not older than the weights."""
-        return path.exists() and all(path.stat().st_mtime >= file.stat().st_mtime for file in self._weights())
+    def _weights(self) -> list[str]:
+        return [read_checksum(weights_path(folder, self.stage)) for folder in self.folders]
 
     def _settings(self, split: str) -> dict[str, Any]:
         if self.task != "captioning":
-            return {"task": self.task, "split": split, "beam_size": self.beam_size}
+            return {"task": self.task, "split": split, "beam_size": self.beam_size, "weights": self._weights()}
         config = read_config(self.folders[0], "delete the folder to train the row again")
         settings = caption_settings(config, split, SearchOptions(beam_size=self.beam_size), self.metrics)
-        runs = {"runs": [str(folder) for folder in self.folders]} if len(self.folders) > 1 else {}
-        return {**settings, **runs}
+        return {**settings, "weights": self._weights()}
 
 
 def init_table_dir(folder: Path, settings: Mapping[str, object]) -> None:

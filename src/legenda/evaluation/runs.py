@@ -21,9 +21,9 @@ from legenda.extractors.registry import is_of_frames, is_registered, load_extrac
 from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
-from legenda.models.weights import load_weights
+from legenda.models.weights import load_weights, read_checksum
 from legenda.recipes import Data
-from legenda.run_folder import CONFIG, STAGE_WEIGHTS
+from legenda.run_folder import CONFIG, weights_path
 from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
 
@@ -53,13 +53,18 @@ class Run:
         """
         if stage is None:
             return self
-        path = self.folder / STAGE_WEIGHTS.format(stage)
+        path = weights_path(self.folder, stage)
         if not path.exists():
             raise CheckpointError(
                 f"{path} does not exist; only stages before a run's last one leave such a file; leave --stage out"
             )
         load_weights(self.model, path)
         return replace(self, stage=stage)
+
+    @property
+    def weights(self) -> str:
+        """The checksum of the weights, as their file has it."""
+        return read_checksum(weights_path(self.folder, self.stage))
 
     @property
     def task(self) -> type[Task]:

@@ -26,6 +26,15 @@ _CHECKSUM = "checksum"
 """The checksum in the file's header; files of earlier versions and other programs have none."""
 
 
+@contextmanager
+def as_checkpoint_error() -> Iterator[None]:
+    """Raise CheckpointError instead of the DataError of a reader of files."""
+    try:
+        yield
+    except DataError as error:
+        raise CheckpointError(str(error)) from error
+
+
 def save_weights(weights: Mapping[str, Tensor], folder: Path) -> None:
     """Write the state dict `weights` to model.safetensors, atomically."""
     with atomic_write(folder / WEIGHTS, sync=True) as partial:
@@ -40,6 +49,18 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
         crc = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode(), crc)
         crc = zlib.crc32(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data, crc)
     return f"crc32:{crc:08x}"
+
+
+@as_checkpoint_error()
+def read_checksum(path: Path) -> str:
+    """Return the checksum in the header of a file of weights; the tensors are read only where it has none."""
+
+    def read() -> str:
+        with safetensors.safe_open(path, framework="pt") as file:
+            stored = (file.metadata() or {}).get(_CHECKSUM)
+        return stored or checksum(_read(path))
+
+    return verified(read, path, _HINT)
 
 
 def quantize(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -66,15 +87,6 @@ def dequantize(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _like_rows(scale: Tensor, tensor: Tensor) -> Tensor:
     return scale.view(-1, *[1] * (tensor.dim() - 1))
-
-
-@contextmanager
-def as_checkpoint_error() -> Iterator[None]:
-    """Raise CheckpointError instead of the DataError of a reader of files."""
-    try:
-        yield
-    except DataError as error:
-        raise CheckpointError(str(error)) from error
 
 
 @as_checkpoint_error()
