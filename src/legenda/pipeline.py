@@ -20,7 +20,6 @@ from legenda.config import merge
 from legenda.decoding import GenerationOutput
 from legenda.decoding.search import search
 from legenda.errors import ConfigError, DataError
-from legenda.evaluation.caption_files import ImageCaptions
 from legenda.evaluation.runs import load_captioner_run
 from legenda.extractors import Extractor, run_extractor, to_image
 from legenda.extractors.batches import ImageFile, extract_batch, read_batches
@@ -83,6 +82,26 @@ def extract_captions(
         log_prob = float(output.log_probs[image, row].sum())
         captions.append(GeneratedCaption(words, tuple(tokens[: len(words)]), log_prob, weights, boxes))
     return captions
+
+
+@dataclass(frozen=True)
+class ImageCaptions:
+    """The captions of one image, best first, each with the score the search ranked it by, or why there are none.
+
+    things: what the extractor `photo` sees, best first; None for other extractors.
+    """
+
+    image: str
+    captions: tuple[tuple[str, float], ...] = ()
+    error: str | None = None
+    things: tuple[Thing, ...] | None = None
+
+
+def json_entry(result: ImageCaptions) -> dict[str, object]:
+    """Return the captions of an image with their scores, and its things with boxes and scores, for JSON."""
+    captions = [{"caption": caption, "score": round(score, 6)} for caption, score in result.captions]
+    entry: dict[str, object] = {"image": result.image, "captions": captions}
+    return entry if result.things is None else {**entry, "things": [vars(thing) for thing in result.things]}
 
 
 BatchCallback = Callable[[Sequence[ImageFile], Regions, GenerationOutput], None]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from legenda.cli.main import main
+from legenda.data.annotations import coco_id
 from legenda.data.features import write_store
-from legenda.evaluation.caption_files import IMAGE_COUNTS, coco_id
+from legenda.evaluation.submission import IMAGE_COUNTS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,6 @@ import torch
 from PIL import Image, ImageDraw
 
 import legenda
-from legenda.evaluation.caption_files import json_entry
 from legenda.extractors import load_extractor
 from legenda.extractors.photo import layout
 from legenda.extractors.photo.things import Thing, describe_things, labels, name_kind, read_things
@@ -17,6 +16,7 @@ from legenda.extractors.photo.vision import PARTS, box_weights
 from legenda.extractors.photo.words import NUM_PHRASES, NUM_WORDS
 from legenda.models.checkpoint import ASSETS, PACKAGED
 from legenda.models.weights import dequantize, quantize
+from legenda.pipeline import json_entry
 
 _FOLDER = ASSETS / PACKAGED
 _CAT = ASSETS / "photographs" / "cat.jpg"

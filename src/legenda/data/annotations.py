@@ -16,6 +16,10 @@ import numpy as np
 from legenda.errors import DataError
 from legenda.io import get_field, parse_json, read_json, read_text, verified
 
+COCO_NAME = re.compile(r"(?:COCO_(?P<part>[a-z]+2014)_)?(?P<id>[0-9]+)")
+"""Names of COCO's images without suffix, COCO_val2014_000000000042 or 42."""
+
+
 Restval = Literal["train", "exclude"]
 
 _HINT = (
@@ -331,3 +335,9 @@ def _listed(file: Path, captions_of: Mapping[str, str], names: Mapping[str, str]
     for line in read_text(file).splitlines():
         if words := line.split():
             yield tuple(part for word in words for part in (word, PurePosixPath(word).stem))
+
+
+def coco_id(name: str) -> int | None:
+    """Return the id of a COCO image, given its id or file name without suffix as text; None for other names."""
+    match = COCO_NAME.fullmatch(name)
+    return None if match is None else int(match["id"])

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from legenda.compute import SearchOptions
 from legenda.data.captions import CaptionDataset
 from legenda.errors import ConfigError, LegendaError
-from legenda.evaluation.caption_files import coco_splits, write_answers, write_submission
 from legenda.evaluation.predict import generate, load_examples, predict
 from legenda.evaluation.results import (
     SUBMISSION_WEIGHTS,
@@ -22,6 +21,7 @@ from legenda.evaluation.results import (
     write_evaluation,
 )
 from legenda.evaluation.runs import CaptionerRun, Run, check_extractor, describe_data
+from legenda.evaluation.submission import coco_splits, write_answers, write_submission
 from legenda.io import write_json
 from legenda.metrics import evaluate
 from legenda.recipes import Data

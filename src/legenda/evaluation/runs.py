@@ -7,11 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
 from legenda.config import map_paths, merge, to_json
-from legenda.data.captions import KarpathyData
 from legenda.data.features.base import UNNAMED
 from legenda.data.features.identity import ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
@@ -22,10 +21,12 @@ from legenda.models import Captioner
 from legenda.models.base import Model
 from legenda.models.checkpoint import find_model, load_with_config, not_a_captioner
 from legenda.models.weights import load_weights, read_checksum
-from legenda.recipes import Data
 from legenda.run_folder import CONFIG, weights_path
-from legenda.tasks.base import Task
 from legenda.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from legenda.recipes import Data
+    from legenda.tasks.base import Task
 
 _LOG = logging.getLogger(__name__)
 
@@ -230,6 +231,8 @@ def resolve_data(run: CaptionerRun, annotations: Path | None, features: Path | N
         raise ConfigError("--annotations and --features go together; name both")
     if annotations is None or features is None:
         return run.data()
+    from legenda.data.captions import KarpathyData
+
     return KarpathyData(annotations=annotations, features=features)
 
 

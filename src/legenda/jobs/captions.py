@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from legenda.compute import Precision, SearchOptions
-from legenda.evaluation.caption_files import json_entry
 from legenda.jobs.shards import ImageResult, failure
 from legenda.run_folder import CONFIG, VOCABULARY, WEIGHTS
 
@@ -28,6 +27,8 @@ class CaptionTask:
 
     def process(self, names: Sequence[str], folder: Path) -> Iterator[ImageResult]:
         """Yield the captions of each image, or the error."""
+        from legenda.pipeline import json_entry
+
         for result in self.pipeline.caption_files(
             names, self.search, folder=folder, num_captions=self.num_captions, batch_size=self.batch_size
         ):
