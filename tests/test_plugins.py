@@ -80,6 +80,27 @@ def test_an_entry_point_that_fails_is_named(registry, monkeypatch):
         list(registry)
 
 
+class OddError(BaseException):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_errors_of_any_class_and_without_a_message_are_named(registry, monkeypatch, tmp_path):
+    def fail() -> None:
+        raise OddError
+
+    _with_entry_point(monkeypatch, fail)
+    with pytest.raises(LegendaError, match=r"their\.package cannot be loaded .OddError"):
+        list(registry)
+    file = tmp_path / "my_plugin.py"
+    file.write_text("class OddError(BaseException):\n    __str__ = None\nraise OddError")
+    with pytest.raises(LegendaError, match=r"my_plugin\.py fails while it is loaded .OddError"):
+        load_plugin(file)
+    file.write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(file)
+
+
 def test_a_file_that_fails_is_named_in_one_sentence(tmp_path):
     file = tmp_path / "my_plugin.py"
     file.write_text("1 / 0")

@@ -164,7 +164,9 @@ def load_entry_points() -> None:
     for point in metadata.entry_points(group=ENTRY_POINTS):
         try:
             point.load()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ConfigError(
                 f"the plugin {point.value} cannot be loaded ({reason_of(error)}); correct or uninstall it"
             ) from error
@@ -181,13 +183,18 @@ def run_source(path: Path, source: bytes, name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses, type hints, pickle and inspect look their module up
     try:
         exec(compile(source, path, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise ConfigError(f"{path} fails while it is loaded ({reason_of(error)}); correct it") from error
     return module
 
 
 def reason_of(error: BaseException) -> str:
-    """Return one line about an exception of a user's code."""
-    message = (str(error).splitlines() or [""])[0]
+    """Return one line about an exception of a user's code, whose message may fail itself."""
+    try:
+        message = (str(error).splitlines() or [""])[0]
+    except Exception:
+        message = "its message cannot be read"
     return message if isinstance(error, LegendaError) else f"{type(error).__name__}: {message}"

@@ -55,6 +55,19 @@ def test_a_file_that_fails_raises_one_sentence(tmp_path, source, message):
     assert "\n" not in str(error.value)
 
 
+class OddError(BaseException):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_of_any_class_is_one_sentence():
+    def fail(_: object) -> list:
+        raise OddError
+
+    with pytest.raises(DataError, match=r"the extractor mine-1, called with 1 images .* failed .OddError"):
+        run_extractor(Extractor("mine-1", fail), [RED], ["a.png"])
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [

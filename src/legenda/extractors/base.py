@@ -54,7 +54,9 @@ def run_extractor(extractor: Extractor, images: list[Image.Image], names: Sequen
     except LegendaError as error:
         subject = f"{names[0]}" if len(images) == 1 else f"{names[0]} to {names[-1]}"
         raise DataError(f"{subject}: {error}") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise DataError(f"{where} failed ({reason_of(error)}); correct it") from error
     if not isinstance(regions, list) or len(regions) != len(images):
         count = f" of {len(regions)}" if isinstance(regions, list | tuple) else ""
