@@ -156,6 +156,7 @@ def test_an_error_is_one_sentence(tmp_path, monkeypatch, capsys, line, message):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="runs processes on the CPU")
 def test_two_processes_are_started_by_the_command_and_one_of_them_speaks(tmp_path):
     line = f"train scenes.transformer --out {tmp_path}/run --devices 2 {SMALL} {FEW} {SHORT}"

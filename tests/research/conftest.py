@@ -17,7 +17,7 @@ for _folder in sorted(path.parent for path in RESEARCH.glob("*/*.py")):
 def run_script(capfd, monkeypatch) -> Callable[..., tuple[int, str, str]]:
     """Runs a script of research/ with arguments; gives exit code, standard output and standard error."""
 
-    def call(script: str, *arguments: object) -> tuple[int, str, str]:
+    def call(script: str | Path, *arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()
         path = str(RESEARCH / script)
         monkeypatch.setattr(sys, "argv", [path, *map(str, arguments)])

@@ -1,27 +1,26 @@
-"""Every script of research/ can be imported."""
+"""Every script of research/ starts: those with options print their help, the others have a `main`."""
 
+import re
 import runpy
-import sys
-from pathlib import Path
 
 import pytest
 
-RESEARCH = Path(__file__).resolve().parents[2] / "research"
-SCRIPTS = sorted(path.relative_to(RESEARCH) for path in RESEARCH.glob("*/*.py"))
+from conftest import RESEARCH
+
+SCRIPTS = [path for path in sorted(RESEARCH.glob("*/*.py")) if "__main__" in path.read_text()]
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=str)
-def test_a_script_can_be_imported(script, monkeypatch, tmp_path):
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(RESEARCH)))
+def test_a_script_starts(run_script, path, monkeypatch, tmp_path):
     monkeypatch.setenv("BACKBONES", str(tmp_path))  # of flickr8k_extractor.py
-    monkeypatch.syspath_prepend(RESEARCH / script.parent)
-    known = set(sys.modules)
+    monkeypatch.syspath_prepend(path.parent)
     try:
-        runpy.run_path(str(RESEARCH / script), run_name="imported")
+        if re.search("argparse|tyro", path.read_text()):
+            code, out, _ = run_script(path, "--help")
+            assert (code, bool(out.strip())) == (0, True)
+        else:
+            assert callable(runpy.run_path(str(path), run_name="imported")["main"])
     except ModuleNotFoundError as error:
-        if (RESEARCH / script.parent / f"{error.name}.py").exists() or str(error.name).startswith("legenda"):
+        if str(error.name).startswith("legenda") or list(RESEARCH.glob(f"*/{error.name}.py")):
             raise
         pytest.skip(f"needs the package {error.name}")
-    finally:
-        for name in set(sys.modules) - known:
-            if getattr(sys.modules[name], "__file__", None) and str(RESEARCH) in str(sys.modules[name].__file__):
-                del sys.modules[name]

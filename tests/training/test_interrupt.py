@@ -2,21 +2,12 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from small_runs import TRAINING, assert_same, outcome, run
 
 from legenda.training.interrupt import SIGNALS, SignalFlag, TrainingInterrupted
 from legenda.training.loop import TrainingLoop
-
-
-@pytest.fixture(scope="module")
-def completed_run(tmp_path_factory) -> Path:
-    """The folder of a run that was never stopped."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    run(folder)
-    return folder
 
 
 @pytest.mark.parametrize(("signum", "step"), [(signal.SIGTERM, 3), (signal.SIGUSR1, 6), (signal.SIGINT, 1)])

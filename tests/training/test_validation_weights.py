@@ -19,9 +19,15 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("name", "row"),
     [
-        *((name, f"coco.{name}") for name in ("ngsan", "mdsan", "meshed", "aoanet", "updown", "xlan", "xtransformer")),
-        ("aoanet", "aoanet.table4.lstm"),
-        ("aoanet", "aoanet.table4.refine_aoa"),
+        *((name, f"coco.{name}") for name in ("ngsan", "aoanet", "xlan")),
+        *(
+            pytest.param(name, row, marks=pytest.mark.slow)
+            for name, row in (
+                *((name, f"coco.{name}") for name in ("mdsan", "meshed", "updown", "xtransformer")),
+                ("aoanet", "aoanet.table4.lstm"),
+                ("aoanet", "aoanet.table4.refine_aoa"),
+            )
+        ),
     ],
 )
 def test_validation_is_that_of_the_last_weights(tmp_path, sized, name, row):
