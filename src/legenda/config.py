@@ -55,10 +55,6 @@ class Config(BaseModel, metaclass=_ConfigMeta):
         protected_namespaces=(),
     )
 
-    def values_of(self, *names: str) -> dict[str, Any]:
-        """Return the values of fields and properties by name."""
-        return {name: getattr(self, name) for name in names}
-
     def replace(self, **changes: Any) -> Self:
         """Return a copy with fields changed."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

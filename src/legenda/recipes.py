@@ -31,7 +31,7 @@ from legenda.errors import CheckpointError, ConfigError, did_you_mean
 from legenda.io import read_text
 from legenda.models import describe_model
 from legenda.models.checkpoint import find_model
-from legenda.models.registry import configure
+from legenda.models.registry import configure_sizeless
 from legenda.run_folder import CONFIG, read_config
 from legenda.training.config import TrainingConfig, stage_name
 
@@ -130,23 +130,22 @@ class Recipe(Config):
             and decoder.get("name", old["name"]) == old["name"]
         ):
             overrides["decoder"] = {**old, **decoder}
-        config = describe_model(name).config
-        derived = [field for field in config.derived if field in change]
+        derived = [field for field in describe_model(name).config.derived if field in change]
         if derived:
             raise ConfigError(f"model.{derived[0]} follows from the data; leave it out")
-        configure(name, {**overrides, **{field: 1 for field in config.derived if field in config.model_fields}})
+        configure_sizeless(name, overrides)  # raises
         return {"model": name, "model_overrides": overrides}
 
     def _override_data(self, change: Mapping[str, Any]) -> Any:
         if change.get("kind", self.data.kind) != self.data.kind:
-            return merge(DATASETS.get(str(change["kind"])), change, "data")
+            return DATASETS.configure(change, "data")
         return merge(self.data, change, "data")
 
     def _suggest(self, name: str) -> str:
         """Return the end of a sentence that names the parts, or the part with a field of that name."""
         parts = [("model", describe_model(self.model).config), ("data", type(self.data)), ("training", TrainingConfig)]
         owners = [f"{part}.{name}" for part, kind in parts if name in kind.model_fields]
-        if "schedule" not in name and not owners and name in type(self.stages[0].schedule).model_fields:
+        if not owners and name in type(self.stages[0].schedule).model_fields:
             owners = [f"training.schedule.{name}"]
         if owners:
             return f"did you mean {owners[0]}?"
@@ -181,9 +180,7 @@ def parse_changes(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def changes_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with the changes of fields, such as
-    training.epochs=3, which may stand between its options, behind the first.
-    """
+    """Return the arguments of a command with all changes of fields, such as training.epochs=3, behind the first."""
     changes = [position for position, argument in enumerate(arguments) if re.match(r"[a-z_]\w*(\.\w+)+=", argument)]
     rest = [argument for position, argument in enumerate(arguments) if position not in changes]
     first = rest[:1] if rest and not rest[0].startswith("-") else []
@@ -238,11 +235,9 @@ def recipe_to_toml(recipe: Recipe) -> str:
     as comments.
     """
     content = recipe.to_dict()
-    model = describe_model(recipe.model).config
+    model = configure_sizeless(recipe.model, recipe.model_overrides)
     lines = [f"{name} = {_toml(content[name])}" for name in ("name", "summary", "task")]
-    derived = {field: 1 for field in model.derived if field in model.model_fields}
-    settings = configure(recipe.model, {**recipe.model_overrides, **derived})
-    lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(settings, "model", skip=("name", *model.derived))]
+    lines += ["", "[model]", f'name = "{recipe.model}"', *_fields(model, "model", skip=("name", *model.derived))]
     lines += ["", "[data]", *_fields(recipe.data, "data")]
     for name, stage in zip(stage_names(recipe), recipe.stages, strict=True):
         lines += ["", f"[{name}]", *_fields(stage, name)]

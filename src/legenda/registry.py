@@ -84,14 +84,16 @@ class Registry(Generic[T]):
 
         def convert(value: Any) -> Any:
             value = {"kind": value} if isinstance(value, str) else value
-            if not isinstance(value, Mapping):
-                return value
-            kind = value.get("kind")
-            if not isinstance(kind, str):
-                raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
-            return merge(cast(Any, self.get(kind)), value, self.kind)
+            return self.configure(value, self.kind) if isinstance(value, Mapping) else value
 
         return BeforeValidator(convert)
+
+    def configure(self, settings: Mapping[str, Any], name: str) -> Any:
+        """Return a configuration of the class that `kind` in the settings names; `name` is what messages call it."""
+        kind = settings.get("kind")
+        if not isinstance(kind, str):
+            raise ConfigError(f"the {self.kind} names no kind; choose from {', '.join(self)}")
+        return merge(cast(Any, self.get(kind)), settings, name)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Check that a string annotated with this registry is a name in it."""

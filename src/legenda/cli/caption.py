@@ -172,7 +172,7 @@ def _caption_job(options: CaptionOptions, out: Path) -> None:
 
 def _flags(options: CaptionOptions) -> dict[str, Any]:
     """Return further arguments of `legenda.open`."""
-    return options.values_of("compile", "ignore_extractor_mismatch", "allow_download")
+    return {name: getattr(options, name) for name in ("compile", "ignore_extractor_mismatch", "allow_download")}
 
 
 def _without_errors(results: Iterable[ImageCaptions], errors: list[str]) -> Iterator[ImageCaptions]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from legenda.compute import CPU, ComputeOptions, ExtractorOptions, RunOptions
-from legenda.config import map_paths, merge, to_json
+from legenda.config import map_paths, to_json
 from legenda.data.features.base import UNNAMED
 from legenda.data.features.identity import ExtractorIdentity, extractor_name, is_same_extractor
 from legenda.data.registry import DATASETS
@@ -154,7 +154,6 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
     """
     try:
         settings = dict(config["data"])
-        kind = str(settings.pop("kind"))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f'{folder / file} has no usable "data" part; restore the file or train the run again'
@@ -167,7 +166,7 @@ def data_settings(config: Mapping[str, Any], folder: Path, file: str = CONFIG) -
         return before if before.exists() and not here.exists() else here
 
     try:
-        return map_paths(merge(DATASETS.get(kind), settings, "data"), find)
+        return map_paths(DATASETS.configure(settings, "data"), find)
     except LegendaError as error:
         raise CheckpointError(f"{folder / file}: {error}") from error
 

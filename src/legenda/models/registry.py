@@ -205,6 +205,12 @@ def configure(name: str, options: Mapping[str, Any]) -> ModelConfig:
     return config
 
 
+def configure_sizeless(name: str, overrides: Mapping[str, Any]) -> ModelConfig:
+    """Return the configuration of a recipe's model, with 1 for the fields that follow from the data."""
+    kind = describe_model(name).config
+    return configure(name, {**overrides, **{field: 1 for field in kind.derived if field in kind.model_fields}})
+
+
 def _decoder_config(name: str, config: ModelConfig) -> CaptionerConfig | None:
     """Return the configuration that `config.decoder` names; None where the model has its own decoder, or none."""
     if not isinstance(config, CaptionerConfig) or config.decoder is None:

@@ -38,7 +38,7 @@ from legenda.data.captions import ScenesData
 from legenda.data.registry import DATASETS
 from legenda.errors import ConfigError, did_you_mean
 from legenda.models import describe_model, list_models
-from legenda.models.registry import configure
+from legenda.models.registry import configure_sizeless
 from legenda.recipes import Data, Recipe
 from legenda.registry import Registry
 from legenda.training.config import TrainingConfig
@@ -201,10 +201,8 @@ def _first_rows(prefix: str) -> dict[str, tuple[str, Stages]]:
 
 def _configuration(recipe: Recipe, stages: Stages) -> str:
     """Return a string that is equal for equal models, data and stages."""
-    kind = describe_model(recipe.model).config
-    derived = {field: 1 for field in kind.derived if field in kind.model_fields}
-    model = configure(recipe.model, {**recipe.model_overrides, **derived})
-    return repr((recipe.task, kind.__qualname__, model, recipe.data, recipe.select_stages(stages).stages))
+    model = configure_sizeless(recipe.model, recipe.model_overrides)
+    return repr((recipe.task, type(model).__qualname__, model, recipe.data, recipe.select_stages(stages).stages))
 
 
 def _on_scenes(name: str) -> Recipe | None:
@@ -260,8 +258,7 @@ def _sizes_of(model: str, name: str) -> dict[str, Any]:
 
 @cache
 def _data(name: str) -> Data:
-    settings = _part("data", name)
-    return merge(DATASETS.get(settings["kind"]), settings, f"data.{name}")
+    return DATASETS.configure(_part("data", name), f"data.{name}")
 
 
 @cache
