@@ -83,6 +83,9 @@ def read_results(path: Path) -> dict[str, Any]:
     return content
 
 
+CORE_HOURS = "core_hours.json"
+
+
 class CoreHours:
     """The core-hours of a claim, those of earlier calls included, in a file of the folder of its runs.
 
@@ -90,7 +93,7 @@ class CoreHours:
     """
 
     def __init__(self, folder: Path, claim: str) -> None:
-        self._path, self._claim, self._seconds = folder / "core_hours.json", claim, _seconds_of_processes()
+        self._path, self._claim, self._seconds = folder / CORE_HOURS, claim, _seconds_of_processes()
         self._read()
 
     def count(self) -> float:

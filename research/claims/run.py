@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from claim import claim_runs, get_claim, list_claims
-from measures import CoreHours, collect
+from claim import Claim, claim_runs, get_claim, list_claims
+from measures import CORE_HOURS, CoreHours, collect
 from page import write_page
 
 from legenda.cli._parallel import run_parallel
 from legenda.cli.table import process_environments, remaining_commands
 from legenda.errors import ConfigError, LegendaError
-from legenda.io import write_json
+from legenda.io import locked, write_json
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,18 @@ def run_claim(name: str, options: Options) -> None:
             raise ConfigError(f"--{option} must be at least 1, not {value}")
     claim = get_claim(name)
     claim.check_arms(options.arms)
+    path = options.out / f"{Path(name).stem}.json"
+    with ExitStack() as locks:
+        for file in (options.out / CORE_HOURS, path, path.with_suffix(".md"), path.with_suffix(".svg")):
+            locks.enter_context(locked(file))  # which removes what a killed call has left
+        _run_claim(name, claim, path, options)
+
+
+def _run_claim(name: str, claim: Claim, path: Path, options: Options) -> None:
     runs = list(claim_runs(claim, options.out, options.seeds, options.steps))
     needed = [job for job in runs if job.arm.key in (options.arms or claim.arms)]
     commands = {job.run.name: remaining_commands(job.run, job.train_command()) for job in needed}
     work = {run: remaining for run, remaining in commands.items() if remaining}
-    path = options.out / f"{Path(name).stem}.json"
     hours = CoreHours(options.out, name)
     try:
         failed = run_parallel(work, process_environments(options.processes), hours.count) if work else {}

@@ -131,6 +131,21 @@ def test_the_page_of_numbers_states_what_follows_from_them(tmp_path, run_script)
     assert len(figure.findall("{http://www.w3.org/2000/svg}circle")) == 2 * 4 * 5
 
 
+def test_a_killed_claim_leaves_no_partial_files_when_it_is_called_again(tmp_path, run_script, monkeypatch):
+    numbers = results({key: [0.1, 0.2, 0.3, 0.2, 0.1] for key in ("base", "decoder_aoa", "encoder", "encoder_aoa")})
+    monkeypatch.setattr("claim.claim_runs", lambda *_: [])
+    monkeypatch.setattr("measures.collect", lambda *_: numbers)
+    for name in ("absent.json", "absent.md", "absent.svg", "core_hours.json"):
+        (tmp_path / f".{name}.0123abcd.partial").write_text("{")
+    assert run_script("claims/run.py", "absent", "--out", tmp_path)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "absent.json",
+        "absent.md",
+        "absent.svg",
+        "core_hours.json",
+    ]
+
+
 def test_the_interval_is_that_of_a_table_of_students_t():
     interval = paired_interval([0.1, 0.2, 0.3, 0.4, 0.5])  # mean 0.3, standard deviation sqrt(0.025)
     half = T4 * (0.025 / 5) ** 0.5
