@@ -7,9 +7,9 @@ import pytest
 
 from legenda.config import to_json
 from legenda.data.captions import ScenesData
-from legenda.data.question_configs import SceneQuestionsData
 from legenda.evaluation.results import evaluation_path
 from legenda.evaluation.runs import describe_data
+from legenda.extras.vqa import SceneQuestionsData
 from legenda.io import write_json
 from legenda.metrics import compare, evaluate
 from legenda.run_folder import CONFIG

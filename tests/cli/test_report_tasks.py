@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 from legenda.cli.main import main
-from legenda.data.expression_configs import SceneExpressionsData
-from legenda.data.numerals import NumberWordsData
-from legenda.data.question_configs import DaquarData, SceneQuestionsData
 from legenda.errors import LegendaError
 from legenda.evaluation.runs import describe_data
+from legenda.extras.grounding import SceneExpressionsData
+from legenda.extras.translation import NumberWordsData
+from legenda.extras.vqa import DaquarData, SceneQuestionsData
 from legenda.report.images import find_images_by_name
 from legenda.tasks.registry import TASKS
 

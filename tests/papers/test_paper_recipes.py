@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from legenda.data.captions import ScenesData
-from legenda.data.question_configs import VqaData
 from legenda.errors import ConfigError
+from legenda.extras.vqa import VqaData
 from legenda.models import describe_model, list_models
 from legenda.models.registry import build_model
 from legenda.papers import all_recipes, get_recipe

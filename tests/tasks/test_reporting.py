@@ -5,11 +5,9 @@ import pytest
 import torch
 
 from legenda import Regions
-from legenda.data.questions import QuestionDataset
-from legenda.data.vqa import Question
+from legenda.extras.vqa import Question, QuestionDataset, Vqa
 from legenda.metrics.vqa import Annotation, evaluate_vqa
 from legenda.tasks.reporting import mean_with_ci, means_by_group
-from legenda.tasks.vqa import Vqa
 
 
 class ConfidentModel:

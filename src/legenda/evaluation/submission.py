@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from legenda.data.annotations import COCO_NAME, CaptionedImage, coco_id, read_annotations
 from legenda.data.captions import CaptionDataset, KarpathyData, stored_captions
 from legenda.data.features.readers import open_features
-from legenda.data.vqa import write_vqa_results
 from legenda.errors import ConfigError, DataError
 from legenda.evaluation.runs import CaptionerRun
+from legenda.extras.vqa import write_vqa_results
 from legenda.io import write_text
 
 IMAGE_COUNTS = {"val2014": 40_504, "test2014": 40_775}

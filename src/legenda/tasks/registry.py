@@ -16,9 +16,9 @@ TASKS: Registry[type[Task]] = Registry(
     "task",
     {
         "captioning": "legenda.tasks.captioning:Captioning",
-        "vqa": "legenda.tasks.vqa:Vqa",
-        "grounding": "legenda.tasks.grounding:Grounding",
-        "translation": "legenda.tasks.translation:Translation",
+        "vqa": "legenda.extras.vqa:Vqa",
+        "grounding": "legenda.extras.grounding:Grounding",
+        "translation": "legenda.extras.translation:Translation",
     },
 )
 """A class of tasks is registered under its own `name`."""

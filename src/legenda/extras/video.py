@@ -1,18 +1,25 @@
-"""Moving scenes: a few frames of one object on a plain background that moves or changes its size.
+"""Moving scenes: the embedded data set of captioned videos.
 
 Each motion has its reverse (left and right, up and down, growing and shrinking), whose frames are the same in another
 order, so only the order of the frames distinguishes a motion from its reverse.
 """
 
+from __future__ import annotations
+
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from legenda.data.captions import CaptionDataset, DataModule
 from legenda.data.scenes.pixels import FEATURE_DIM, draw_scene, find_things
 from legenda.data.scenes.world import COLORS, SHAPES, Scene, Thing
+from legenda.data.splits import SplitSizes
+from legenda.regions import Regions
+from legenda.text import Vocabulary
 
 FRAMES = 6
 VIDEO_FEATURE_DIM = FEATURE_DIM + 3
@@ -102,3 +109,38 @@ def _frames(scene: VideoScene) -> Iterator[np.ndarray]:
         x1, y1, x2, y2 = boxes[0]
         where = np.array([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1], dtype=np.float32)
         yield np.concatenate([features[0], 2 * where - 1])
+
+
+class MovingScenesData(SplitSizes):
+    """The embedded moving scenes: how many of each split, and their seed."""
+
+    kind: Literal["moving_scenes"] = "moving_scenes"
+    train: int = 2_400
+    validation: int = 120
+    test: int = 300
+
+    def open(self, progress: Callable[[str], None]) -> DataModule:
+        """Draw the frames and finds their things in the pixels."""
+        progress(f"drawing {self.train} moving scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        vocabulary = Vocabulary.from_counts(train.tokenized.counts(), min_count=1)
+        return DataModule(train, validation, vocabulary, VIDEO_FEATURE_DIM, False)
+
+    def split(self, name: str) -> CaptionDataset:
+        """Return the moving scenes train, val or test; `score` checks captions against the scenes."""
+        scenes = {
+            scene.id: scene
+            for scene in (make_video_scene(name, i, self.seed) for i in range(self.size(name, "moving scenes")))
+        }
+        from legenda.regions import Regions
+
+        features = np.stack([video_features(scene) for scene in scenes.values()])
+
+        def read(positions: np.ndarray) -> Regions:
+            return Regions.from_numpy(features[positions])
+
+        def score(captions: Mapping[str, str]) -> dict[str, float | None]:
+            return video_scores(captions, scenes)
+
+        references = tuple(video_references(scene) for scene in scenes.values())
+        return CaptionDataset(tuple(scenes), references, read, "moving scenes", "moving scenes", score)

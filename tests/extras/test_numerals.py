@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legenda.data import numerals as number_words
-from legenda.data.numerals import LARGEST, NumberWordsData, orrish, tavil
+from legenda.extras import translation as number_words
+from legenda.extras.translation import LARGEST, NumberWordsData, orrish, tavil
 
 numbers = st.integers(0, LARGEST)
 

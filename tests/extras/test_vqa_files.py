@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.data.vqa import (
+from legenda.errors import LegendaError
+from legenda.extras.vqa import (
     read_main_answers,
     read_vqa,
-    read_word_vectors,
 )
-from legenda.errors import LegendaError
+from legenda.extras.word_vectors import read_word_vectors
 from legenda.metrics.vqa import Annotation
 
 QUESTION = {"image_id": 9, "question": "Is it red?", "question_id": 90}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from legenda.data.refcoco import Expression, read_entities, read_refs
 from legenda.errors import DataError
+from legenda.extras.grounding import Expression, read_entities, read_refs
 
 
 def sentence(number: int, words: str) -> dict[str, Any]:

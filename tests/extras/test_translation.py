@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from legenda.data.numerals import NumberWordsData
-from legenda.data.translation import ParallelDataModule, ParallelDataset
+from legenda.extras.translation import (
+    NumberWordsData,
+    ParallelDataModule,
+    ParallelDataset,
+    Translation,
+    TranslationObjective,
+    translate,
+)
 from legenda.models.checkpoint import load_any
-from legenda.tasks.translate import translate
-from legenda.tasks.translation import Translation, TranslationObjective
 from legenda.text.subwords import BPETokenizer, build_subword_vocabulary
 from legenda.training import TrainingConfig, train
 from legenda.training.schedules import InverseSqrt

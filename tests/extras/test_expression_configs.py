@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legenda.data.expression_configs import EntitiesData, RefsData, SceneExpressionsData
-from legenda.data.expressions import ExpressionDataset
 from legenda.data.features.packed import write_store
 from legenda.data.features.readers import DetectionStore
 from legenda.data.scenes import FEATURE_DIM
 from legenda.errors import DataError
+from legenda.extras.grounding import EntitiesData, ExpressionDataset, RefsData, SceneExpressionsData
 from legenda.metrics.boxes import box_iou
 
 

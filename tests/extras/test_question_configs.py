@@ -8,11 +8,17 @@ import pytest
 import torch
 
 from legenda.data.features.packed import write_store
-from legenda.data.question_configs import DaquarData, SceneQuestionsData, VqaData
-from legenda.data.questions import EncodedQuestions, QuestionDataset
 from legenda.data.scenes import FEATURE_DIM
-from legenda.data.vqa import PEOPLE, Question
 from legenda.errors import DataError
+from legenda.extras.vqa import (
+    PEOPLE,
+    DaquarData,
+    EncodedQuestions,
+    Question,
+    QuestionDataset,
+    SceneQuestionsData,
+    VqaData,
+)
 from legenda.metrics.vqa import Annotation
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 

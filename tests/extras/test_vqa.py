@@ -9,13 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import LegendaError, Regions
-from legenda.data.question_configs import SceneQuestionsData
-from legenda.data.questions import QuestionDataModule, QuestionDataset
+from legenda.extras.vqa import AnswerObjective, QuestionDataModule, QuestionDataset, SceneQuestionsData, Vqa
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
-from legenda.tasks.vqa import AnswerObjective, Vqa
 from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary
 from legenda.training import TrainingConfig, train
 

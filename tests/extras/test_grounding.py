@@ -9,14 +9,18 @@ import torch
 from safetensors.torch import load_file
 
 from legenda import LegendaError, Regions
-from legenda.data.expression_configs import SceneExpressionsData
-from legenda.data.expressions import ExpressionDataModule, ExpressionDataset
-from legenda.data.refcoco import Expression
+from legenda.extras.grounding import (
+    BoxObjective,
+    Expression,
+    ExpressionDataModule,
+    ExpressionDataset,
+    Grounding,
+    SceneExpressionsData,
+)
 from legenda.importers import load as load_released
 from legenda.models.checkpoint import load_any
 from legenda.papers import get_recipe
 from legenda.tasks.base import check_objective, regions_to_batch
-from legenda.tasks.grounding import BoxObjective, Grounding
 from legenda.text.vocabulary import QuestionVocabulary
 from legenda.training import TrainingConfig, train
 

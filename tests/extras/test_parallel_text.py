@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from legenda.data.translation import ParallelData, read_parallel
 from legenda.errors import DataError
+from legenda.extras.translation import ParallelData, read_parallel
 
 pytest.importorskip("sentencepiece", reason="needs sentencepiece")
 

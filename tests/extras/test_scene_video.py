@@ -2,15 +2,15 @@
 
 import pytest
 
-from legenda.data.scenes.video import (
+from legenda.errors import DataError
+from legenda.extras.video import (
     FRAMES,
     MOTIONS,
+    MovingScenesData,
     make_video_scene,
     video_references,
     video_scores,
 )
-from legenda.data.video_scenes import MovingScenesData
-from legenda.errors import DataError
 
 SCENES = [make_video_scene("train", index) for index in range(60)]
 

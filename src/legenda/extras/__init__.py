@@ -1,0 +1,1 @@
+"""Further tasks: questions about images, referring expressions, translation, and captioned videos."""

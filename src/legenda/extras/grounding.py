@@ -1,0 +1,491 @@
+"""Referring expressions: RefCOCO, Flickr30k Entities and scenes; their files, data sets and objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from legenda.config import Config
+from legenda.data.annotations import read_annotations
+from legenda.data.features.concat import ConcatFeatureStore, RegionReader
+from legenda.data.scenes import FEATURE_DIM, SceneSplit
+from legenda.data.scenes.dataset import SceneCounts
+from legenda.data.scenes.expressions import MOST_WORDS, PER_SCENE, refer
+from legenda.data.scenes.pixels import SIDE
+from legenda.data.scenes.reader import scene_reader
+from legenda.data.splits import choose_split
+from legenda.errors import DataError
+from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
+from legenda.io import get_field, read_json, read_pickle
+from legenda.metrics.boxes import HIT, box_iou, encode_deltas, grounding_accuracy, score_targets
+from legenda.models.mcan import Grounder, in_pixels
+from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, regions_to_batch
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
+from legenda.text.tokenizers import tokenize_question
+from legenda.text.vocabulary import QuestionVocabulary, encode_tokens
+
+Box = tuple[float, float, float, float]
+"""x1 y1 x2 y2, in pixels here."""
+
+_REFS = "name a refs(...).p of RefCOCO, RefCOCO+ or RefCOCOg"
+_INSTANCES = "name the instances.json of the same folder"
+_ENTITIES = "name phrases and boxes in the layout of flickr30k_entities.json"
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression that refers to one thing, or several, in one image.
+
+    id: unique in its data set; image: the image as feature stores name it, or its number in COCO; boxes: those of
+    the things, in pixels; size: width and height of the image in pixels; kind: the sort of expression, for which
+    the accuracy is reported separately, or empty.
+    """
+
+    id: str
+    image: str
+    tokens: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    size: tuple[float, float]
+    kind: str = ""
+
+    @property
+    def box(self) -> Box:
+        """Return the smallest box around all of the things, which is what a prediction is compared with."""
+        corners = np.array(self.boxes)
+        return (*corners[:, :2].min(axis=0).tolist(), *corners[:, 2:].max(axis=0).tolist())
+
+
+def read_refs(refs: str | Path, instances: str | Path) -> dict[str, list[Expression]]:
+    """Read referring expressions, one for every sentence, by split: train, val, and testA and testB or test.
+
+    refs: the pickle refs(unc).p, refs(umd).p or refs(google).p, which is read without running code in it.
+    instances: the images' sizes and the boxes of things, in COCO's layout.
+    Raises DataError, naming the file and the key, for what is missing, and for a pickle of more than plain data.
+    """
+    path, sizes_path = Path(refs), Path(instances)
+    sizes, boxes = _read_instances(sizes_path)
+    entries = read_pickle(path, _REFS)
+    if not isinstance(entries, list):
+        raise DataError(f"{path} holds no list of expressions; {_REFS}")
+    splits: dict[str, list[Expression]] = {}
+    seen: set[str] = set()
+    for number, entry in enumerate(entries):
+        where = f"{path}: entry {number}"
+        image, box = (get_field(entry, key, int, where, _REFS) for key in ("image_id", "ann_id"))
+        if image not in sizes or box not in boxes:
+            raise DataError(f"{where} names the image {image} and the box {box}, one of which {sizes_path} lacks")
+        if not (_is_box(boxes[box]) and _is_box((0.0, 0.0, *sizes[image]))):
+            raise DataError(f"{where} names a box or an image without finite area in {sizes_path}; {_INSTANCES}")
+        split = splits.setdefault(get_field(entry, "split", str, where, _REFS), [])
+        for index, sentence in enumerate(get_field(entry, "sentences", list, where, _REFS)):
+            inner = f"{where}, sentences[{index}]"
+            name = str(get_field(sentence, "sent_id", int, inner, _REFS))
+            tokens = get_field(sentence, "tokens", list, inner, _REFS)
+            if not all(isinstance(token, str) for token in tokens):
+                raise DataError(f"the 'tokens' of {inner} are not all text; {_REFS}")
+            if name in seen:
+                raise DataError(f"{path} has the sentence {name} twice; leave one of them out")
+            seen.add(name)
+            split.append(Expression(name, str(image), tuple(tokens), (boxes[box],), sizes[image]))
+    if not splits:
+        raise DataError(f"{path} holds no expressions; {_REFS}")
+    return {split: expressions for split, expressions in splits.items() if expressions}
+
+
+def _read_instances(path: Path) -> tuple[dict[int, tuple[float, float]], dict[int, Box]]:
+    """Return the sizes of images and the boxes of things, by their numbers."""
+    content = read_json(path, _INSTANCES)
+    sizes: dict[int, tuple[float, float]] = {}
+    boxes: dict[int, Box] = {}
+    where = "the file"
+    try:
+        for number, image in enumerate(content["images"]):
+            where = f"images[{number}]"
+            sizes[image["id"]] = float(image["width"]), float(image["height"])
+        where = "the file"
+        for number, thing in enumerate(content["annotations"]):
+            where = f"annotations[{number}]"
+            x, y, width, height = map(float, thing["bbox"])
+            boxes[thing["id"]] = x, y, x + width, y + height
+    except KeyError as error:
+        raise DataError(f"{path}: {where} has no '{error.args[0]}'; {_INSTANCES}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: {where} is not an image or a box ({error}); {_INSTANCES}") from error
+    return sizes, boxes
+
+
+def read_entities(phrases: str | Path, annotations: str | Path) -> dict[str, list[Expression]]:
+    """Read the phrases of captions that mean something with a box, by split.
+
+    phrases: for each file name the image's width and height, `boxes` by chain, and `captions` with their text and
+    `phrases`: chain, types, first word and number of words. An image without captions is passed over, for a test set
+    may withhold them, and so is a phrase without a box or without a letter.
+    annotations: any that `legenda.data.annotations` reads, for the splits. A phrase's kind is its first type.
+    Raises DataError, naming the file and the image, for what is missing.
+    """
+    path = Path(phrases)
+    content = read_json(path, _ENTITIES)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds no object with an image's file name as its key; {_ENTITIES}")
+    splits = {PurePosixPath(image.file).name: image.split for image in read_annotations(annotations)}
+    by_split: dict[str, list[Expression]] = {}
+    for file, entry in content.items():
+        if file not in splits:
+            raise DataError(
+                f"{annotations} lacks '{file}', whose phrases are in {path}; name those of the same data set"
+            )
+        try:
+            if "captions" in entry:
+                by_split.setdefault(splits[file], []).extend(_phrases(PurePosixPath(file).stem, entry))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            reason = f"no '{error.args[0]}'" if isinstance(error, KeyError) else f"an invalid value: {error}"
+            raise DataError(f"{path}: '{file}' has {reason}; {_ENTITIES}") from error
+    if not any(by_split.values()):
+        raise DataError(f"{path} holds no phrases with boxes; {_ENTITIES}")
+    return {split: expressions for split, expressions in by_split.items() if expressions}
+
+
+def _phrases(image: str, entry: Mapping[str, Any]) -> list[Expression]:
+    size = float(entry["width"]), float(entry["height"])
+    if not _is_box((0.0, 0.0, *size)):
+        raise ValueError(f"an image of {size[0]:g} x {size[1]:g} pixels")
+    boxes = {chain: tuple(map(_box, corners)) for chain, corners in entry["boxes"].items()}
+    expressions = []
+    for number, caption in enumerate(entry["captions"]):
+        words = caption["text"].split()
+        for index, (chain, types, first, count) in enumerate(caption["phrases"]):
+            tokens = tuple(tokenize_question(" ".join(words[first : first + count])))
+            if tokens and boxes.get(str(chain)):
+                name = f"{image}-{number}-{index}"  # two phrases may start at the same word
+                expressions.append(Expression(name, image, tokens, boxes[str(chain)], size, types[0]))
+    return expressions
+
+
+def _box(values: Any) -> Box:
+    x1, y1, x2, y2 = map(float, values)
+    if not _is_box((x1, y1, x2, y2)):
+        raise ValueError(f"the box {values} is empty or not finite")
+    return x1, y1, x2, y2
+
+
+def _is_box(box: Box) -> bool:
+    """Return whether a box has a finite area above 0."""
+    x1, y1, x2, y2 = box
+    return x1 < x2 and y1 < y2 and math.isfinite((x2 - x1) * (y2 - y1))
+
+
+@dataclass(frozen=True, eq=False)
+class ExpressionDataset:
+    """One split: its expressions and a reader of the regions of their images, which always have boxes.
+
+    read: from positions in this split `(B,)` to the Regions of the images of those expressions.
+    source: what the regions are read from, for messages. extractor: the extractor of the regions.
+    """
+
+    expressions: tuple[Expression, ...]
+    read: RegionReader
+    source: str
+    extractor: str
+
+    def __len__(self) -> int:
+        return len(self.expressions)
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Return the expressions' ids, all different."""
+        return tuple(expression.id for expression in self.expressions)
+
+    @cached_property
+    def boxes(self) -> np.ndarray:
+        """Return the true boxes `(E, 4)` float32, x1 y1 x2 y2 in pixels."""
+        return np.array([expression.box for expression in self.expressions], np.float32)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Width and height of the images `(E, 2)` float32, in pixels."""
+        return np.array([expression.size for expression in self.expressions], np.float32)
+
+    def score(self, predictions: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+        """Return the percentage of boxes, x1 y1 x2 y2 in pixels, with IoU of at least 0.5: overall, then by kind.
+
+        Raises DataError, naming the expression, for one without a box.
+        """
+        for name in self.ids:
+            if len(predictions.get(name, ())) != 4:
+                raise DataError(f"the expression {name} has no predicted box x1 y1 x2 y2; predict one for each")
+        predicted = np.array([predictions[name] for name in self.ids], np.float32)
+        kinds = np.array([expression.kind for expression in self.expressions])
+        scores: dict[str, float | None] = {"accuracy": grounding_accuracy(predicted, self.boxes)}
+        for kind in dict.fromkeys(kinds.tolist()):
+            if kind:
+                scores[kind] = grounding_accuracy(predicted[kinds == kind], self.boxes[kinds == kind])
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class ExpressionDataModule:
+    """A data set of expressions in use.
+
+    max_text_length: the length of every row of words. vectors: first vectors of the words `(V, E)`, or None.
+    """
+
+    train: ExpressionDataset
+    validation: ExpressionDataset
+    vocabulary: QuestionVocabulary
+    feature_dim: int
+    max_text_length: int
+    vectors: np.ndarray | None = None
+
+
+def stored_expressions(expressions: Sequence[Expression], store: ConcatFeatureStore) -> ExpressionDataset:
+    """Expressions about images whose regions are in stores; DataError where these have no boxes."""
+    if not store.has_boxes:
+        raise DataError(f"{store.source} has no boxes, among which expressions choose; name features of regions")
+    read = store.reader([expression.image for expression in expressions])
+    return ExpressionDataset(tuple(expressions), read, store.source, store.extractor)
+
+
+class ExpressionData(Config):
+    """Expressions in files, and feature stores of their images with boxes."""
+
+    features: tuple[Path, ...]
+    """Stores of regions, whose extractor was not trained on these images, such as MCAN's folders of .npz; or an .npz of
+    detections."""
+    vectors: Path | None = None
+    """Initial word vectors, a text file in GloVe's layout; random if None."""
+    max_text_length: int = 14
+    """Words of an expression that are read."""
+
+    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
+        """Read the expressions and open the features; the words are those of train."""
+        path, read = self.source()
+        progress(f"reading {path}")
+        parts, store = read(), ConcatFeatureStore.open(self.features)
+        train, validation = (stored_expressions(choose_split(parts, name, path), store) for name in ("train", "val"))
+        vocabulary = _words(train.expressions)
+        vectors = None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens)
+        return ExpressionDataModule(train, validation, vocabulary, store.feature_dim, self.max_text_length, vectors)
+
+    def split(self, name: str) -> ExpressionDataset:
+        """Return a split of the file: train, val and others."""
+        path, read = self.source()
+        return stored_expressions(choose_split(read(), name, path), ConcatFeatureStore.open(self.features))
+
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the expressions and its reader."""
+        raise NotImplementedError
+
+
+class RefsData(ExpressionData):
+    """RefCOCO, RefCOCO+ or RefCOCOg and feature stores of COCO's images with boxes; with testA and testB, or test."""
+
+    kind: Literal["refs"] = "refs"
+    refs: Path
+    """refs(unc).p of RefCOCO or RefCOCO+, refs(umd).p of RefCOCOg."""
+    instances: Path
+    """The instances.json of the same folder."""
+
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the expressions and its reader."""
+        return self.refs, lambda: read_refs(self.refs, self.instances)
+
+
+class EntitiesData(ExpressionData):
+    """Flickr30k Entities' phrases and feature stores of regions under the images' file names without suffix."""
+
+    kind: Literal["entities"] = "entities"
+    phrases: Path
+    """The phrases and boxes of each image, in the layout of flickr30k_entities.json; perhaps .gz."""
+    annotations: Path
+    """Captions with the splits of the images, such as dataset_flickr8k.json."""
+    max_text_length: int = 10
+    """Words of a phrase that are read."""
+
+    def source(self) -> tuple[Path, Callable[[], Mapping[str, Sequence[Expression]]]]:
+        """Return the file of the phrases and its reader."""
+        return self.phrases, lambda: read_entities(self.phrases, self.annotations)
+
+
+class SceneExpressionsData(SceneCounts):
+    """Expressions about the embedded scenes: three of each, some of which need boxes.
+
+    See `legenda.data.scenes.expressions`; `score` also returns the accuracy of each kind.
+    """
+
+    kind: Literal["scene_expressions"] = "scene_expressions"
+    examples_each: ClassVar[int] = PER_SCENE
+
+    def open(self, progress: Callable[[str], None]) -> ExpressionDataModule:
+        """Draw the scenes, find their regions in the pixels and refer to their things."""
+        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        return ExpressionDataModule(train, validation, _words(train.expressions), FEATURE_DIM, MOST_WORDS)
+
+    def split(self, name: str) -> ExpressionDataset:
+        """Return the expressions about the scenes of a split."""
+        return scene_expressions(self.generate(name))
+
+
+def scene_expressions(scene_split: SceneSplit) -> ExpressionDataset:
+    """Scenes as a set of expressions; the true boxes are those of the things, in pixels of the drawn image."""
+    expressions, scenes = [], []
+    for index, scene in enumerate(scene_split.scenes):
+        for number, found in enumerate(refer(scene)):
+            x1, y1, x2, y2 = (edge * SIDE for edge in found.thing.box)
+            box: Box = (x1, y1, x2, y2)
+            name, tokens = f"{scene.id}-{number}", tuple(found.text.split())
+            expressions.append(Expression(name, scene.id, tokens, (box,), (SIDE, SIDE), found.kind))
+            scenes.append(index)
+    return ExpressionDataset(tuple(expressions), scene_reader(scene_split, scenes), "scenes", "scenes")
+
+
+def _words(expressions: Sequence[Expression]) -> QuestionVocabulary:
+    return QuestionVocabulary.build(expression.tokens for expression in expressions)
+
+
+class BoxObjective(Objective):
+    """KL divergence of the scores from the normalized IoU, plus half the smooth L1 loss of the deltas (mmnas).
+
+    The targets of the scores are the IoUs of at least 0.5, normalized to sum to 1 for each expression; the divergence
+    is divided by the number of expressions that have such regions. The smooth L1 loss of these regions' four deltas is
+    summed and divided by the number of these regions.
+    """
+
+    model: Grounder
+    loss_weights = (1.0, 0.5)
+
+    @cached_property
+    def tokens(self) -> Int[Tensor, "E L"]:
+        """The expressions of the split as token ids."""
+        assert self.model.vocabulary is not None
+        texts = (expression.tokens for expression in self.split.expressions)
+        return encode_tokens(texts, self.model.vocabulary, self.model.config.max_text_length)
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return regions, expressions `(B, L)`, targets of scores `(B, N)` and of deltas `(B, N, 4)`."""
+        regions = self.split.read(indices)
+        boxes, truth = in_pixels(regions, self.split.sizes[indices]), self.split.boxes[indices][:, np.newaxis]
+        overlaps = np.where(regions.mask_or_ones.numpy(), box_iou(boxes, truth), 0)
+        return {
+            **regions_to_batch(regions),
+            "expression": self.tokens[torch.from_numpy(indices)],
+            "scores": torch.from_numpy(score_targets(overlaps)),
+            "deltas": torch.from_numpy(encode_deltas(boxes, truth)),
+        }
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the normalizers: the number of expressions with positive regions, and of positive regions."""
+        positive = batch["scores"] > 0
+        normalizers = (float(positive.any(dim=1).sum()), float(positive.sum()))
+        return PreparedBatch((), normalizers, Loss)
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Return the two sums."""
+        del prepared
+        scores, deltas = self.model(batch_to_regions(batch), batch["expression"])
+        target = batch["scores"]
+        positive = target > 0
+        log_probs = scores.log_softmax(dim=-1).masked_fill(~positive, 0.0)  # -inf for padded regions
+        divergence = (torch.xlogy(target, target) - target * log_probs).sum()
+        distances = F.smooth_l1_loss(deltas.to(target.dtype), batch["deltas"], reduction="none").sum(dim=-1)
+        return divergence, distances.masked_fill(~positive, 0.0).sum()
+
+
+class Grounding(ReportedTask):
+    """Referring expressions, each of which refers to one box of an image."""
+
+    name = "grounding"
+    noun = "expressions"
+    card_description = "Each card shows an expression, the ground-truth box, and the box that each model predicts."
+    metric_descriptions: ClassVar[Mapping[str, str]] = {
+        "accuracy": f"fraction of boxes whose IoU with the ground truth is at least {HIT}"
+    }
+    score_name = "IoU"
+    objective_class = BoxObjective
+    data: ExpressionDataModule
+
+    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Grounder:
+        """Return MCAN for grounding; its word embeddings start from the data's word vectors, if given."""
+        grounder = create_co_attention_model(self, model, options, init_from)
+        assert isinstance(grounder, Grounder)
+        return grounder
+
+    def metric_names(self) -> Collection[str]:
+        """Return the names of the scores, found by scoring the ground truth of one expression of each kind."""
+        split = self.data.validation
+        kinds = {expression.kind: expression for expression in split.expressions}
+        return self.score({expression.id: expression.box for expression in kinds.values()}, split).keys()
+
+    @staticmethod
+    def predict(
+        model: Grounder, split: ExpressionDataset, indices: np.ndarray, *, beam_size: int
+    ) -> dict[str, list[float]]:
+        """Return boxes x1 y1 x2 y2 in pixels; there is no search, so `beam_size` is ignored."""
+        del beam_size
+        boxes: dict[str, list[float]] = {}
+        for batch, regions in iter_batches(model, split, indices):
+            expressions = [split.expressions[index] for index in batch]
+            located = model.locate(regions, [expression.tokens for expression in expressions], split.sizes[batch])
+            boxes |= zip((expression.id for expression in expressions), located.tolist(), strict=True)
+        return boxes
+
+    @staticmethod
+    def score(predictions: Mapping[str, Any], split: ExpressionDataset) -> dict[str, float | None]:
+        """Return percentages of hits over the predicted expressions."""
+        predicted = tuple(expression for expression in split.expressions if expression.id in predictions)
+        return replace(split, expressions=predicted).score(predictions)
+
+    @staticmethod
+    def describe_example(split: ExpressionDataset, index: int) -> Example:
+        """Return the expression and its ground-truth box."""
+        expression = split.expressions[index]
+        box = _relative_box(expression.box, expression.size)
+        text = " ".join(expression.tokens)
+        return Example((("expression", text),), expression.kind, expression.image, box, expression.size)
+
+    @staticmethod
+    def score_with_intervals(predictions: Mapping[str, Any], split: ExpressionDataset) -> EvaluationResult:
+        """Return the fraction of hits, in all and by kind of expression; the score of one prediction is its IoU."""
+        predicted = np.array([predictions[name] for name in split.ids], np.float32)
+        overlaps = dict(zip(split.ids, box_iou(predicted, split.boxes).tolist(), strict=True))
+        hits = {name: float(overlap >= HIT) for name, overlap in overlaps.items()}
+        kinds = {expression.id: expression.kind for expression in split.expressions}
+        groups = means_by_group(hits, kinds)
+        return EvaluationResult(
+            {"accuracy": mean_with_ci(hits)}, overlaps, {"kind of expression": groups} if groups else {}
+        )
+
+    @staticmethod
+    def describe_predictions(
+        model: Grounder,  # noqa: ARG004
+        split: ExpressionDataset,
+        indices: np.ndarray,
+        predictions: Mapping[str, Any],
+        scores: Mapping[str, float],
+    ) -> dict[str, Prediction]:
+        """Return the boxes with their IoU."""
+        expressions = [split.expressions[index] for index in indices]
+        return {
+            expression.id: Prediction(
+                verdict=scores[expression.id] >= HIT,
+                score=scores[expression.id],
+                box=_relative_box(predictions[expression.id], expression.size),
+            )
+            for expression in expressions
+        }
+
+
+def _relative_box(box: Sequence[float], size: tuple[float, float]) -> list[float]:
+    """Return a box in pixels relative to the image's width and height, clipped to the image."""
+    return (np.asarray(box) / np.tile(size, 2)).clip(0, 1).tolist()

@@ -1,0 +1,561 @@
+"""Visual question answering: VQA v2, Visual Genome, DAQUAR and scenes; their files, data sets and objective."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from legenda.config import Config
+from legenda.data.features.concat import ConcatFeatureStore, RegionReader
+from legenda.data.scenes import FEATURE_DIM, SceneSplit
+from legenda.data.scenes.dataset import SceneCounts
+from legenda.data.scenes.questions import MOST_WORDS, PER_SCENE, ask
+from legenda.data.scenes.reader import scene_reader
+from legenda.data.splits import choose_split
+from legenda.errors import DataError
+from legenda.extras.word_vectors import create_co_attention_model, iter_batches, read_word_vectors
+from legenda.io import get_field, read_json, read_text, verified, write_json
+from legenda.metrics.vqa import Annotation, evaluate_vqa, normalize_answer, read_annotation, soft_targets
+from legenda.models.mcan import Mcan
+from legenda.run_folder import ANSWERS
+from legenda.tasks.base import Batch, Loss, Objective, PreparedBatch, batch_to_regions, check_boxes, regions_to_batch
+from legenda.tasks.reporting import EvaluationResult, Example, Prediction, ReportedTask, mean_with_ci, means_by_group
+from legenda.text.tokenizers import tokenize_question
+from legenda.text.vocabulary import AnswerVocabulary, QuestionVocabulary, encode_tokens, read_answers
+
+PEOPLE = 10
+"""How many people answer a question of VQA; a single answer counts as that of all of them."""
+
+_QUESTIONS = "name a file of questions as the VQA data set has them"
+_ANNOTATIONS = "name a file of annotations as the VQA data set has them"
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about one image.
+
+    id: unique in its split; image: the image as feature stores name it, or its number in COCO; annotation: what
+    people answered, None where a test set withholds it.
+    """
+
+    id: str
+    image: str
+    text: str
+    annotation: Annotation | None
+
+
+def read_vqa(questions: str | Path, annotations: str | Path | None = None) -> list[Question]:
+    """Read questions in the layout of VQA v2, and their annotations where there are some, in the file's order.
+
+    Visual Genome's pairs, as MCAN's authors hand them out, have the same layout. Both files may be gzipped.
+    Raises DataError, naming the file and the key, for what is missing or of the wrong type, for a question given twice,
+    and for one without annotation.
+    """
+    path = Path(questions)
+    answered = {} if annotations is None else _read_annotations(Path(annotations))
+    by_id: dict[str, Question] = {}
+    for number, entry in enumerate(_list(path, "questions", _QUESTIONS)):
+        where = f"{path}: questions[{number}]"
+        name, image = (str(get_field(entry, key, int | str, where, _QUESTIONS)) for key in ("question_id", "image_id"))
+        text = get_field(entry, "question", str, where, _QUESTIONS)
+        if name in by_id:
+            raise DataError(f"{path} has question {name} twice; leave one of them out")
+        if annotations is not None and name not in answered:
+            raise DataError(f"{annotations} has no annotation of question {name}; name the file of the same split")
+        by_id[name] = Question(name, image, text, answered.get(name))
+    if not by_id:
+        raise DataError(f"{path} holds no questions; {_QUESTIONS}")
+    return list(by_id.values())
+
+
+def read_main_answers(path: str | Path) -> list[str]:
+    """Return the normalized `multiple_choice_answer` of each of VQA's annotations."""
+    path = Path(path)
+    return [
+        normalize_answer(
+            get_field(entry, "multiple_choice_answer", str, f"{path}: annotations[{number}]", _ANNOTATIONS)
+        )
+        for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS))
+    ]
+
+
+def _read_annotations(path: Path) -> dict[str, Annotation]:
+    by_id: dict[str, Annotation] = {}
+    for number, entry in enumerate(_list(path, "annotations", _ANNOTATIONS)):
+        where = f"{path}: annotations[{number}]"
+        annotation = read_annotation(where, entry)
+        name = str(get_field(entry, "question_id", int | str, where, _ANNOTATIONS))
+        if name in by_id:
+            raise DataError(f"{path} annotates question {name} twice; leave one of them out")
+        by_id[name] = annotation
+    return by_id
+
+
+def _list(path: Path, key: str, hint: str) -> list[Any]:
+    return get_field(read_json(path, hint), key, list, str(path), hint)
+
+
+def read_daquar(path: str | Path) -> list[Question]:
+    """Read a CSV of DAQUAR with the columns question, answer and image_id; a question's id is its row from 0 on.
+
+    The one answer stands for all ten people, normalized, so that the official accuracy counts the predictions that are
+    equal to it. Answers that list several things are one answer each. The type of a question is its first two words.
+    Raises DataError, naming the file and the row, for what is missing.
+    """
+    path = Path(path)
+    text = read_text(path, "name a CSV of DAQUAR").removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    rows = verified(lambda: list(reader), path, "check its quotation marks")
+    questions = []
+    for number, row in enumerate(rows):
+        values = [row.get(name) for name in ("question", "answer", "image_id")]
+        question, answer, image = (value.strip() if isinstance(value, str) else "" for value in values)
+        if not (question and answer and image):
+            raise DataError(f"{path}: row {number + 1} lacks a question, answer or image_id; these columns are needed")
+        answer = normalize_answer(answer)
+        answer_type = "number" if answer.isdecimal() else "other"
+        annotation = Annotation((answer,) * PEOPLE, " ".join(question.lower().split()[:2]), answer_type)
+        questions.append(Question(str(number), image, question, annotation))
+    if not questions:
+        raise DataError(f"{path} holds no questions; name a CSV of DAQUAR")
+    return questions
+
+
+def write_vqa_results(path: str | Path, predictions: Mapping[str, str]) -> None:
+    """Write answers as EvalAI takes them: a list of objects with `answer` and `question_id`, a number if it is one."""
+    write_json(
+        path,
+        [
+            {"question_id": int(name) if name.isdecimal() else name, "answer": answer}
+            for name, answer in predictions.items()
+        ],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionDataset:
+    """One split: its questions and a reader of their images' regions.
+
+    read: from positions in this split `(B,)` to the Regions of the images of those questions.
+    source: what the regions are read from, for messages. extractor: the extractor of the regions.
+    by_type: whether `score` also returns the accuracy of each type of question.
+    """
+
+    questions: tuple[Question, ...]
+    read: RegionReader
+    source: str
+    extractor: str
+    by_type: bool = False
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Return the questions' ids, all different."""
+        return tuple(question.id for question in self.questions)
+
+    @property
+    def missing_targets(self) -> str | None:
+        """Return "answers" where no question has one, so that nothing can be scored; else None."""
+        return None if any(question.annotation is not None for question in self.questions) else "answers"
+
+    @cached_property
+    def annotations(self) -> dict[str, Annotation]:
+        """The human answers, by question; raise DataError where a question has none."""
+        annotations = {question.id: question.annotation for question in self.questions}
+        known = {name: annotation for name, annotation in annotations.items() if annotation is not None}
+        if len(known) != len(annotations):
+            raise DataError("the questions of this split come without answers; use another split, or submit to EvalAI")
+        return known
+
+    def score(self, predictions: Mapping[str, str]) -> dict[str, float | None]:
+        """Percentages of the official evaluation: `accuracy` of all, then of each type of answer, then of question."""
+        scores = evaluate_vqa(predictions, self.annotations)
+        types = scores.question_types if self.by_type else {}
+        return {"accuracy": scores.overall, **scores.answer_types, **types}
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionDataModule:
+    """A data set of questions in use.
+
+    max_text_length: the length of every row of question words. vectors: first vectors of the words `(V, E)`, or None.
+    """
+
+    train: QuestionDataset
+    validation: QuestionDataset
+    vocabulary: QuestionVocabulary
+    answers: AnswerVocabulary
+    feature_dim: int
+    has_boxes: bool
+    max_text_length: int
+    vectors: np.ndarray | None = None
+
+
+def stored_questions(questions: Sequence[Question], store: ConcatFeatureStore) -> QuestionDataset:
+    """Questions about images whose features are in stores."""
+    read = store.reader([question.image for question in questions])
+    return QuestionDataset(tuple(questions), read, store.source, store.extractor)
+
+
+def question_rows(
+    questions: Iterable[Question], vocabulary: QuestionVocabulary, max_text_length: int
+) -> Int[Tensor, "Q L"]:
+    """Return the words of questions as rows of ids, padded with 0."""
+    return encode_tokens((tokenize_question(question.text) for question in questions), vocabulary, max_text_length)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedQuestions:
+    """The questions of a split as ids, and the soft targets of their answers.
+
+    tokens `(Q, L)` int64, padded with 0. Question q has answer_ids[offsets[q] : offsets[q + 1]] with their `scores`;
+    answers outside the vocabulary are left out, so that a question may have none.
+    """
+
+    tokens: Int[Tensor, "Q L"]
+    answer_ids: np.ndarray
+    scores: np.ndarray
+    offsets: np.ndarray
+    answer_count: int
+
+    @staticmethod
+    def of(
+        split: QuestionDataset, vocabulary: QuestionVocabulary, answers: AnswerVocabulary, max_text_length: int
+    ) -> EncodedQuestions:
+        """Questions cut at `max_text_length` words; DataError where the split comes without answers."""
+        ids, scores, offsets = [], [], [0]
+        for annotation in split.annotations.values():
+            for answer, score in soft_targets(annotation.answers).items():
+                if answer in answers.ids:
+                    ids.append(answers.ids[answer])
+                    scores.append(score)
+            offsets.append(len(ids))
+        rows = question_rows(split.questions, vocabulary, max_text_length)
+        return EncodedQuestions(
+            rows, np.array(ids, np.int64), np.array(scores, np.float32), np.array(offsets), len(answers)
+        )
+
+    def targets(self, positions: np.ndarray) -> Float[Tensor, "B A"]:
+        """Return the soft target of each answer, 0 to 1, for the questions at these positions."""
+        import torch
+
+        rows = np.zeros((len(positions), self.answer_count), np.float32)
+        for row, position in zip(rows, positions, strict=True):
+            answers = slice(*self.offsets[position : position + 2])
+            row[self.answer_ids[answers]] = self.scores[answers]
+        return torch.from_numpy(rows)
+
+
+_VOCAB_SPLITS = ("train", "val", "test", "vg")
+"""The files whose questions make the vocabulary, in this order, where they are there."""
+
+
+class VqaData(Config):
+    """VQA v2 under its official file names, and feature stores of COCO's images."""
+
+    kind: Literal["vqa"] = "vqa"
+    questions: Path
+    """The folder of v2_OpenEnded_mscoco_*_questions.json, v2_mscoco_*_annotations.json and, for VG,
+    VG_questions.json and VG_annotations.json; .gz of any."""
+    features: tuple[Path, ...]
+    """Stores made by `legenda extract` or `convert`, or any that the latter reads; MCAN's folders of .npz are."""
+    train: Literal["train", "train+val", "train+val+vg"] = "train"
+    """The training questions; with val among them, the accuracy on val is meaningless, and test is for EvalAI."""
+    answers: Path | None = None
+    """A JSON list of answers, such as answer_dict.json; without it, those seen more than 8 times in train and val."""
+    vectors: Path | None = None
+    """Initial word vectors, a text file in GloVe's layout; random if None."""
+    max_text_length: int = 14
+    """Words of a question that are read."""
+    with_cls: bool = False
+    """Return whether the vocabulary has OpenVQA's third special word, which its counts of parameters include."""
+
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
+        """Read questions and answers and open the features."""
+        progress(f"reading {self.questions}")
+        store = ConcatFeatureStore.open(self.features)
+        needed = [*self.train.split("+"), "val"]
+        parts = {name: self._part(name) for name in _VOCAB_SPLITS if name in needed or self._files(name)[0].exists()}
+        texts = [question.text for part in parts.values() for question in part]
+        vocabulary = QuestionVocabulary.build(map(tokenize_question, texts), with_cls=self.with_cls)
+        return QuestionDataModule(
+            train=stored_questions([q for name in self.train.split("+") for q in parts[name]], store),
+            validation=stored_questions(parts["val"], store),
+            vocabulary=vocabulary,
+            answers=self._answers(),
+            feature_dim=store.feature_dim,
+            has_boxes=store.has_boxes,
+            max_text_length=self.max_text_length,
+            vectors=None if self.vectors is None else read_word_vectors(self.vectors, vocabulary.tokens),
+        )
+
+    def split(self, name: str) -> QuestionDataset:
+        """train, val, vg, test or test-dev; the last two come without answers."""
+        read = choose_split(dict.fromkeys((*_VOCAB_SPLITS, "test-dev"), self._part), name, "VQA")
+        return stored_questions(read(name), ConcatFeatureStore.open(self.features))
+
+    def _part(self, name: str) -> list[Question]:
+        found = read_vqa(*self._files(name))
+        return [replace(question, id=f"vg-{question.id}") for question in found] if name == "vg" else found
+
+    def _answers(self) -> AnswerVocabulary:
+        if self.answers is not None:
+            return read_answers(self.answers)
+        files = [file for name in ("train", "val") if (file := self._files(name)[1]) is not None]
+        return AnswerVocabulary.build(chain.from_iterable(map(read_main_answers, files)))
+
+    def _files(self, name: str) -> tuple[Path, Path | None]:
+        """Questions and annotations of a part; the latter None for test sets."""
+        if name == "vg":
+            return self._file("VG_questions.json"), self._file("VG_annotations.json")
+        year = "2015" if name.startswith("test") else "2014"
+        questions = self._file(f"v2_OpenEnded_mscoco_{name}{year}_questions.json")
+        return questions, None if year == "2015" else self._file(f"v2_mscoco_{name}{year}_annotations.json")
+
+    def _file(self, name: str) -> Path:
+        zipped = self.questions / f"{name}.gz"
+        return zipped if zipped.exists() else self.questions / name
+
+
+class DaquarData(Config):
+    """DAQUAR's questions about indoor scenes, and a feature store of its images.
+
+    The splits share no image, unlike those of the CSVs data_train and data_eval: test are the questions about the
+    images of test_images_list.txt, val those about every tenth image of train_images_list.txt, train the others.
+    """
+
+    kind: Literal["daquar"] = "daquar"
+    questions: Path
+    """The folder of data.csv, train_images_list.txt and test_images_list.txt."""
+    features: tuple[Path, ...]
+    """Stores of the images under their ids, as image12."""
+    max_text_length: int = 20
+    """Words of a question that are read."""
+
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
+        """Read the questions and opens the features; the words and the answers are those of train."""
+        progress(f"reading {self.questions}")
+        store = ConcatFeatureStore.open(self.features)
+        parts = self._parts()
+        train = parts["train"]
+        answers = [question.annotation.answers[0] for question in train if question.annotation is not None]
+        return QuestionDataModule(
+            train=stored_questions(train, store),
+            validation=stored_questions(parts["val"], store),
+            vocabulary=QuestionVocabulary.build(tokenize_question(question.text) for question in train),
+            answers=AnswerVocabulary.build(answers, min_count=1),
+            feature_dim=store.feature_dim,
+            has_boxes=store.has_boxes,
+            max_text_length=self.max_text_length,
+        )
+
+    def split(self, name: str) -> QuestionDataset:
+        """train, val or test."""
+        part = choose_split(self._parts(), name, "DAQUAR")
+        return stored_questions(part, ConcatFeatureStore.open(self.features))
+
+    def _parts(self) -> dict[str, list[Question]]:
+        questions = read_daquar(self.questions / "data.csv")
+        train, test = (read_text(self.questions / f"{name}_images_list.txt").split() for name in ("train", "test"))
+        splits = dict.fromkeys(train, "train") | dict.fromkeys(train[9::10], "val") | dict.fromkeys(test, "test")
+        parts: dict[str, list[Question]] = {"train": [], "val": [], "test": []}
+        for question in questions:
+            if question.image not in splits:
+                raise DataError(
+                    f"{self.questions / 'data.csv'} asks about '{question.image}', which is in neither list of images; "
+                    "add it to train_images_list.txt or test_images_list.txt"
+                )
+            parts[splits[question.image]].append(question)
+        empty = next((name for name, part in parts.items() if not part), None)
+        if empty is not None:
+            raise DataError(f"{self.questions} has no questions in the split {empty}; check its lists of images")
+        return parts
+
+
+class SceneQuestionsData(SceneCounts):
+    """Questions about the embedded scenes: four of each, three of which need boxes.
+
+    See `legenda.data.scenes.questions`; `score` also returns the accuracy of each question type.
+    """
+
+    kind: Literal["scene_questions"] = "scene_questions"
+    examples_each: ClassVar[int] = PER_SCENE
+
+    def open(self, progress: Callable[[str], None]) -> QuestionDataModule:
+        """Draw the scenes, find their regions in the pixels and ask about them."""
+        progress(f"drawing {self.train} scenes for training and {self.validation} for validation")
+        train, validation = self.split("train"), self.split("val")
+        vocabulary = QuestionVocabulary.build(tokenize_question(question.text) for question in train.questions)
+        answers = AnswerVocabulary.build(
+            (annotation.answers[0] for annotation in train.annotations.values()), min_count=1
+        )
+        return QuestionDataModule(train, validation, vocabulary, answers, FEATURE_DIM, True, MOST_WORDS)
+
+    def split(self, name: str) -> QuestionDataset:
+        """Return the questions about the scenes of a split."""
+        return scene_questions(self.generate(name))
+
+
+def scene_questions(scene_split: SceneSplit) -> QuestionDataset:
+    """Scenes as a set of questions, each with its one answer as that of all people."""
+    questions, scenes = [], []
+    for index, scene in enumerate(scene_split.scenes):
+        for number, asked in enumerate(ask(scene)):
+            annotation = Annotation((asked.answer,) * PEOPLE, asked.question_type, asked.answer_type)
+            questions.append(Question(f"{scene.id}-{number}", scene.id, asked.text, annotation))
+            scenes.append(index)
+    return QuestionDataset(tuple(questions), scene_reader(scene_split, scenes), "scenes", "scenes", by_type=True)
+
+
+_CORRECT = 0.5
+"""Accuracy from which a report calls an answer correct: two of ten annotators gave it."""
+
+
+class AnswerObjective(Objective):
+    """Binary cross-entropy of every answer, summed over answers and questions as in MCAN's release.
+
+    Each chunk is weighted by its fraction of a step, so that the loss of a step is the sum over its questions for any
+    number of devices and accumulation steps.
+    """
+
+    model: Mcan
+
+    @cached_property
+    def questions(self) -> EncodedQuestions:
+        """The questions of the split as token ids, with soft targets over the answers."""
+        model = self.model
+        assert model.vocabulary is not None
+        assert model.answers is not None
+        return EncodedQuestions.of(self.split, model.vocabulary, model.answers, model.config.max_text_length)
+
+    def read(self, indices: np.ndarray) -> Batch:
+        """Return regions, questions `(B, L)` and targets `(B, A)`."""
+        question = self.questions.tokens[torch.from_numpy(indices)]
+        targets = self.questions.targets(indices)
+        return {**regions_to_batch(self.split.read(indices)), "question": question, "targets": targets}
+
+    @torch.no_grad()
+    def prepare(self, indices: np.ndarray, batch: Batch, epoch: int) -> PreparedBatch:  # noqa: ARG002
+        """Return the normalizer: the fraction of a step that this chunk is."""
+        return PreparedBatch((), (len(indices) / self.config.batch_size,), lambda total: Loss((total,)))
+
+    def forward(self, batch: Batch, *prepared: Tensor | None) -> Float[Tensor, ""]:
+        """Return the sum over all answers and questions."""
+        del prepared
+        logits = self.model(batch_to_regions(batch), batch["question"])
+        return F.binary_cross_entropy_with_logits(logits, batch["targets"], reduction="sum")
+
+
+class Vqa(ReportedTask):
+    """Questions about images, each answered by one of the frequent answers of the training split."""
+
+    name = "vqa"
+    noun = "questions"
+    card_description = (
+        "Each card shows the question, the annotators' answers, and each model's answer with its probability."
+    )
+    metric_descriptions: ClassVar[Mapping[str, str]] = {
+        "accuracy": "the official VQA accuracy: min(1, number of other annotators who gave the answer / 3), averaged"
+    }
+    score_name = "probability"
+    objective_class = AnswerObjective
+    data: QuestionDataModule
+
+    def create(self, model: str, options: Mapping[str, Any], init_from: Path | None = None) -> Mcan:
+        """Return an MCAN model; its word embeddings start from the data's word vectors, if given."""
+        answers = self.data.answers if init_from is None else AnswerVocabulary.load(init_from / ANSWERS)
+        mcan = create_co_attention_model(self, model, options, init_from, answers=len(answers))
+        assert isinstance(mcan, Mcan)
+        check_boxes(mcan, self.data.has_boxes, self.data.train.source)
+        mcan.answers = answers
+        return mcan
+
+    def metric_names(self) -> Collection[str]:
+        """Return the names of the scores, found by scoring one question of each type."""
+        annotations = self.data.validation.annotations
+        types = {(one.question_type, one.answer_type): question for question, one in annotations.items()}
+        return self.score(dict.fromkeys(types.values(), ""), self.data.validation).keys()
+
+    @staticmethod
+    def predict(model: Mcan, split: QuestionDataset, indices: np.ndarray, *, beam_size: int) -> dict[str, str]:
+        """Return the most probable answers; there is no search, so `beam_size` is ignored."""
+        del beam_size
+        answers: dict[str, str] = {}
+        for batch, regions in iter_batches(model, split, indices):
+            questions = [split.questions[index] for index in batch]
+            texts = model.answer(regions, [question.text for question in questions])
+            answers |= zip((question.id for question in questions), texts, strict=True)
+        return answers
+
+    @staticmethod
+    def score(predictions: Mapping[str, Any], split: QuestionDataset) -> dict[str, float | None]:
+        """Return the percentages of the official evaluation over the predicted questions."""
+        answered = tuple(question for question in split.questions if question.id in predictions)
+        return replace(split, questions=answered).score(predictions)
+
+    @staticmethod
+    def describe_example(split: QuestionDataset, index: int) -> Example:
+        """Return the question and the annotators' answers; its kind is the finest type that the split scores."""
+        question = split.questions[index]
+        annotation = split.annotations[question.id]
+        counts = Counter(annotation.answers).most_common()
+        if len(counts) == 1:
+            answer = ("answer", counts[0][0])
+        else:
+            answer = ("annotators", ", ".join(f"{text} ({count})" for text, count in counts))
+        kind = annotation.question_type if split.by_type else annotation.answer_type
+        return Example((("question", question.text), answer), kind, question.image)
+
+    @staticmethod
+    def score_with_intervals(predictions: Mapping[str, Any], split: QuestionDataset) -> EvaluationResult:
+        """Return the official accuracy, in all, by answer type and, where known, by question type."""
+        annotations = split.annotations
+        official = evaluate_vqa(predictions, annotations).questions
+        accuracy = {question: percent / 100 for question, percent in official.items()}
+        types = {"type of answer": {question: annotation.answer_type for question, annotation in annotations.items()}}
+        if split.by_type:
+            types["type of question"] = {
+                question: annotation.question_type for question, annotation in annotations.items()
+            }
+        groups = {title: means_by_group(accuracy, groups) for title, groups in types.items()}
+        note = (
+            f"An answer counts as correct from an accuracy of {_CORRECT:.0%}, where two of ten annotators gave it; its "
+            " probability is the sigmoid of its logit."
+        )
+        return EvaluationResult({"accuracy": mean_with_ci(accuracy)}, accuracy, groups, (note,))
+
+    @staticmethod
+    def describe_predictions(
+        model: Mcan,
+        split: QuestionDataset,
+        indices: np.ndarray,
+        predictions: Mapping[str, Any],
+        scores: Mapping[str, float],
+    ) -> dict[str, Prediction]:
+        """Return the answers with their probabilities, and their accuracies where annotators disagree."""
+        described: dict[str, Prediction] = {}
+        for batch, regions in iter_batches(model, split, indices):
+            questions = [split.questions[index] for index in batch]
+            answers = model.answer_with_probability(regions, [question.text for question in questions])
+            for question, (_, probability) in zip(questions, answers, strict=True):
+                accuracy = scores[question.id]
+                note = f"{accuracy:.0%} correct" if 0 < accuracy < 1 else ""
+                described[question.id] = Prediction(
+                    (predictions[question.id],), accuracy >= _CORRECT, probability, note
+                )
+        return described
