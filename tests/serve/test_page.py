@@ -138,6 +138,30 @@ def test_several_files_are_captioned_in_order_and_a_bad_one_is_named(page, scene
 
 
 @pytest.mark.slow
+def test_things_are_drawn_where_they_are_and_one_can_be_pointed_at(page, scene_file):
+    things = [
+        {"label": "cup", "score": 0.9, "box": [0.25, 0.5, 0.75, 1]},
+        {"label": "fork", "score": 0.4, "box": [0, 0, 1, 1]},
+    ]
+
+    def add_things(route):
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "things": things})
+
+    page.route("**/api/captions", add_things)
+    page.set_input_files("input[type=file]", scene_file)
+    cup, stage = page.locator(".thing", has_text="cup"), page.locator(".attention-stage")
+    cup.wait_for()
+    drawn, image = cup.bounding_box(), stage.bounding_box()
+    assert drawn["x"] - image["x"] == pytest.approx(image["width"] / 4, abs=2)
+    assert drawn["y"] - image["y"] == pytest.approx(image["height"] / 2, abs=2)
+    assert drawn["width"] == pytest.approx(image["width"] / 2, abs=2)
+    page.locator(".thing-name", has_text="cup").hover()
+    assert float(page.locator(".thing", has_text="fork").evaluate("node => getComputedStyle(node).opacity")) < 0.5
+    page.locator("button.attention-word").first.hover()
+    assert not cup.is_visible()
+
+
 def test_a_sentence_is_copied(page, scene_file):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     _upload(page, scene_file)

@@ -63,17 +63,36 @@ const createResults = (() => {
     return heads === null ? null : { count: heads[0]?.length ?? 0, weights: (word, head) => heads[word][head] };
   }
 
+  /** The things that the extractor sees: {drawing, list}, boxes over the image and a list that points at them. */
   function createThings(things) {
-    if (!things?.length) return null;
-    return html("p", { class: "things" },
-      `seen: ${things.map(({ label, score }) => `${label} ${score.toFixed(2)}`).join(", ")}`);
+    if (!things?.length) return { drawing: null, list: null };
+    const marks = things.map(({ label, box: [x1, y1, x2, y2] }) => {
+      const node = html("div", { class: "thing" }, html("span", {}, label));
+      Object.assign(node.style,
+        { left: `${x1 * 100}%`, top: `${y1 * 100}%`, width: `${(x2 - x1) * 100}%`, height: `${(y2 - y1) * 100}%` });
+      return node;
+    });
+    const drawing = html("div", { class: "things-drawing", "aria-hidden": "true" }, ...marks);
+    const names = things.map(({ label, score }, index) => {
+      const node = html("button", { type: "button", class: "thing-name" }, label, html("small", {}, score.toFixed(2)));
+      const light = (isLit) => {
+        drawing.classList.toggle("is-lit", isLit);
+        marks[index].classList.toggle("is-lit", isLit);
+      };
+      for (const type of ["pointerenter", "focus"]) node.addEventListener(type, () => light(true));
+      for (const type of ["pointerleave", "blur"]) node.addEventListener(type, () => light(false));
+      return node;
+    });
+    return { drawing, list: html("p", { class: "things", "aria-label": "Things seen" }, "seen", ...names) };
   }
 
   function createResult(entry, result, state, options) {
     const host = html("div");
+    const things = createThings(result.things);
     const viewer = createAttentionViewer(host, {
       image: { source: entry.url, description: `Image ${entry.image.name}` },
       boxes: result.boxes ?? [],
+      drawing: things.drawing,
       captions: result.captions.map((caption, index) => ({
         name: result.captions.length === 1 ? "caption" : `caption ${index + 1}`,
         color: options.colorOf(result.model),
@@ -90,7 +109,7 @@ const createResults = (() => {
     const node = html("article", { class: "result", "aria-label": `Captions by ${result.model}` },
       html("h2", {}, result.model, html("small", {}, `${entry.image.name}, ${result.seconds.toFixed(2)} s`)),
       result.warning === null ? null : html("p", { class: "problem" }, result.warning), host,
-      createThings(result.things),
+      things.list,
       createDownloads(entry, result, state, options));
     return { node, viewer };
   }
