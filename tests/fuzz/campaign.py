@@ -29,10 +29,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import blind_spots
 import model_subjects
 import subjects
 from formats import mutate
-from subjects import Subject
+from subjects import ARGUMENTS, Subject
 
 BUILDERS: dict[str, Callable[[Path], list[Subject]]] = {
     "features": subjects.feature_stores,
@@ -44,6 +45,7 @@ BUILDERS: dict[str, Callable[[Path], list[Subject]]] = {
     "recipe": model_subjects.recipes,
     "import": model_subjects.released,
     "more": model_subjects.remaining,
+    "blind": blind_spots.blind_spots,
 }
 """The functions that write valid files, by the first part of their subjects' names."""
 TIMEOUT = 10
@@ -138,11 +140,15 @@ class Case:
         """Copy the valid files to a folder, damage one of them, and return how."""
         shutil.copytree(self.subject.folder, folder)
         random = Random(f"{self.seed} {self.subject.name} {self.number}")
+        if self.subject.damage is not None:
+            return self.subject.damage(folder, random)
         return mutate(folder / random.choice(self.subject.damaged()), random)
 
     def commands(self, folder: Path) -> list[list[str]]:
         """Return the command lines that read the folder."""
-        return [[part.format(folder) for part in line.split()] for line in self.subject.commands]
+        path = folder / ARGUMENTS
+        more = json.loads(path.read_text()) if path.exists() else []
+        return [[*(part.format(folder) for part in line.split()), *more] for line in self.subject.commands]
 
 
 def normalize(text: str, folder: Path) -> str:
@@ -237,6 +243,8 @@ class Campaign:
         ended = self.child.run(command)
         self.tallies[subject.name].seconds += ended["cpu"] or TIMEOUT
         kind, details = judge(ended, expected, normalize(ended["out"], folder), exact=subject.exact)
+        if kind in ("equal", "other") and subject.check is not None and (wrong := subject.check(ended["out"])):
+            return "output", wrong
         left = [path.name for path in folder.rglob("*.partial")]
         return ("output", f"left behind: {left}") if left and kind not in ("hang", "crash") else (kind, details)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from random import Random
 
 from mutations import (
     NUMBERS,
+    VALUES,
     mutate_bytes,
     mutate_gzip,
     mutate_json,
@@ -49,8 +51,33 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
+def mutate_jpeg(data: bytes, random: Random) -> tuple[bytes, str]:
+    """Repeat a scan of a JPEG, or another of its segments, or change the size of the image."""
+    starts = [at for at in range(len(data) - 1) if data[at] == 0xFF and 0xC0 <= data[at + 1] != 0xFF]
+    starts = [at for at in starts if not 0xD0 <= data[at + 1] <= 0xD8]
+    if random.random() < 0.2:
+        at = next(at for at in starts if data[at + 1] in (0xC0, 0xC2)) + 5
+        size = struct.pack(">HH", *(random.choice((0, 1, 64, 8000, 65535)) for _ in range(2)))
+        return data[:at] + size + data[at + 4 :], f"size {size.hex()}"
+    kind = 0xDA if random.random() < 0.7 else data[random.choice(starts) + 1]
+    index = random.choice([n for n, at in enumerate(starts[:-1]) if data[at + 1] == kind] or [0])
+    start, end, count = starts[index], starts[index + 1], random.choice((1, 10, 60, 500, 3000))
+    return data[:end] + data[start:end] * count + data[end:], f"segment {data[start + 1]:x} repeated {count} times"
+
+
+def mutate_toml(data: bytes, random: Random) -> tuple[bytes, str]:
+    """Replace the value of a line of TOML."""
+    lines = data.split(b"\n")
+    at = random.choice([n for n, line in enumerate(lines) if b" = " in line])
+    value = random.choice(VALUES)
+    lines[at] = lines[at].split(b" = ")[0] + b" = " + json.dumps(value).encode()
+    return b"\n".join(lines), f"{lines[at][:60]!r}"
+
+
 _STRUCTURED: dict[str, Callable[[bytes, Random], tuple[bytes, str]]] = {
     ".png": mutate_png,
+    ".jpg": mutate_jpeg,
+    ".toml": mutate_toml,
     ".json": mutate_json,
     ".gz": mutate_gzip,
     ".safetensors": mutate_safetensors,

@@ -38,7 +38,7 @@ TRAIN = (
     "data.annotations={0}/c.csv data.features={0}/f.safetensors --out {1}/run"
 )
 TABLE = (
-    f"table ngsan.table2 --scenes --rows none in --beam-size 1 {TINY} {STAGE.replace('epochs 3', 'epochs 1')} "
+    f"table ngsan.table2 --scenes --rows none in --beam-size 1 {TINY} {STAGE.replace('epochs=3', 'epochs=1')} "
     "data.train=12 data.validation=3 data.test=6 --out {1}/table"
 )
 _JOB = "{{0}}/images --shard-size 4 --batch-size 2 --workers 2 --engine {}"
@@ -258,7 +258,7 @@ def import_all(folder: Path) -> None:
     from legenda.cli.main import main
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        main(TRAIN.format(folder / "warm", folder / "warm").replace("epochs 3", "epochs 1").split())
+        main(TRAIN.format(folder / "warm", folder / "warm").replace("epochs=3", "epochs=1").split())
 
 
 def main() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,8 @@ def trained(root: Path) -> list[Subject]:
         Subject("run.history", folder, ("run/metrics.*",), (*read[:1], "report {0}/run --out {0}/r.html")),
         Subject("run.predictions", folder, ("run/evaluation_val.json",), ("compare {0}/run {0}/run", read[0])),
     ]
-    longer = train.replace("fine-tuning.epochs 1", "fine-tuning.epochs 2")
+    longer = train.replace("fine_tuning.epochs=1", "fine_tuning.epochs=2")
+    subjects.append(Subject("run.data", folder, ("c.csv",), (train,), exact=True))
     subjects.append(Subject("run.resumed", folder, ("run/*.safetensors", "run/metrics.jsonl"), (longer,)))
     return subjects
 
@@ -52,7 +52,7 @@ def draw_images(folder: Path, formats: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for kind in formats:
         image = draw_scene(make_scene("fresh", 1))
-        image.save(folder / f"a.{kind}")
+        image.save(folder / f"a.{kind}", **({"progressive": True} if kind == "jpg" else {}))
 
 
 def images(root: Path) -> list[Subject]:
@@ -134,26 +134,8 @@ def released(root: Path) -> list[Subject]:
 
 
 def remaining(root: Path) -> list[Subject]:
-    """Return features of a stopped extraction, detections, subwords, answers and sizes of images."""
-    draw_images(root / "parts", ("png",))
-    for number in range(3):
-        shutil.copy2(root / "parts" / "a.png", root / "parts" / f"{number}.png")
-    parts = root / "parts" / ".out.safetensors.parts"
-    parts.mkdir()
-    found = [
-        Subject("more.parts", root / "parts", (".out.safetensors.parts/*",), (
-            "extract {0}/0.png {0}/1.png --extractor scenes --shard-size 1 --out {0}/out.safetensors",
-        )),
-    ]  # fmt: skip
-    from legenda.extractors import load_extractor
-    from legenda.jobs.features import FeatureTask
-    from legenda.jobs.job import digest_files, open_job
-    from legenda.jobs.shards import process_shard
-
-    images = [root / "parts" / name for name in ("0.png", "1.png")]
-    settings = {"extractor": "scenes", "files": digest_files(images)}
-    job = open_job(parts, settings, kind="features", shard_size=1, names=[*map(str, images)])
-    process_shard(job, 0, FeatureTask(load_extractor("scenes"), "scenes"))
+    """Return subwords, answers and sizes of images."""
+    found = []
     folder = root / "words"
     call(
         f"train number_words.transformer --out {folder}/run {TINY} {SHORT} data.train=20 data.validation=3 data.test=3"

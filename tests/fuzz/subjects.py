@@ -6,16 +6,20 @@ import base64
 import gzip
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
 TINY = "model.dim=8 model.num_heads=2 model.num_layers=1 model.ff_dim=8"
 SHORT = "training.epochs=1 training.batch_size=4 training.eval_beam_size=1 training.precision=32-true"
-FINE = SHORT.replace("training", "fine-tuning")
+FINE = SHORT.replace("training", "fine_tuning")
 WORDS = ["a", "red", "dog", "runs", "on", "the", "green", "grass", "with", "two", "cats"]
 DIM = 4
+ARGUMENTS = "arguments.json"
+"""A file with further arguments of the commands, as a list."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class Subject:
     files: tuple[str, ...]
     commands: tuple[str, ...]
     exact: bool = False
+    damage: Callable[[Path, Random], str] | None = None
+    """What is done to a copy of the folder, in place of damage to one of `files`."""
+    check: Callable[[str], str | None] | None = None
+    """Returns what is wrong with the standard output of a damaged case that is not refused."""
 
     def damaged(self) -> list[Path]:
         """Return the files that are damaged, relative to the folder."""
@@ -137,8 +145,9 @@ def captions(root: Path) -> list[Subject]:
         annotations = next(iter(files)).split("/")[0]
         lists = " data.lists={0}/l" if name == "lists" else ""
         train = (
-            f"train flickr8k.ngsan --out {{0}}/run data.annotations={{0}}/{annotations} data.features=true "
-            f"{{0}}/f.safetensors data.min_count=1{lists} {TINY} model.geometry_dim=4 --stages first {SHORT}"
+            f"train flickr8k.ngsan --out {{0}}/run data.annotations={{0}}/{annotations} "
+            f"data.features={{0}}/f.safetensors data.min_count=1{lists} {TINY} model.geometry_dim=4 "
+            f"--stages first {SHORT}"
         )
         damaged = ("l/*",) if name == "lists" else tuple(files)
         found.append(Subject(f"captions.{name}", folder, damaged, (train,)))
@@ -219,11 +228,10 @@ def questions(root: Path) -> list[Subject]:
     write_packed(daquar / "f.safetensors", [(f"image{name}", *rest) for name, *rest in regions(12)])
     features = "data.features={0}/f.safetensors"
     rest = {
-        "vqa": f"vqa2.mcan_small data.questions=[{{0}},{features}] data.answers={{0}}/answers.json "
+        "vqa": f"vqa2.mcan_small data.questions={{0}} {features} data.answers={{0}}/answers.json "
         "data.vectors={0}/glove.txt data.train=train model.word_dim=2",
-        "daquar": f"daquar.mcan data.questions=[{{0}},{features}]",
-        "refs": f"refcoco.mcan data.refs={{0}}/refs.p data.instances=[{{0}}/instances.json,{features}] "
-        "data.vectors=None",
+        "daquar": f"daquar.mcan data.questions={{0}} {features}",
+        "refs": f"refcoco.mcan data.refs={{0}}/refs.p data.instances={{0}}/instances.json {features} data.vectors=None",
         "entities": "entities.mcan data.phrases={0}/phrases.json data.annotations={0}/c.csv "
         "data.features={0}/d.npz data.vectors=None",
         "parallel": "multi30k.transformer data.folder={0} data.merges={0}/merges.txt",
